@@ -113,6 +113,35 @@ func Read(r io.Reader) (Bundle, error) {
 		source = z
 	}
 	archive := tar.NewReader(&bounded{r: source, left: schemas.MaxSkillBundle + around})
+	var content bytes.Buffer
+	return read(archive, func(size int64) ([]byte, error) {
+		content.Reset() // it grows with what is really there, and what is kept of it is as large as that
+		if _, err := io.Copy(&content, io.LimitReader(archive, size)); err != nil {
+			return nil, notTar(err)
+		}
+		if int64(content.Len()) != size {
+			return nil, notTar(io.ErrUnexpectedEOF)
+		}
+		return bytes.Clone(content.Bytes()), nil
+	})
+}
+
+// Parse reads a bundle from a tar that [Bundle.Tar] has made. The contents of its files are parts of that slice, so that nobody may change
+// it, and the bundle takes no memory of its own for them. Codes: invalid, exhausted.
+func Parse(whole []byte) (Bundle, error) {
+	r := bytes.NewReader(whole)
+	archive := tar.NewReader(r)
+	return read(archive, func(size int64) ([]byte, error) {
+		at := int64(len(whole)) - int64(r.Len()) // behind the header: it is read block by block
+		if at+size > int64(len(whole)) {
+			return nil, notTar(io.ErrUnexpectedEOF)
+		}
+		return whole[at : at+size : at+size], nil
+	})
+}
+
+// read reads the entries of a tar. Content returns that of the entry that is next.
+func read(archive *tar.Reader, content func(size int64) ([]byte, error)) (Bundle, error) {
 	var files []File
 	var size int64
 	for entries := 0; ; entries++ {
@@ -142,14 +171,11 @@ func Read(r io.Reader) (Bundle, error) {
 		if size += h.Size; size > schemas.MaxSkillBundle {
 			return Bundle{}, bundleTooLarge()
 		}
-		var content bytes.Buffer // it grows with what is really there
-		if _, err := io.Copy(&content, io.LimitReader(archive, h.Size)); err != nil {
-			return Bundle{}, notTar(err)
+		b, err := content(h.Size)
+		if err != nil {
+			return Bundle{}, err
 		}
-		if int64(content.Len()) != h.Size {
-			return Bundle{}, notTar(io.ErrUnexpectedEOF)
-		}
-		files = append(files, File{Path: h.Name, Executable: h.Mode&0o100 != 0, Content: content.Bytes()})
+		files = append(files, File{Path: h.Name, Executable: h.Mode&0o100 != 0, Content: b})
 	}
 	if len(files) == 0 {
 		return Bundle{}, schemas.Invalidf("bundle", "has no files: send a tar of the skill's folder")
@@ -175,6 +201,12 @@ func (b *bounded) Read(p []byte) (int, error) {
 // Tar is the bundle in its one form: files alone, by path, without times and owners.
 func (b Bundle) Tar() ([]byte, error) {
 	var out bytes.Buffer
+	const header, block = 4 << 10, 512 // of a file: more than a header with its longest path takes, and what fills the last block
+	size := block * 2
+	for _, f := range b.Files {
+		size += header + len(f.Content)
+	}
+	out.Grow(size) // or it would be there twice while it grows
 	w := tar.NewWriter(&out)
 	for _, f := range b.Files {
 		h := tar.Header{Typeflag: tar.TypeReg, Name: f.Path, Size: int64(len(f.Content)), Mode: Mode(f.Executable), Format: tar.FormatPAX}

@@ -104,7 +104,11 @@ func TestTheSameFolderHasTheSameDigest(t *testing.T) {
 		if got := skills.Digest(whole); got != want {
 			t.Fatalf("round %d: the digest is %s, was %s", round, got, want)
 		}
+		parsed, perr := skills.Parse(whole)
 		again, err := skills.Read(bytes.NewReader(whole))
+		if perr != nil || !reflect.DeepEqual(parsed, again) {
+			t.Fatalf("parsed %+v, read %+v: %v", parsed, again, perr)
+		}
 		if err != nil || !reflect.DeepEqual(again, b) {
 			t.Fatalf("what was written is read as something else: %v", err)
 		}
@@ -318,7 +322,11 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		parsed, perr := skills.Parse(whole)
 		again, err := skills.Read(bytes.NewReader(whole))
+		if perr != nil || !reflect.DeepEqual(parsed, again) {
+			t.Fatalf("parsed %+v, read %+v: %v", parsed, again, perr)
+		}
 		if err != nil || len(again.Files) != len(b.Files) || again.Manifest.Name != b.Manifest.Name {
 			t.Fatalf("%v", err)
 		}

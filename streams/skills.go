@@ -1,7 +1,6 @@
 package streams
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -67,18 +66,18 @@ func ReadSkill(ctx context.Context, b *Bus, a schemas.AccountID, digest string, 
 	if size <= 0 || size > MaxSkillTar {
 		return nil, schemas.Errorf(schemas.Internal, op, "its record says %d bytes", size)
 	}
-	var tar bytes.Buffer
+	tar := make([]byte, 0, size) // at once: while it grew it would be there twice
 	for i := int64(0); i*SkillChunk < size; i++ {
 		data, err := ReadSkillChunk(ctx, b, a, digest, size, i)
 		if err != nil {
 			return nil, err
 		}
-		tar.Write(data)
+		tar = append(tar, data...)
 	}
-	if sum := sha256.Sum256(tar.Bytes()); hex.EncodeToString(sum[:]) != digest {
+	if sum := sha256.Sum256(tar); hex.EncodeToString(sum[:]) != digest {
 		return nil, schemas.Errorf(schemas.Internal, op, "what is kept there is not what belongs there")
 	}
-	return tar.Bytes(), nil
+	return tar, nil
 }
 
 // ReadSkillChunk reads the n-th piece, of [SkillChunk] bytes but for the last, of a bundle. Codes: not_found, unavailable.

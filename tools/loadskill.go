@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"path"
 	"slices"
 	"strconv"
@@ -105,11 +106,10 @@ func (t loadSkill) present(a answer) outcome {
 }
 
 // Plans are the runs that stage the skill where its files can be reached by commands alone, one after the other: the first looks whether
-// it is there already, and [SkillStage.Done] says so.
-func (s SkillStage) Plans() []Plan {
+// it is there already, and [SkillStage.Done] says so. Each is made when it is its turn, as it takes some megabytes.
+func (s SkillStage) Plans() iter.Seq[Plan] {
 	parts := (len(s.Tar) + skillPart - 1) / skillPart
-	list := make([]Plan, 0, parts+1)
-	plan := func(part string, last bool, payload []byte) {
+	plan := func(part string, last bool, payload []byte) Plan {
 		var size int64
 		for _, f := range s.Bundle.Files {
 			size += int64(len(f.Content))
@@ -117,17 +117,27 @@ func (s SkillStage) Plans() []Plan {
 		b := fmt.Appendf(nil, "%s\n%s\n%s\n%d %d\n%s %d\n", s.Bundle.Manifest.Name, s.Digest, s.Token, len(s.Bundle.Files), size,
 			part, number(last))
 		b = append(base64.StdEncoding.AppendEncode(b, payload), '\n')
-		list = append(list, Plan{
+		return Plan{
 			Script: prelude + stageScript, Stdin: b, OutputLimit: schemas.MaxOutputLimit, call: s.Call, tool: s.tool(),
-		})
+		}
 	}
-	if parts > 1 {
-		plan("-", false, nil)
+	return func(yield func(Plan) bool) {
+		if parts > 1 && !yield(plan("-", false, nil)) {
+			return
+		}
+		for i := range parts {
+			if !yield(plan(fmt.Sprintf("%05d", i), i == parts-1, s.Tar[i*skillPart:min((i+1)*skillPart, len(s.Tar))])) {
+				return
+			}
+		}
 	}
-	for i := range parts {
-		plan(fmt.Sprintf("%05d", i), i == parts-1, s.Tar[i*skillPart:min((i+1)*skillPart, len(s.Tar))])
-	}
-	return list
+}
+
+// SkillBytes is about how much memory staging a skill takes whose tar has size bytes: the tar, of which its files are parts, and one run
+// with its input, or one file that is compared.
+func SkillBytes(size int64) int64 {
+	const copies = 3 // of a part: as base64, while that is made, and on its way to the sandbox
+	return size + copies*min(size, schemas.MaxSkillFile)
 }
 
 // Done reports whether the result of a run needs no further one: it failed, or the skill is there already.

@@ -60,7 +60,7 @@ func stagingWays() map[string]func(t *testing.T, dir string, s tools.SkillStage)
 		},
 		"script": func(t *testing.T, dir string, s tools.SkillStage) (r schemas.Result) {
 			t.Helper()
-			for _, p := range s.Plans() {
+			for p := range s.Plans() {
 				cmd := exec.CommandContext(t.Context(), "sh", "-c", p.Script)
 				cmd.Dir, cmd.Stdin = dir, strings.NewReader(string(p.Stdin))
 				var stderr strings.Builder
@@ -191,7 +191,7 @@ func TestALargeSkillComesInSeveralRuns(t *testing.T) {
 	content := make([]byte, 4<<20)
 	_, _ = rand.NewChaCha8([32]byte{64}).Read(content)
 	s := stageOf(t, "large", skills.File{Path: "large.bin", Content: content})
-	plans := s.Plans()
+	plans := slices.Collect(s.Plans())
 	if len(plans) != 3 || slices.ContainsFunc(plans, func(p tools.Plan) bool { return len(p.Stdin) > 5<<20 }) {
 		t.Fatalf("%d runs", len(plans))
 	}

@@ -1,7 +1,6 @@
 package workers
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/membudget"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
@@ -23,13 +23,21 @@ type Skills interface {
 	SkillsOfAgent(ctx context.Context, a schemas.AccountID, agent schemas.AgentID) ([]schemas.Skill, error)
 }
 
+const (
+	// SkillLoadBytes is how much memory skills that are being loaded take in one worker, SkillLoadBytesOfAccount those of one account:
+	// the largest fits. What finds none waits, accounts in turn.
+	SkillLoadBytes          = 128 << 20
+	SkillLoadBytesOfAccount = SkillLoadBytes / 2
+)
+
 // loadWithin is what loading a skill may take, all of its runs together.
 const loadWithin = 5 * time.Minute
 
 // loadSkill stages a skill in the call's workspace, in this process or by runs, and returns its SKILL.md. It may be done twice, also at
 // the same time.
 func (t *execution) loadSkill(ctx context.Context, o preparedCall, in schemas.LoadSkillInput, left *leaving) (schemas.Result, error) {
-	s, err := t.findSkill(ctx, in.Name)
+	s, room, err := t.findSkill(ctx, in.Name)
+	defer room.Release() // when nothing of the skill is here any more, also if the call was given up meanwhile
 	if err != nil {
 		if schemas.CodeOf(err).Retryable() || ctx.Err() != nil {
 			return schemas.Result{}, err
@@ -49,7 +57,7 @@ func (t *execution) loadSkill(ctx context.Context, o preparedCall, in schemas.Lo
 		}
 	}
 	var r schemas.Result
-	for _, plan := range s.Plans() {
+	for plan := range s.Plans() {
 		o.command.Script, o.command.Stdin, o.command.OutputLimit = plan.Script, plan.Stdin, plan.OutputLimit
 		o.command.Output = func(providers.Chunk) {}
 		got, err := t.persist(ctx, o)
@@ -63,35 +71,48 @@ func (t *execution) loadSkill(ctx context.Context, o preparedCall, in schemas.Lo
 	return r, nil
 }
 
-// findSkill finds a skill of the call's agent and reads its bundle. One that was replaced while it was read is looked for again.
-func (t *execution) findSkill(ctx context.Context, name string) (tools.SkillStage, error) {
+// findSkill finds a skill of the call's agent and reads its bundle, for which it takes room. One that was replaced while it was read is
+// looked for again. The caller releases the room.
+func (t *execution) findSkill(ctx context.Context, name string) (s tools.SkillStage, room *membudget.Room, err error) {
 	const tries = 5
 	if t.w.Skills == nil {
-		return tools.SkillStage{}, schemas.Errorf(schemas.Unsupported, "", "this worker has no skills")
+		return s, nil, schemas.Errorf(schemas.Unsupported, "", "this worker has no skills")
 	}
 	for try := 1; ; try++ {
 		list, err := t.w.Skills.SkillsOfAgent(ctx, t.call.Account, t.call.Agent)
 		if err != nil {
-			return tools.SkillStage{}, err
+			return s, nil, err
 		}
 		i := slices.IndexFunc(list, func(k schemas.Skill) bool { return k.Name == name })
 		if i < 0 {
-			return tools.SkillStage{}, tools.NoSuchSkill(name, list)
+			return s, nil, tools.NoSuchSkill(name, list)
 		}
-		tar, err := streams.ReadSkill(ctx, t.w.Bus, t.call.Account, list[i].Digest, list[i].Size)
-		if errors.Is(err, schemas.ErrNotFound) && try < tries {
-			continue
+		if room, err = t.w.skillBytes.Take(ctx, string(t.call.Account), tools.SkillBytes(list[i].Size)); err != nil {
+			return s, nil, schemas.Wrap(schemas.Unavailable, "", "other skills that are being loaded have the memory for them: try again", err)
 		}
-		if err != nil {
-			return tools.SkillStage{}, err
+		s, err = t.readSkill(ctx, list[i])
+		if err == nil {
+			return s, room, nil
 		}
-		b, err := skills.Read(bytes.NewReader(tar))
-		if err != nil {
-			return tools.SkillStage{}, err
+		room.Release() // it waits for nothing while it holds some
+		if !errors.Is(err, schemas.ErrNotFound) || try == tries {
+			return tools.SkillStage{}, nil, err
 		}
-		return tools.SkillStage{
-			Call: t.call, Digest: list[i].Digest, Tar: tar, Bundle: b, Token: strings.TrimPrefix(schemas.NewID("stage_"), "stage_"),
-			At: func() error { return t.w.at(atStaging, t.call) },
-		}, nil
 	}
+}
+
+// readSkill reads the bundle of a skill. Codes: not_found (it was replaced), unavailable.
+func (t *execution) readSkill(ctx context.Context, k schemas.Skill) (tools.SkillStage, error) {
+	tar, err := streams.ReadSkill(ctx, t.w.Bus, t.call.Account, k.Digest, k.Size)
+	if err != nil {
+		return tools.SkillStage{}, err
+	}
+	b, err := skills.Parse(tar)
+	if err != nil {
+		return tools.SkillStage{}, err
+	}
+	return tools.SkillStage{
+		Call: t.call, Digest: k.Digest, Tar: tar, Bundle: b, Token: strings.TrimPrefix(schemas.NewID("stage_"), "stage_"),
+		At: func() error { return t.w.at(atStaging, t.call) },
+	}, nil
 }

@@ -8,10 +8,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/skills"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/tools"
 )
 
 // shelf is the skills of accounts: of an agent, those of its account.
@@ -154,4 +156,65 @@ type shown func() []schemas.Skill
 
 func (a shown) SkillsOfAgent(context.Context, schemas.AccountID, schemas.AgentID) ([]schemas.Skill, error) {
 	return a(), nil
+}
+
+// TestLoadsShareABudget: skills that are being loaded for one account take its share of memory and no more, and another account's calls load
+// theirs meanwhile. All are loaded in the end.
+func TestLoadsShareABudget(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		const calls, parts = 8, 4
+		p := &filing{dir: t.TempDir()}
+		s := &shelf{t: t, bus: w.bus, of: map[schemas.AccountID][]schemas.Skill{}}
+		s.put("acct_other", "of another")
+		files := []skills.File{{Path: "SKILL.md", Content: []byte("---\nname: pdf\ndescription: d\n---\n")}}
+		for n := range parts {
+			files = append(files, skills.File{Path: fmt.Sprint("data/", n), Content: make([]byte, schemas.MaxSkillFile)})
+		}
+		b, err := skills.New(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tar, err := b.Tar()
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest, err := streams.StoreSkill(t.Context(), w.bus, testAccount, tar)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.of[testAccount] = []schemas.Skill{{SkillManifest: b.Manifest, Account: testAccount, Digest: digest, Size: int64(len(tar))}}
+
+		var mu sync.Mutex
+		staging, open := map[schemas.CallID]bool{}, make(chan struct{})
+		w.employ(p, func(wk *Worker) {
+			wk.Skills = s
+			wk.Slots = 2 * calls
+			wk.at = func(at stage, c schemas.Call) error {
+				if at == atStaging && c.Account == testAccount {
+					mu.Lock()
+					staging[c.ID] = true
+					mu.Unlock()
+					<-open
+				}
+				return nil
+			}
+		})
+		var made []schemas.Call
+		for n := range calls {
+			made = append(made, w.publish(w.call(fmt.Sprint("call_", n), schemas.ToolLoadSkill, loading("pdf"))))
+		}
+		other := w.publish(w.call("call_other", schemas.ToolLoadSkill, loading("pdf", func(c *schemas.Call) { c.Account = "acct_other" })))
+		w.want(other, schemas.StatusCompleted)
+		time.Sleep(10 * time.Second) // until nothing moves any more
+		most := int(SkillLoadBytesOfAccount / tools.SkillBytes(int64(len(tar))))
+		mu.Lock()
+		if n := len(staging); n != most {
+			t.Errorf("%d skills are being loaded at once, %d fit the account's share", n, most)
+		}
+		mu.Unlock()
+		close(open)
+		for _, c := range made {
+			w.want(c, schemas.StatusCompleted)
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/gopool"
+	"github.com/sandjet/sandjet/internal/membudget"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/filesync"
@@ -136,6 +137,7 @@ type workerRun struct {
 	jobs         *jobs.Manager
 	launcher     *jobs.Launcher
 	memory       artifacts.Memory
+	skillBytes   *membudget.Budget // of skills that are being loaded
 	status       jobs.Status
 	instances    *sandboxes.Instances
 	reconciler   *sandboxes.Reconciler
@@ -199,7 +201,8 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 func (w *Worker) begin() *workerRun {
-	s := &workerRun{Worker: *w, inFlight: &inFlight{}, waiting: newPutBacks(), settle: make(chan settlement, 1024)}
+	s := &workerRun{Worker: *w, inFlight: &inFlight{}, waiting: newPutBacks(), settle: make(chan settlement, 1024),
+		skillBytes: membudget.New(SkillLoadBytes, SkillLoadBytesOfAccount)}
 	s.Name = cmp.Or(s.Name, providers.ProfileOf(s.Provider).Name)
 	s.Slots = cmp.Or(s.Slots, DefaultSlots)
 	s.Grace = cmp.Or(s.Grace, DefaultGrace)

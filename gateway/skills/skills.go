@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/internal/membudget"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/skills"
 	"github.com/sandjet/sandjet/streams"
@@ -23,8 +24,10 @@ import (
 
 const (
 	fieldIfMatch = "If-Match"
-	// unpacking is how many uploads are unpacked at a time: each takes up to three times a bundle's size of memory.
-	unpacking = 2
+	// UploadBytes is how much memory uploads take in one gateway beside their bodies, from when they are unpacked until their records are
+	// there, UploadBytesOfAccount those of one account: the largest fits. What finds none waits, accounts in turn.
+	UploadBytes          = 2 * UploadBytesOfAccount
+	UploadBytesOfAccount = 80 << 20
 	// storedWithin is how long an upload may take from its first byte on the log to its record: well below what keeps its bytes from being
 	// swept.
 	storedWithin = streams.SkillsKept / 4
@@ -57,11 +60,11 @@ type Options struct {
 // Skills is the HTTP handlers of skills. They may be called from many goroutines.
 type Skills struct {
 	o      Options
-	places chan struct{} // of those that are being unpacked
+	memory *membudget.Budget
 }
 
 // New makes the handlers.
-func New(o Options) *Skills { return &Skills{o, make(chan struct{}, unpacking)} }
+func New(o Options) *Skills { return &Skills{o, membudget.New(UploadBytes, UploadBytesOfAccount)} }
 
 // List is the answer about an account's skills.
 type List struct {
@@ -217,33 +220,31 @@ func (s *Skills) upload(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	if err != nil {
 		return err
 	}
-	b, tar, err := s.read(w, r)
+	up, room, err := s.read(w, r, a)
+	defer room.Release() // the tar is in memory until it is stored
 	if err != nil {
 		return err
 	}
-	before, _, err := records.Skill(r.Context(), a, cmp.Or(id, b.Manifest.Name))
+	name := up.skill.Name
+	before, _, err := records.Skill(r.Context(), a, cmp.Or(id, name))
 	there := err == nil
 	switch {
 	case err != nil && !errors.Is(err, schemas.ErrNotFound):
 		return err
-	case id == "" || id == b.Manifest.Name || there && before.Name == b.Manifest.Name:
+	case id == "" || id == name || there && before.Name == name:
 	case !there && strings.HasPrefix(id, schemas.SkillPrefix):
 		return err // another's, or nobody's
 	default:
 		return schemas.Invalidf(skills.FileName, "says the name %q, and the request names %q: they must be the same",
-			b.Manifest.Name, schemas.Quotable(id))
+			name, schemas.Quotable(id))
 	}
-	if err := records.AdmitSkill(r.Context(), a, b.Manifest, fresh); err != nil {
+	if err := records.AdmitSkill(r.Context(), a, up.skill.SkillManifest, fresh); err != nil {
 		return err
 	}
-	k := schemas.Skill{Account: a, SkillManifest: b.Manifest, Digest: skills.Digest(tar), Size: int64(len(tar)), Files: len(b.Files)}
-	for _, f := range b.Files {
-		k.Bytes += int64(len(f.Content))
-	}
-	if err := s.store(r.Context(), k, tar); err != nil {
+	if err := s.store(r.Context(), up.skill, up.tar); err != nil {
 		return err
 	}
-	k, revision, err = records.PutSkill(r.Context(), k, fresh, revision)
+	k, revision, err := records.PutSkill(r.Context(), up.skill, fresh, revision)
 	if err != nil {
 		return precondition(err)
 	}
@@ -282,8 +283,14 @@ func (s *Skills) store(ctx context.Context, k schemas.Skill, tar []byte) error {
 	return nil
 }
 
-// read reads the bundle of a request.
-func (s *Skills) read(w http.ResponseWriter, r *http.Request) (b skills.Bundle, tar []byte, err error) {
+// upload is what a request brings.
+type upload struct {
+	skill schemas.Skill // without an id
+	tar   []byte
+}
+
+// read reads the bundle of a request, and takes room for it, which the caller releases.
+func (s *Skills) read(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (up upload, room *membudget.Room, err error) {
 	kind, params, err := mime.ParseMediaType(cmp.Or(r.Header.Get("Content-Type"), "application/x-tar"))
 	if err != nil {
 		kind = "" // no one of those below
@@ -292,34 +299,59 @@ func (s *Skills) read(w http.ResponseWriter, r *http.Request) (b skills.Bundle, 
 	case "application/x-tar", "application/tar", "application/gzip", "application/x-gzip", "application/x-gtar", "application/octet-stream",
 		"multipart/form-data":
 	default:
-		return b, nil, web.WithStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("",
+		return up, nil, web.WithStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("",
 			"the body must be a tar (application/x-tar, application/gzip) of the skill's folder, or its files as multipart/form-data"))
 	}
 	body, err := web.ReadBody(w, r, maxUpload, "a skill is small: keep large data elsewhere")
 	if err != nil {
-		return b, nil, err
+		return up, nil, err
 	}
-	select {
-	case s.places <- struct{}{}:
-		defer func() { <-s.places }()
-	case <-r.Context().Done():
-		return b, nil, context.Cause(r.Context())
+	if room, err = s.memory.Take(r.Context(), string(a), unpacked(body)); err != nil {
+		return up, nil, err
 	}
-	if kind == "multipart/form-data" {
-		b, err = readParts(multipart.NewReader(bytes.NewReader(body), params["boundary"]))
+	up, err = unpack(a, kind == "multipart/form-data", params["boundary"], body)
+	room.Shrink(int64(len(up.tar)))
+	return up, room, err
+}
+
+// unpacked is the most memory that a body takes while it is unpacked, beside itself: its files, the largest of them once more, and the tar
+// that is made of them.
+func unpacked(body []byte) int64 {
+	const copies, small = 2, 64 << 10
+	if bytes.HasPrefix(body, []byte{0x1f, 0x8b}) { // it is compressed, and may be anything
+		return UploadBytesOfAccount
+	}
+	size := int64(len(body)) + small
+	return min(copies*size+min(size, 2*schemas.MaxSkillFile), UploadBytesOfAccount)
+}
+
+// unpack makes of a body what is kept of it.
+func unpack(a schemas.AccountID, form bool, boundary string, body []byte) (up upload, err error) {
+	var b skills.Bundle
+	if form {
+		b, err = readParts(multipart.NewReader(bytes.NewReader(body), boundary))
 	} else {
 		b, err = skills.Read(bytes.NewReader(body))
 	}
 	if err != nil {
-		return b, nil, err
+		return up, err
 	}
-	tar, err = b.Tar()
-	return b, tar, err
+	if up.tar, err = b.Tar(); err != nil {
+		return up, err
+	}
+	up.skill = schemas.Skill{
+		Account: a, SkillManifest: b.Manifest, Digest: skills.Digest(up.tar), Size: int64(len(up.tar)), Files: len(b.Files),
+	}
+	for _, f := range b.Files {
+		up.skill.Bytes += int64(len(f.Content))
+	}
+	return up, nil
 }
 
 // readParts reads a bundle whose files are parts with their paths as file names.
 func readParts(parts *multipart.Reader) (skills.Bundle, error) {
 	var files []skills.File
+	var content bytes.Buffer // it grows, and what is kept of it is as large as what was there
 	for {
 		p, err := parts.NextRawPart()
 		if errors.Is(err, io.EOF) {
@@ -335,11 +367,13 @@ func readParts(parts *multipart.Reader) (skills.Bundle, error) {
 		if len(files) > schemas.MaxSkillFiles {
 			return skills.Bundle{}, schemas.Errorf(schemas.Exhausted, "", "the bundle has more than %d files", schemas.MaxSkillFiles)
 		}
-		content, err := io.ReadAll(p)
-		if err != nil {
+		content.Reset()
+		if _, err := io.Copy(&content, io.LimitReader(p, schemas.MaxSkillFile+1)); err != nil { // one more is refused as too large
 			return skills.Bundle{}, schemas.Invalidf("bundle", "is not multipart/form-data that can be read to its end")
 		}
-		files = append(files, skills.File{Path: params["filename"], Content: content, Executable: bytes.HasPrefix(content, []byte("#!"))})
+		files = append(files, skills.File{
+			Path: params["filename"], Content: bytes.Clone(content.Bytes()), Executable: bytes.HasPrefix(content.Bytes(), []byte("#!")),
+		})
 	}
 	if len(files) == 0 {
 		return skills.Bundle{}, schemas.Invalidf("bundle", "has no files")

@@ -2,12 +2,16 @@ package skills_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
+	"time"
 
 	gateway "github.com/sandjet/sandjet/gateway/skills"
 	"github.com/sandjet/sandjet/internal/natstest"
@@ -117,6 +121,90 @@ func TestAnUploadThatDiesIsSentAgain(t *testing.T) {
 		tar, err := streams.ReadSkill(t.Context(), b, "acct_1", records.skill.Digest, records.skill.Size)
 		if err != nil || !bytes.Contains(tar, content) {
 			t.Error(len(tar), err)
+		}
+	})
+}
+
+// held is records that admit no skill until they may.
+type held struct {
+	one
+
+	mu       sync.Mutex
+	admitted map[schemas.AccountID]int
+	open     chan struct{}
+}
+
+func (h *held) AdmitSkill(_ context.Context, a schemas.AccountID, _ schemas.SkillManifest, _ bool) error {
+	h.mu.Lock()
+	h.admitted[a]++
+	h.mu.Unlock()
+	<-h.open
+	return nil
+}
+
+func (h *held) PutSkill(_ context.Context, k schemas.Skill, _ bool, _ uint64) (schemas.Skill, uint64, error) {
+	return k, 1, nil
+}
+
+func (h *held) of(a schemas.AccountID) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.admitted[a]
+}
+
+// TestUploadsShareABudget: what was unpacked is counted until it is stored. One account's uploads have its share, whether they are large
+// or may be, and another account's have theirs meanwhile. All are stored in the end.
+func TestUploadsShareABudget(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		const uploads, size = 12, 25 << 20
+		h := &held{admitted: map[schemas.AccountID]int{}, open: make(chan struct{})}
+		s := gateway.New(gateway.Options{Bus: b, Records: h})
+		files := []skills.File{{Path: "SKILL.md", Content: []byte("---\nname: a\ndescription: b\n---\n")}}
+		for n := range size / schemas.MaxSkillFile {
+			files = append(files, skills.File{Path: fmt.Sprint("data/", n), Content: make([]byte, schemas.MaxSkillFile)})
+		}
+		bundle, err := skills.New(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tar, err := bundle.Tar()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		if _, err := z.Write(tar); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var sent sync.WaitGroup
+		send := func(a schemas.AccountID, body []byte) {
+			sent.Go(func() {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/v1/skills/a", bytes.NewReader(body))
+				r.SetPathValue("id", "a")
+				if err := s.Put(httptest.NewRecorder(), r, a); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for range uploads {
+			send("acct_1", packed.Bytes())
+		}
+		send("acct_2", tar)
+		time.Sleep(time.Second) // until nothing moves any more
+		most := gateway.UploadBytesOfAccount / len(tar)
+		if n := h.of("acct_1"); n < 1 || n > most {
+			t.Errorf("%d uploads of one account have their tars in memory, %d fit its share", n, most)
+		}
+		if n := h.of("acct_2"); n != 1 {
+			t.Errorf("%d uploads of another account came through", n)
+		}
+		close(h.open)
+		sent.Wait()
+		if n := h.of("acct_1"); n != uploads {
+			t.Errorf("%d of %d were stored", n, uploads)
 		}
 	})
 }
