@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +26,7 @@ func Each(t *testing.T, bucket string, test func(*testing.T, Server)) {
 	t.Run("versitygw", func(t *testing.T) { test(t, Start(t, bucket)) })
 }
 
-// Memory starts a server in this process that keeps its objects in memory. It knows what package bucket asks for: pages of lists, ranges,
+// Memory starts a server in this process that keeps its objects in memory. It knows what package bucket asks for: pages of lists, ranges, copies,
 // conditions of reads, writes and removals, uploads in parts, metadata. It takes any signature. It ends with the test.
 func Memory(t testing.TB, buckets ...string) Server {
 	t.Helper()
@@ -96,6 +97,12 @@ func (m *memory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		get(w, r, objects, key)
 	case r.Method == http.MethodPut && q.Has("uploadId"):
 		m.putPart(w, r, body)
+	case r.Method == http.MethodPut && r.Header.Get("X-Amz-Copy-Source") != "":
+		if o, ok := m.source(w, r); ok {
+			o.modified = time.Now()
+			objects[key] = o
+			answer(w, "CopyObjectResult", struct{ ETag string }{o.etag})
+		}
 	case r.Method == http.MethodPut:
 		if met(w, r, objects, key) {
 			o := object{body, etagOf(body), metadataOf(r.Header), time.Now()}
@@ -174,8 +181,38 @@ func (m *memory) putPart(w http.ResponseWriter, r *http.Request, body []byte) {
 		refuse(w, http.StatusNotFound, "NoSuchUpload")
 		return
 	}
+	if r.Header.Get("X-Amz-Copy-Source") != "" {
+		o, ok := m.source(w, r)
+		if !ok {
+			return
+		}
+		var from, to int
+		if n, _ := fmt.Sscanf(r.Header.Get("X-Amz-Copy-Source-Range"), "bytes=%d-%d", &from, &to); n == 2 {
+			o.data = o.data[from : to+1]
+		}
+		u.parts[n] = o.data
+		answer(w, "CopyPartResult", struct{ ETag string }{etagOf(o.data)})
+		return
+	}
 	u.parts[n] = body
 	w.Header().Set("ETag", etagOf(body))
+}
+
+// source is the object that a request copies, on its condition.
+func (m *memory) source(w http.ResponseWriter, r *http.Request) (object, bool) {
+	from, err := url.PathUnescape(r.Header.Get("X-Amz-Copy-Source"))
+	name, key, _ := strings.Cut(from, "/")
+	o, there := m.buckets[name][key]
+	match := r.Header.Get("X-Amz-Copy-Source-If-Match")
+	switch {
+	case err != nil || !there:
+		refuse(w, http.StatusNotFound, "NoSuchKey")
+	case match != "" && match != o.etag:
+		refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
+	default:
+		return o, true
+	}
+	return o, false
 }
 
 func (m *memory) complete(w http.ResponseWriter, r *http.Request, objects map[string]object, key string, body []byte) {

@@ -61,6 +61,8 @@ type Options struct {
 	// that a tenant has named.
 	Public  bool
 	Private []netip.Prefix
+	// Connections are shared with other buckets. Nil: this one has its own.
+	Connections *Connections
 	// Budget bounds the bytes of files in memory, with those of the other buckets that have it; Account is whose they are. Nil: a
 	// [DefaultBudget] for this bucket alone.
 	Budget  *Budget
@@ -102,7 +104,13 @@ func Open(o Options) (*Bucket, error) {
 		}
 	}
 	transport, idle := o.transport, func() {}
-	if transport == nil {
+	switch {
+	case transport != nil:
+	case o.Connections != nil && o.Connections.public != o.Public:
+		return nil, schemas.Errorf(schemas.Internal, "bucket", "the connections are those of other buckets")
+	case o.Connections != nil:
+		transport = o.Connections.transport
+	default:
 		t := newTransport(o)
 		transport, idle = t, t.CloseIdleConnections
 	}
@@ -131,7 +139,7 @@ func Open(o Options) (*Bucket, error) {
 	return b, nil
 }
 
-// Close gives idle connections back.
+// Close gives idle connections back, where they are not shared.
 func (b *Bucket) Close() { b.idle() }
 
 // Where names the place, and holds no secret: two of the same name are the same files.

@@ -18,7 +18,23 @@ const (
 	answerWithin = 30 * time.Second
 	idleWithin   = 90 * time.Second
 	connections  = 32
+	// sharedConnections is how many there are to one service for all buckets that share them, and how many are idle of all.
+	sharedConnections = 256
 )
+
+// Connections are those that several buckets have together, so that opening one costs no new connection. They may be used from many
+// goroutines.
+type Connections struct {
+	public    bool
+	transport *http.Transport
+}
+
+// NewConnections returns connections for buckets that have the same [Options.Public] and [Options.Private].
+func NewConnections(public bool, private []netip.Prefix) *Connections {
+	t := newTransport(Options{Public: public, Private: private})
+	t.MaxConnsPerHost, t.MaxIdleConns = sharedConnections, sharedConnections
+	return &Connections{public, t}
+}
 
 // newTransport is a way to the service. That to an endpoint which a tenant has named connects to public addresses only, looks at the
 // address that is about to be connected to, and goes by no proxy.

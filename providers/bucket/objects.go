@@ -29,6 +29,8 @@ type Object struct {
 	// Hash is the SHA-256 of the content by the object's metadata, which other programs may have copied from another content;
 	// [Bucket.List] does not know it.
 	Hash string
+	// Upload is of which upload in pieces the file was made, by its metadata; see [Bucket.Files]. [Bucket.List] does not know it.
+	Upload string
 	// Problem says why the rest of the key is no name of a file; see the function Problem. Then Name is that rest, and nothing else can be
 	// done with it. Markers of folders, which are empty and end with a slash, are not listed.
 	Problem string
@@ -115,7 +117,7 @@ func (b *Bucket) Head(ctx context.Context, name string) (Object, error) {
 	}
 	return Object{
 		Name: name, Size: aws.ToInt64(h.ContentLength), ETag: aws.ToString(h.ETag), Modified: aws.ToTime(h.LastModified),
-		Hash: hashOf(h.Metadata),
+		Hash: hashOf(h.Metadata), Upload: uploadOf(h.Metadata),
 	}, nil
 }
 
@@ -172,7 +174,8 @@ func (b *Bucket) get(ctx context.Context, name, key, etag string, from int64, n 
 		return nil, Object{}, b.refusal(ctx, "read "+quoted(name), err)
 	}
 	defer g.Body.Close() //nolint:errcheck // it was only read
-	o := Object{Name: name, Size: wholeSize(g), ETag: aws.ToString(g.ETag), Modified: aws.ToTime(g.LastModified), Hash: hashOf(g.Metadata)}
+	o := Object{Name: name, Size: wholeSize(g), ETag: aws.ToString(g.ETag), Modified: aws.ToTime(g.LastModified), Hash: hashOf(g.Metadata),
+		Upload: uploadOf(g.Metadata)}
 	want := min(int64(n), max(o.Size-from, 0))
 	data := make([]byte, want) // not a buffer that grows: it would take twice of what the budget has given
 	got, err := io.ReadFull(g.Body, data)
@@ -228,6 +231,15 @@ func (b *Bucket) Remove(ctx context.Context, name, etag string) error {
 }
 
 func quoted(name string) string { return fmt.Sprintf("%q", schemas.Quotable(name)) }
+
+func uploadOf(metadata map[string]string) string {
+	for name, value := range metadata {
+		if strings.EqualFold(name, uploadField) && validNonce(value) {
+			return value
+		}
+	}
+	return ""
+}
 
 func hashOf(metadata map[string]string) string {
 	h := metadata[hashField]

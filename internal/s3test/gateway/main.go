@@ -42,7 +42,7 @@ func run() error {
 			stop()
 		}()
 	}
-	files, err := posix.New(*folder, meta.XattrMeta{}, posix.PosixOpts{})
+	files, err := posix.New(*folder, meta.XattrMeta{}, posix.PosixOpts{CopyObjectThreshold: 5 << 30})
 	if err != nil {
 		return fmt.Errorf("folder %q: %w", *folder, err)
 	}
