@@ -21,6 +21,7 @@ import (
 	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/files"
 )
 
@@ -138,7 +139,7 @@ func filePlane(ctx context.Context, o *ours, dir string, parts *sync.WaitGroup) 
 		return "", fmt.Errorf("account: %w", err)
 	}
 	const workspace = "ws_bench"
-	worker := &files.Server{Bus: o.bus, Filer: benchFolders{dir}, Log: slog.New(slog.DiscardHandler)}
+	worker := &files.Server{Bus: o.bus, Place: streams.FilesInFolders, Open: files.InFolders(benchFolders{dir}), Log: slog.New(slog.DiscardHandler)}
 	parts.Go(func() { worker.Run(ctx) })
 	g := gateway.New(gateway.Options{Bus: o.bus, Records: store, Grace: time.Second,
 		Workspace: func(context.Context, schemas.AccountID, schemas.WorkspaceID) (schemas.Workspace, error) {

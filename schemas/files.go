@@ -32,6 +32,9 @@ const (
 	UploadLifetime = 24 * time.Hour
 )
 
+// FieldFileSize is the field of an error with the code invalid that says that a file is too large.
+const FieldFileSize = "size"
+
 // FileOp is what is to be done with a workspace's files.
 type FileOp string
 

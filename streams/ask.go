@@ -1,7 +1,6 @@
 package streams
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -122,9 +121,29 @@ func JobControlSubject(worker string) string { return "sandjet.rpc.jobs." + work
 // SweepSubject is where the workers of a provider are asked to compare its boxes with their records: one of them answers.
 func SweepSubject(provider string) string { return "sandjet.rpc.instances." + provider }
 
-// FilesSubject is where workers that reach the files of workspaces of a storage answer for them: one of them each question. Empty is
-// the storage of workspaces that name none.
-func FilesSubject(storage string) string { return "sandjet.rpc.files." + cmp.Or(storage, "folder") }
+// FilesPlace is where files of workspaces are. Not every worker reaches each.
+type FilesPlace string
+
+// The places.
+const (
+	FilesInFolders   FilesPlace = "folder"
+	FilesInBucket    FilesPlace = "s3"     // the operator's
+	FilesInOwnBucket FilesPlace = "s3-own" // the account's
+)
+
+// FilesPlaceOf is where the files of a workspace are.
+func FilesPlaceOf(w schemas.Workspace) FilesPlace {
+	switch {
+	case w.Storage == "":
+		return FilesInFolders
+	case w.Bucket.Name == "":
+		return FilesInBucket
+	}
+	return FilesInOwnBucket
+}
+
+// FilesSubject is where workers that reach a place answer for the files there: one of them each question.
+func FilesSubject(p FilesPlace) string { return "sandjet.rpc.files." + string(p) }
 
 // Share answers the requests to a subject until ctx ends, at most slots at a time, together with others that do so: each request is
 // one's. It takes no more then, lets those in hand end and returns nil. An error of handle is the answer, as [schemas.Public].

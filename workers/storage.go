@@ -26,6 +26,18 @@ func (t *execution) direct(ctx context.Context, w schemas.Workspace) (workspacef
 	return t.w.Reader(ctx, w)
 }
 
+// openInBucket opens the files of a workspace on S3 for an application. Codes: not_found, unsupported.
+func (s *Worker) openInBucket(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID) (workspacefs.FS, error) {
+	w, err := s.Specs.Workspace(ctx, a, id)
+	if err != nil {
+		return nil, fmt.Errorf("workspace of the files: %w", err)
+	}
+	if w.Storage == "" {
+		return nil, schemas.Errorf(schemas.Unavailable, "workspace", "its files are no longer on S3: try again")
+	}
+	return s.BucketFiles(ctx, w)
+}
+
 // close gives back what was opened for a call.
 func (o preparedCall) close() error {
 	if o.direct == nil {

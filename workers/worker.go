@@ -63,6 +63,11 @@ type Worker struct {
 	// Reader opens the files of a workspace on S3 as they are there, for calls that only read and have no sandbox. It returns no files and
 	// no error where this worker has no way to them: the provider is asked then. Nil: as that.
 	Reader func(context.Context, schemas.Workspace) (workspacefs.FS, error)
+	// BucketFiles opens the files of a workspace on S3 for applications, which may write them too, at BucketPlaces and within BucketRoom. With
+	// no places this worker serves none.
+	BucketFiles  func(context.Context, schemas.Workspace) (workspacefs.FS, error)
+	BucketPlaces []streams.FilesPlace
+	BucketRoom   *files.Room
 	// OnlyS3 refuses workspaces that are not on S3, so that workers of one provider need not share a folder.
 	OnlyS3 bool
 	// Limiter holds the caps. Nil: there are none.
@@ -182,7 +187,14 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	if filer, ok := providers.As[providers.Filer](s.Provider); ok {
-		parts.Go(func() { (&files.Server{Bus: s.Bus, Filer: filer, Log: s.Log}).Run(around) })
+		parts.Go(func() {
+			(&files.Server{Bus: s.Bus, Place: streams.FilesInFolders, Open: files.InFolders(filer), Log: s.Log}).Run(around)
+		})
+	}
+	for _, place := range s.BucketPlaces {
+		parts.Go(func() {
+			(&files.Server{Bus: s.Bus, Place: place, Open: s.openInBucket, Room: s.BucketRoom, Log: s.Log}).Run(around)
+		})
 	}
 	defer s.instances.DisownAll(around) // before the lease ends
 	parts.Go(func() {                   // it has no error

@@ -13,7 +13,9 @@ import (
 	"github.com/sandjet/sandjet/providers/filesync"
 	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers"
+	"github.com/sandjet/sandjet/workers/files"
 )
 
 // s3Flags say where workspaces on S3 are whose records name no bucket, and how much of one a host takes.
@@ -23,9 +25,9 @@ type s3Flags struct {
 	S3Endpoint  string   `name:"s3-endpoint" placeholder:"URL" group:"S3" help:"Address of another service that speaks as S3 does. Default: Amazon's of the region."`
 	S3PathStyle bool     `name:"s3-path-style" group:"S3" help:"The service at --s3-endpoint has buckets in the path of its URLs, not in the host."`
 	S3Only      bool     `name:"s3-only" group:"S3" help:"Serve workspaces on S3 alone. Workers of one provider then need not share a folder."`
-	S3Files     int      `name:"s3-files" placeholder:"N" default:"10000" group:"S3" help:"Most files of a workspace on S3 that a host takes."`
+	S3Files     int      `name:"s3-files" placeholder:"N" default:"10000" group:"S3" help:"Most files of a workspace on S3, that a host takes and that uploads make."`
 	S3Bytes     byteSize `name:"s3-bytes" placeholder:"SIZE" default:"4GiB" group:"S3" help:"Maximum size of all files of such a workspace."`
-	S3FileSize  byteSize `name:"s3-file-size" placeholder:"SIZE" default:"1GiB" group:"S3" help:"Most bytes of one file; larger ones are left out and named."`
+	S3FileSize  byteSize `name:"s3-file-size" placeholder:"SIZE" default:"1GiB" group:"S3" help:"Most bytes of one file; larger ones are left out and named, and refused as uploads."`
 }
 
 // prefixS3 is what the keys of all workspaces of the operator's bucket begin with.
@@ -57,13 +59,16 @@ type s3Access struct {
 	credentials bucket.Credentials // the operator's
 	region      string
 	private     []netip.Prefix
-	budget      *bucket.Budget // of all buckets of this process
+	budget      *bucket.Budget      // of all buckets of this process
+	ours        *bucket.Connections // to the operator's bucket
+	theirs      *bucket.Connections // to buckets of accounts
 	value       func(ctx context.Context, a schemas.AccountID, ref string) (string, error)
 	n           *node
 }
 
 func (n *node) newS3(f s3Flags, operator operatorFlags) (*s3Access, error) {
-	a := &s3Access{flags: f, private: operator.PrivateNetworks, budget: bucket.DefaultBudget(), value: n.records.Value, n: n}
+	a := &s3Access{flags: f, private: operator.PrivateNetworks, budget: bucket.DefaultBudget(), value: n.records.Value, n: n,
+		ours: bucket.NewConnections(false, nil), theirs: bucket.NewConnections(true, operator.PrivateNetworks)}
 	if f.S3Bucket == "" {
 		return a, nil
 	}
@@ -99,7 +104,7 @@ func (a *s3Access) open(ctx context.Context, w schemas.Workspace) (*bucket.Bucke
 	return bucket.Open(bucket.Options{
 		Bucket: w.Bucket.Name, Prefix: cmp.Or(w.Bucket.Prefix, own), Region: w.Bucket.Region, Endpoint: w.Bucket.Endpoint,
 		PathStyle: w.Bucket.PathStyle, Credentials: bucket.Static(keys[0], keys[1], keys[2]), Public: true, Private: a.private,
-		Budget: a.budget, Account: string(w.Account), Log: a.n.log.With("part", "s3"),
+		Connections: a.theirs, Budget: a.budget, Account: string(w.Account), Log: a.n.log.With("part", "s3"),
 	})
 }
 
@@ -108,7 +113,7 @@ func (a *s3Access) operator() bucket.Options {
 	f := a.flags
 	o := bucket.Options{
 		Bucket: f.S3Bucket, Region: cmp.Or(f.S3Region, a.region), Endpoint: f.S3Endpoint, PathStyle: f.S3PathStyle, Credentials: a.credentials,
-		Budget: a.budget,
+		Connections: a.ours, Budget: a.budget,
 	}
 	if a.n != nil {
 		o.Log = a.n.log.With("part", "s3")
@@ -128,16 +133,31 @@ func (a *s3Access) reader(ctx context.Context, w schemas.Workspace) (workspacefs
 	return b.Reader(), nil
 }
 
+// files opens the files of a workspace on S3 to be read and written.
+func (a *s3Access) files(ctx context.Context, w schemas.Workspace) (workspacefs.FS, error) {
+	b, err := a.open(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	return b.Files(), nil
+}
+
 // serve lets a worker serve workspaces on S3.
 func (a *s3Access) serve(w *workers.Worker, name string, p providers.Provider) {
+	limits := filesync.Limits{Files: a.flags.S3Files, Bytes: int64(a.flags.S3Bytes), FileSize: int64(a.flags.S3FileSize)}
 	w.Reader, w.OnlyS3 = a.reader, a.flags.S3Only
+	w.BucketFiles, w.BucketPlaces = a.files, []streams.FilesPlace{streams.FilesInOwnBucket}
+	if a.flags.S3Bucket != "" {
+		w.BucketPlaces = append(w.BucketPlaces, streams.FilesInBucket)
+	}
+	w.BucketRoom = &files.Room{Files: limits.Files, Bytes: limits.Bytes, FileSize: limits.FileSize}
 	filer, ok := providers.As[providers.Filer](p)
 	if !ok || providers.ProfileOf(p).Storage != schemas.StorageCopy {
 		return
 	}
 	w.Copies = &filesync.Copies{
 		Files: filer, Bucket: a.open, Workspace: a.n.records.Workspace, Dir: filepath.Join(string(a.n.dir), "s3", name),
-		Limits:  filesync.Limits{Files: a.flags.S3Files, Bytes: int64(a.flags.S3Bytes), FileSize: int64(a.flags.S3FileSize)},
+		Limits:  limits,
 		JobRuns: workers.JobRuns(a.n.bus), Log: a.n.log.With("part", "s3"),
 	}
 }

@@ -101,7 +101,7 @@ func newOffice(t *testing.T) *office {
 	}
 	o.open = a
 	o.run("files", func(ctx context.Context) error {
-		(&worker.Server{Bus: o.bus, Filer: o, Log: slog.New(slog.DiscardHandler)}).Run(ctx)
+		(&worker.Server{Bus: o.bus, Place: streams.FilesInFolders, Open: worker.InFolders(o), Log: slog.New(slog.DiscardHandler)}).Run(ctx)
 		return nil
 	})
 	testwait.Eventually(t, "a worker answers for files", func() bool {

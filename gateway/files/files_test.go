@@ -29,6 +29,7 @@ import (
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 
 	worker "github.com/sandjet/sandjet/workers/files"
 )
@@ -90,14 +91,26 @@ type plane struct {
 
 func start(t *testing.T, workers int, lost func() bool) *plane {
 	t.Helper()
-	bus := natstest.Start(t).Bus
 	dir := t.TempDir()
+	var servers []*worker.Server
+	for range workers {
+		servers = append(servers, &worker.Server{Place: streams.FilesInFolders, Open: worker.InFolders(folders{dir, lost})})
+	}
+	p := startWith(t, schemas.Workspace{}, servers...)
+	p.dir = filepath.Join(dir, schemas.Namespace("acct_1", workspace))
+	return p
+}
+
+// startWith starts a gateway that finds a workspace of this kind, and its workers.
+func startWith(t *testing.T, found schemas.Workspace, servers ...*worker.Server) *plane {
+	t.Helper()
+	bus := natstest.Start(t).Bus
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(running.Wait)
 	t.Cleanup(cancel)
-	for range workers {
-		s := &worker.Server{Bus: bus, Filer: folders{dir, lost}, Log: slog.New(slog.DiscardHandler)}
+	for _, s := range servers {
+		s.Bus, s.Log = bus, slog.New(slog.DiscardHandler)
 		running.Go(func() { s.Run(ctx) })
 	}
 	f := files.New(files.Options{
@@ -106,7 +119,9 @@ func start(t *testing.T, workers int, lost func() bool) *plane {
 			if a != "acct_1" || id != workspace {
 				return schemas.Workspace{}, schemas.Errorf(schemas.NotFound, "", "there is no such workspace")
 			}
-			return schemas.Workspace{ID: id, Account: a}, nil
+			found := found
+			found.ID, found.Account = id, a
+			return found, nil
 		},
 		Stream: func(_ http.ResponseWriter, r *http.Request, _ schemas.AccountID) (context.Context, func(), error) {
 			ctx, end := context.WithCancelCause(r.Context())
@@ -137,7 +152,7 @@ func start(t *testing.T, workers int, lost func() bool) *plane {
 	}
 	server := httptest.NewServer(edge.Middleware(mux))
 	t.Cleanup(server.Close)
-	return &plane{t: t, url: server.URL + "/v1/workspaces/", dir: filepath.Join(dir, schemas.Namespace("acct_1", workspace))}
+	return &plane{t: t, url: server.URL + "/v1/workspaces/"}
 }
 
 type answer struct {

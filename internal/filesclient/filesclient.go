@@ -43,8 +43,15 @@ func (s *Workspace) Do(ctx context.Context, q schemas.FileRequest, data []byte) 
 		q.Again = true
 	}
 	if errors.Is(err, schemas.ErrUnavailable) && ctx.Err() == nil {
-		err = schemas.Wrap(schemas.Unavailable, "files", "no worker answers that reaches the files of this workspace: "+
-			"start one of a provider that keeps workspaces in a folder, such as local, and try again", err)
+		remedy := "start one of a provider that keeps workspaces in a folder, such as local, and try again"
+		switch streams.FilesPlaceOf(s.Record) {
+		case streams.FilesInFolders:
+		case streams.FilesInOwnBucket:
+			remedy = "start one, of any provider, and try again"
+		case streams.FilesInBucket:
+			remedy = "start one with --s3-bucket, of any provider, and try again"
+		}
+		err = schemas.Wrap(schemas.Unavailable, "files", "no worker answers that reaches the files of this workspace: "+remedy, err)
 	}
 	return r, body, err
 }
@@ -56,7 +63,7 @@ func (s *Workspace) once(ctx context.Context, q schemas.FileRequest, data []byte
 	if err != nil {
 		return r, nil, err
 	}
-	answer, err := s.Bus.Ask(ctx, streams.FilesSubject(s.Record.Storage), message)
+	answer, err := s.Bus.Ask(ctx, streams.FilesSubject(streams.FilesPlaceOf(s.Record)), message)
 	if err != nil {
 		return r, nil, err
 	}

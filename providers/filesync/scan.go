@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/sandjet/sandjet/providers/bucket"
@@ -66,6 +67,8 @@ func (s *syncing) scan() error {
 	err = workspacefs.Walk(s.ctx, s.files, ".", limit, func(name string, e workspacefs.Entry) error {
 		kind := ""
 		switch {
+		case e.Type.IsDir() && name == schemas.UploadsFolder: // what is there has not arrived yet
+			return fs.SkipDir
 		case e.Type.IsDir():
 			return nil
 		case arriving[name]:
@@ -205,6 +208,8 @@ func (s *syncing) list() error {
 	files, bytes := 0, int64(0)
 	err := s.bucket.List(s.ctx, "", func(o bucket.Object) error {
 		switch {
+		case strings.HasPrefix(o.Name, schemas.UploadsFolder+"/"):
+			return nil
 		case o.Problem != "":
 			s.left.group(leftName, o.Name)
 			return nil

@@ -68,17 +68,29 @@ func describe(ctx context.Context, fsys workspacefs.FS, name string) (*schemas.F
 func about(name string, info fs.FileInfo) *schemas.FileInfo {
 	f := &schemas.FileInfo{Path: name, Type: typeOf(info.Mode()), Modified: info.ModTime().UTC()}
 	if f.Type == schemas.TypeFile {
-		f.Size, f.ETag = info.Size(), tag(info.Size(), info.ModTime())
+		f.Size, f.ETag = info.Size(), tag(info)
 		f.Executable = info.Mode()&0o111 != 0
 	}
 	return f
 }
 
-// tag names a version of a file. Two versions have the same where both size and time are, which a file system counts in nanoseconds
-// or, at the worst, in ticks of some milliseconds.
-func tag(size int64, modified time.Time) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d", size, modified.UnixNano()))
+// tag names a version of a file: by what its store says of it, else by size and time. Two versions have the same where both are, which a
+// file system counts in nanoseconds or, at the worst, in ticks of some milliseconds.
+func tag(info fs.FileInfo) string {
+	what := fmt.Appendf(nil, "%d %d", info.Size(), info.ModTime().UnixNano())
+	if v := version(info); v != "" {
+		what = []byte(v)
+	}
+	sum := sha256.Sum256(what)
 	return hex.EncodeToString(sum[:12])
+}
+
+// version is the name that a store has for this version of a file. Empty: it has none.
+func version(info fs.FileInfo) string {
+	if v, ok := info.(interface{ Version() string }); ok {
+		return v.Version()
+	}
+	return ""
 }
 
 func typeOf(m fs.FileMode) schemas.FileType {
@@ -353,46 +365,80 @@ func completed(ctx context.Context, fsys workspacefs.FS, upload string) *schemas
 	return &f
 }
 
-// commit gives an upload its name. The condition is checked just before: a command that writes the file in that instant is not seen.
+// commit gives an upload its name. In a folder the condition is checked just before: a command that writes the file in that instant is not
+// seen. A store that names versions checks it itself.
 func commit(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (f *schemas.FileInfo, created bool, err error) {
+	for n := 1; ; n++ {
+		var placed bool
+		f, created, placed, err = tryCommit(ctx, fsys, q)
+		switch code := workspacefs.CodeOf(err); {
+		case err == nil || !placed || n == attempts:
+			return f, created, err
+		case code != workspacefs.ErrChanged && code != workspacefs.ErrExists && code != workspacefs.ErrNotFound:
+			return nil, false, err
+		} // another request, or another writer, was faster: its outcome decides
+	}
+}
+
+// tryCommit is one attempt of a commit. Placed says that an error is one of giving the name.
+func tryCommit(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (f *schemas.FileInfo, created, placed bool, err error) {
 	staged, err := fsys.Stat(ctx, q.Path)
-	if workspacefs.CodeOf(err) == workspacefs.ErrNotFound {
-		there, terr := describe(ctx, fsys, q.To)
-		if terr == nil && q.Was != nil && there.Size == q.Was.Size && (there.ETag == q.Was.ETag || marked(q, there)) {
-			return there, q.IfNone, nil // by the request whose answer was lost
+	gone := workspacefs.CodeOf(err) == workspacefs.ErrNotFound
+	there, terr := fsys.Stat(ctx, q.To)
+	var was *schemas.FileInfo
+	if terr == nil {
+		was = about(q.To, there)
+	}
+	if was != nil && became(q, was, gone) { // by the request whose answer was lost
+		if !gone {
+			if err := ignore(fsys.Remove(ctx, q.Path), workspacefs.ErrNotFound); err != nil {
+				return nil, false, false, err
+			}
 		}
-		return nil, false, schemas.Errorf(schemas.NotFound, "upload", "the upload is gone: begin again")
+		return was, q.IfNone, false, nil
 	}
-	if err != nil {
-		return nil, false, err
-	}
-	if staged.Size() != q.Size {
-		return nil, false, schemas.Errorf(schemas.Conflict, "upload", "the upload has %d bytes and not %d: continue from there",
+	switch {
+	case gone:
+		return nil, false, false, schemas.Errorf(schemas.NotFound, "upload", "the upload is gone: begin again")
+	case err != nil:
+		return nil, false, false, err
+	case staged.Size() != q.Size:
+		return nil, false, false, schemas.Errorf(schemas.Conflict, "upload", "the upload has %d bytes and not %d: continue from there",
 			staged.Size(), q.Size)
-	}
-	was, err := describe(ctx, fsys, q.To)
-	if err != nil && workspacefs.CodeOf(err) != workspacefs.ErrNotFound {
-		return nil, false, err
+	case terr != nil && workspacefs.CodeOf(terr) != workspacefs.ErrNotFound:
+		return nil, false, false, terr
 	}
 	if err := meets(q, was); err != nil {
-		return nil, false, err
+		return nil, false, false, err
 	}
 	if err := fsys.MkdirAll(ctx, path.Dir(q.To)); err != nil {
-		return nil, false, err
+		return nil, false, false, err
 	}
 	if mark(ctx, fsys, q.Path, q) {
 		if staged, err = fsys.Stat(ctx, q.Path); err != nil {
-			return nil, false, err
+			return nil, false, false, err
 		}
 	}
 	if err := note(ctx, fsys, q.Path, q.To, staged); err != nil {
-		return nil, false, err
+		return nil, false, false, err
 	}
-	if err := fsys.Rename(ctx, q.Path, q.To); err != nil {
-		return nil, false, err
+	if p, ok := fsys.(workspacefs.Placer); ok && version(staged) != "" {
+		err = p.Place(ctx, q.Path, q.To, there)
+	} else {
+		err = fsys.Rename(ctx, q.Path, q.To)
+	}
+	if err != nil {
+		return nil, false, true, err
 	}
 	f, err = describe(ctx, fsys, q.To)
-	return f, was == nil, err
+	return f, was == nil, false, err
+}
+
+// became reports whether the file there is what an upload has become, as far as its client knows the upload. In a store that gives names in
+// several steps both may be there.
+func became(q schemas.FileRequest, there *schemas.FileInfo, gone bool) bool {
+	return q.Was != nil && there.Type == schemas.TypeFile && there.Size == q.Was.Size && q.Size == q.Was.Size &&
+		(there.ETag == q.Was.ETag || gone && marked(q, there))
 }
 
 // mark gives a file what a request says of its mode and time, where its file system can. The fraction of the second stays that of now: two
@@ -420,7 +466,8 @@ func move(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (*sch
 		return nil, schemas.Invalidf("to", "a folder cannot be moved into itself")
 	}
 	if q.IfNone {
-		if _, err := fsys.Stat(ctx, q.To); err == nil {
+		there, err := fsys.Stat(ctx, q.To)
+		if err == nil && (!q.Again || !continues(ctx, fsys, q.Path, there)) {
 			return nil, workspacefs.ErrExists
 		}
 	}
@@ -428,6 +475,9 @@ func move(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (*sch
 		return nil, err
 	}
 	if err := fsys.Rename(ctx, q.Path, q.To); err != nil {
+		if q.IfNone && workspacefs.CodeOf(err) == workspacefs.ErrIsDirectory {
+			return nil, workspacefs.ErrExists
+		}
 		if q.Again && workspacefs.CodeOf(err) == workspacefs.ErrNotFound {
 			if there, terr := describe(ctx, fsys, q.To); terr == nil {
 				return there, nil
@@ -440,6 +490,19 @@ func move(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (*sch
 		there, err = &schemas.FileInfo{Path: q.To, Type: schemas.TypeLink}, nil
 	}
 	return there, err
+}
+
+// continues reports whether what is there may be what a move has made that was asked for before: all of it, or, in a store that moves in
+// several steps, a copy of the file or a folder, of which the store itself knows more.
+func continues(ctx context.Context, fsys workspacefs.FS, from string, there fs.FileInfo) bool {
+	moved, err := fsys.Stat(ctx, from)
+	switch {
+	case err != nil:
+		return workspacefs.CodeOf(err) == workspacefs.ErrNotFound // it has come to its end
+	case moved.IsDir() || there.IsDir():
+		return moved.IsDir() && there.IsDir()
+	}
+	return version(moved) != "" && version(moved) == version(there)
 }
 
 // remove removes a file, a link or a folder: with all that is below it, as many at a time as a listing has, where that is asked for.

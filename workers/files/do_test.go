@@ -44,7 +44,16 @@ func do(t *testing.T, fsys workspacefs.FS, q schemas.FileRequest, data string) (
 // leave the files that a map has.
 func TestFilesAgainstAModel(t *testing.T) {
 	t.Parallel()
-	fsys, dir := open(t)
+	fsys, _ := open(t)
+	operations := 1000
+	if longtest.Asked() {
+		operations = 10_000
+	}
+	filesAgainstAModel(t, fsys, operations)
+}
+
+func filesAgainstAModel(t *testing.T, fsys workspacefs.FS, operations int) {
+	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
 	model := map[string]string{}
 	name := func() string { return fmt.Sprintf("d%d/f%d", r.IntN(3), r.IntN(4)) }
@@ -55,10 +64,6 @@ func TestFilesAgainstAModel(t *testing.T) {
 			reply, _, err = do(t, fsys, q, data)
 		}
 		return reply, err
-	}
-	operations := 1000
-	if longtest.Asked() {
-		operations = 10_000
 	}
 	for n := range operations {
 		p := name()
@@ -136,11 +141,14 @@ func TestFilesAgainstAModel(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("listed: %v, want %v", got, want)
 	}
-	left, _ := os.ReadDir(filepath.Join(dir, schemas.UploadsFolder))
-	for _, e := range left {
-		if !strings.HasSuffix(e.Name(), ".done") {
-			t.Errorf("the upload %s is left", e.Name())
+	err := fsys.ReadDir(t.Context(), schemas.UploadsFolder, false, func(e workspacefs.Entry) error {
+		if !strings.HasSuffix(e.Name, ".done") {
+			t.Errorf("the upload %s is left", e.Name)
 		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
@@ -148,6 +156,11 @@ func TestFilesAgainstAModel(t *testing.T) {
 func TestConditionsOfFiles(t *testing.T) {
 	t.Parallel()
 	fsys, _ := open(t)
+	conditionsOfFiles(t, fsys)
+}
+
+func conditionsOfFiles(t *testing.T, fsys workspacefs.FS) {
+	t.Helper()
 	first, _, err := do(t, fsys, schemas.FileRequest{Op: schemas.FileWrite, Path: "f"}, "one")
 	if err != nil || !first.Created {
 		t.Fatal(first, err)

@@ -1,5 +1,5 @@
 // Package files answers for the files of workspaces: what gateways ask on behalf of applications, without a run. It reaches them as the
-// file tools do, by the provider's own [providers.Filer].
+// file tools do, by the provider's own [providers.Filer], and those on S3 in the bucket itself.
 //
 // Every question stands alone and may be asked again, of this worker or of another one that reaches the same files: what was done
 // already is found to be done. A large file arrives in pieces in a file of [schemas.UploadsFolder] and gets its name in one step.
@@ -24,18 +24,29 @@ const (
 	within = 30 * time.Second
 )
 
-// Server answers for the files that a provider reaches.
+// Server answers for the files of workspaces in one place.
 type Server struct {
 	Bus   *streams.Bus
-	Filer providers.Filer
-	Log   *slog.Logger
+	Place streams.FilesPlace
+	// Open opens the files of a workspace.
+	Open func(ctx context.Context, a schemas.AccountID, w schemas.WorkspaceID) (workspacefs.FS, error)
+	// Room bounds what a workspace may have, where its files do not do that themselves. Nil: nothing does.
+	Room *Room
+	Log  *slog.Logger
+}
+
+// InFolders opens the files of workspaces that a provider keeps in folders.
+func InFolders(f providers.Filer) func(context.Context, schemas.AccountID, schemas.WorkspaceID) (workspacefs.FS, error) {
+	return func(ctx context.Context, a schemas.AccountID, w schemas.WorkspaceID) (workspacefs.FS, error) {
+		return f.OpenWorkspace(ctx, a, providers.Mount{Namespace: schemas.Namespace(a, w)})
+	}
 }
 
 // Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) {
 	again := wait.Backoff{First: time.Second, Most: 10 * time.Second}
 	for n := 1; ctx.Err() == nil; n++ {
-		err := s.Bus.Share(ctx, streams.FilesSubject(""), slots, s.answer)
+		err := s.Bus.Share(ctx, streams.FilesSubject(s.Place), slots, s.answer)
 		if err != nil && ctx.Err() == nil {
 			s.Log.Warn("questions about files not subscribed, retrying", "error", err)
 			again.Sleep(ctx, n)
@@ -54,7 +65,7 @@ func (s *Server) answer(ctx context.Context, message []byte) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	fsys, err := s.Filer.OpenWorkspace(ctx, q.Account, providers.Mount{Namespace: schemas.Namespace(q.Account, q.Workspace)})
+	fsys, err := s.Open(ctx, q.Account, q.Workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +74,9 @@ func (s *Server) answer(ctx context.Context, message []byte) ([]byte, error) {
 			s.Log.Info("workspace not closed", "workspace", q.Workspace, "error", err)
 		}
 	}()
+	if err := s.Room.admit(ctx, fsys, q, len(data)); err != nil {
+		return nil, public(q, err)
+	}
 	reply, body, err := Do(ctx, fsys, q, data)
 	if err != nil {
 		return nil, public(q, err)
@@ -87,8 +101,10 @@ func public(q schemas.FileRequest, err error) error {
 		return &schemas.Error{Code: schemas.Conflict, Field: field, Message: text, Err: err}
 	case workspacefs.ErrDenied, workspacefs.ErrReadOnly:
 		return &schemas.Error{Code: schemas.Denied, Field: field, Message: text, Err: err}
-	case workspacefs.ErrNoSpace, workspacefs.ErrTooMany, workspacefs.ErrTooLarge:
+	case workspacefs.ErrNoSpace, workspacefs.ErrTooMany:
 		return &schemas.Error{Code: schemas.Exhausted, Field: field, Message: text, Err: err}
+	case workspacefs.ErrTooLarge:
+		return &schemas.Error{Code: schemas.Invalid, Field: schemas.FieldFileSize, Message: text, Err: err}
 	default:
 		return &schemas.Error{Code: schemas.Invalid, Field: field, Message: text, Err: err}
 	}
