@@ -78,7 +78,7 @@ type UploadOptions struct {
 
 // Upload stores what r has as a file, with its folders, and holds 8 MiB of it in memory. The file is there once all of it is. It
 // tries again what fails for a passing reason, from where it had come to, until ctx ends.
-// Codes: conflict (a condition does not hold), invalid, exhausted (there is no room), unavailable.
+// Codes: conflict (a condition does not hold), invalid (also: the file is too large), exhausted (the workspace has no room), unavailable.
 func (c *Client) Upload(ctx context.Context, w schemas.WorkspaceID, path string, r io.Reader, o UploadOptions) (
 	f schemas.FileInfo, err error,
 ) {
@@ -100,8 +100,8 @@ func (c *Client) Upload(ctx context.Context, w schemas.WorkspaceID, path string,
 		n, err := io.ReadFull(r, part)
 		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !last {
-			if o.ID == "" {
-				c.forgetUpload(ctx, w, id, at)
+			if o.ID == "" && at > 0 {
+				c.forgetUpload(ctx, w, id)
 			}
 			return f, fmt.Errorf("read what is uploaded: %w", err)
 		}
@@ -114,8 +114,8 @@ func (c *Client) Upload(ctx context.Context, w schemas.WorkspaceID, path string,
 			values = url.Values{"upload": {id}, "offset": {strconv.FormatInt(at, 10)}, "complete": {strconv.FormatBool(last)}}
 		}
 		if err := c.put(ctx, withQuery(filesPath(w, path), values), part[:n], header, &f); err != nil {
-			if o.ID == "" {
-				c.forgetUpload(ctx, w, id, at)
+			if o.ID == "" && len(values) > 0 { // some of the part may be stored
+				c.forgetUpload(ctx, w, id)
 			}
 			return f, err
 		}
@@ -173,8 +173,8 @@ func (c *Client) putOnce(ctx context.Context, path string, body []byte, header h
 }
 
 // forgetUpload removes what was stored. What stays is removed by the server within a day.
-func (c *Client) forgetUpload(ctx context.Context, w schemas.WorkspaceID, id string, stored int64) {
-	if stored == 0 || ctx.Err() != nil {
+func (c *Client) forgetUpload(ctx context.Context, w schemas.WorkspaceID, id string) {
+	if ctx.Err() != nil {
 		return
 	}
 	_ = c.exchange(ctx, 0, http.MethodDelete, workspacePath(w)+"/uploads/"+url.PathEscape(id), nil, nil)

@@ -103,8 +103,8 @@ func below(ctx context.Context, of asked, dir string) (list []schemas.FileInfo, 
 			return nil, 0, err
 		}
 		if seen += len(page.Entries); seen > schemas.MaxFilesListed {
-			return nil, 0, schemas.Errorf(schemas.Exhausted, "path", "the folder has more than %d entries: take a folder below it",
-				schemas.MaxFilesListed)
+			return nil, 0, final(schemas.Errorf(schemas.Exhausted, "path", "the folder has more than %d entries: take a folder below it",
+				schemas.MaxFilesListed))
 		}
 		for _, e := range page.Entries {
 			ask.After = e.Path

@@ -22,6 +22,8 @@ type broken struct {
 	lost   int
 }
 
+func chance(n uint64) *rand.Rand { return rand.New(rand.NewPCG(n, 7)) }
+
 func (b *broken) roll(of int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,7 +60,7 @@ func (b *broken) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestTheClientGoesOn(t *testing.T) {
 	t.Parallel()
 	p := start(t, 2, nil)
-	network := &broken{chance: rand.New(rand.NewPCG(1, 7))}
+	network := &broken{chance: chance(1)}
 	c := client.New(strings.TrimSuffix(p.url, "/v1/workspaces/"), "key")
 	c.HTTP, c.Pause = &http.Client{Transport: network}, time.Millisecond
 	for _, size := range []int{0, 3, 9 << 20, 17<<20 + 5} {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/internal/filesclient"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -42,21 +43,17 @@ func (f *Files) named(ctx context.Context, a schemas.AccountID, id schemas.Works
 	if err != nil {
 		return nil, err
 	}
-	if w.Storage != "" {
-		return nil, schemas.Errorf(schemas.Unsupported, "files", "the files of %s are on %s: reach them there",
-			schemas.Quotable(w.Name), schemas.Quotable(w.Storage))
-	}
-	return &workspace{Bus: f.o.Bus, Account: a, Record: w}, nil
+	return &workspace{filesclient.Workspace{Bus: f.o.Bus, Account: a, Record: w}}, nil
 }
 
 // Do asks a worker about the files of a workspace, by whatever way the request came. It blocks as long as [filesclient.Workspace.Do]
-// does. Codes: those of the answer, not_found, unsupported (the files are elsewhere), unavailable.
+// does. Codes: those of the answer, not_found, unavailable.
 func (f *Files) Do(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID, q schemas.FileRequest) (schemas.FileReply, error) {
 	of, err := f.named(ctx, a, id)
 	if err != nil {
 		return schemas.FileReply{}, err
 	}
-	reply, _, err := of.Do(ctx, q, nil)
+	reply, _, err := of.Workspace.Do(ctx, q, nil)
 	return reply, err
 }
 

@@ -4,13 +4,40 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/internal/filesclient"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 // workspace is what the handlers ask about files.
-type workspace = filesclient.Workspace
+type workspace struct{ filesclient.Workspace }
+
+// Do is that of [filesclient.Workspace], with the status of a refusal that no repetition changes.
+func (w *workspace) Do(ctx context.Context, q schemas.FileRequest, data []byte) (schemas.FileReply, []byte, error) {
+	r, body, err := w.Workspace.Do(ctx, q, data)
+	return r, body, final(err)
+}
+
+// final gives a refusal the status of one that clients do not repeat: a limit of the files is not one of requests, which passes by itself.
+func final(err error) error {
+	switch e := schemas.Public(err); {
+	case err == nil:
+		return nil
+	case e.Code == schemas.Exhausted:
+		return web.WithStatus(http.StatusInsufficientStorage, err)
+	case tooLarge(err):
+		return web.WithStatus(http.StatusRequestEntityTooLarge, err)
+	}
+	return err
+}
+
+// tooLarge reports whether a file is refused because of its size.
+func tooLarge(err error) bool {
+	e := schemas.Public(err)
+	return err != nil && e.Code == schemas.Invalid && e.Field == schemas.FieldFileSize
+}
 
 // reader reads one version of a file, piece by piece. A version that is replaced meanwhile ends it with an error of the code conflict.
 type reader struct {

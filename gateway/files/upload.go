@@ -192,7 +192,7 @@ func (u upload) add(ctx context.Context, at int64, piece []byte) (*schemas.FileI
 	if err == nil && r.File == nil {
 		err = schemas.Errorf(schemas.Internal, "files", "the worker describes nothing")
 	}
-	if err != nil && !u.named {
+	if err != nil && (!u.named || tooLarge(err)) {
 		u.forget(ctx)
 	}
 	return r.File, err

@@ -46,7 +46,7 @@ func (e *httpError) Unwrap() error { return e.err }
 // HTTPStatus is what [WriteProblem] answers with.
 func (e *httpError) HTTPStatus() int { return e.status }
 
-// WithStatus gives an error a status that is finer than its code: 401, 405, 413, 415.
+// WithStatus gives an error a status that is finer than its code: 401, 405, 413, 415, 507.
 func WithStatus(code int, err error) error { return &httpError{status: code, err: err} }
 
 // Problem is the body of every answer that is not a success.
@@ -69,7 +69,7 @@ func WriteProblem(w http.ResponseWriter, err error) int {
 	if code == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
 		h.Set("WWW-Authenticate", `Bearer realm="sandjet"`)
 	}
-	if public.Code.Retryable() && h.Get("Retry-After") == "" {
+	if public.Code.Retryable() && code != http.StatusInsufficientStorage && h.Get("Retry-After") == "" {
 		h.Set("Retry-After", "1")
 	}
 	if public.Code == schemas.Internal {

@@ -116,10 +116,12 @@ export class Files {
     const upload = `${this.#base}/uploads/${encodeURIComponent(id)}`;
     const from = options.id === undefined ? 0 : await this.#stored(upload, signal);
     let at = 0;
+    let begun = false; // some of the file may be stored
     try {
       for await (const { bytes, last } of parts(content)) {
         if (last || at + bytes.length > from) {
-          const query = at > 0 || !last ? { upload: id, offset: at, complete: last } : {};
+          begun = at > 0 || !last;
+          const query = begun ? { upload: id, offset: at, complete: last } : {};
           const r = await this.#http.ask(this.#file(path), { method: "PUT", query, headers, body: bytes as BodyInit, signal });
           if (last) {
             options.onProgress?.(at + bytes.length);
@@ -131,7 +133,7 @@ export class Files {
         options.onProgress?.(at);
       }
     } catch (e) {
-      if (options.id === undefined && at > 0) void this.#http.ask(upload, { method: "DELETE" }).catch(() => undefined);
+      if (options.id === undefined && begun) void this.#http.ask(upload, { method: "DELETE" }).catch(() => undefined);
       throw e;
     }
     throw new SandjetError("internal", "the content has no last part");
