@@ -57,8 +57,11 @@ type staged struct {
 
 func (s *staged) Add(ctx context.Context, at int64, piece []byte) error {
 	r, _, err := s.of.Do(ctx, schemas.FileRequest{Op: schemas.FileAppend, Path: s.at, Offset: at}, piece)
+	if err != nil {
+		return err // what arrived before it is still to be removed
+	}
 	s.was = r.File
-	return err
+	return nil
 }
 
 func (s *staged) End(ctx context.Context, at int64, piece []byte) error {

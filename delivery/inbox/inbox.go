@@ -210,9 +210,6 @@ func (s *Sender) fetchAll(ctx context.Context, m schemas.ChatMessage, turn schem
 		return refused(out, "the channel has no workspace for it: "+schemas.Public(err).Message), 0, nil
 	case err != nil:
 		return m, 0, err
-	case w.Storage != "":
-		return refused(out, "the files of workspace "+schemas.Quotable(w.Name)+" are on "+schemas.Quotable(w.Storage)+
-			", where files of messages are not stored"), 0, nil
 	}
 	adapter, _ := s.Adapter(c.Kind)
 	fetcher, ok := adapter.(channel.Fetcher)

@@ -24,10 +24,12 @@ import (
 	"github.com/sandjet/sandjet/delivery/telegram"
 	"github.com/sandjet/sandjet/delivery/telegram/telegramtest"
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/s3test"
 	"github.com/sandjet/sandjet/internal/safefs"
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/bucket"
 	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -256,6 +258,67 @@ func TestFilesOfAMessageAreStored(t *testing.T) {
 	}
 }
 
+// inBucket moves the workspace to S3, where a worker reaches it.
+func (o *office) inBucket(room *worker.Room) workspacefs.FS {
+	s := s3test.Memory(o.t, "files")
+	open := func() (workspacefs.FS, error) {
+		b, err := bucket.Open(bucket.Options{Bucket: "files", Prefix: "w/", Endpoint: s.URL, PathStyle: true,
+			Credentials: bucket.Static(s3test.Key, s3test.Secret, "")})
+		if err != nil {
+			return nil, err
+		}
+		return b.Files(), nil
+	}
+	o.where.Storage = "s3"
+	o.run("files on S3", func(ctx context.Context) error {
+		(&worker.Server{Bus: o.bus, Place: streams.FilesInBucket, Room: room, Log: slog.New(slog.DiscardHandler),
+			Open: func(context.Context, schemas.AccountID, schemas.WorkspaceID) (workspacefs.FS, error) { return open() }}).Run(ctx)
+		return nil
+	})
+	testwait.Eventually(o.t, "a worker answers for files on S3", func() bool {
+		_, err := Workers(o.bus)(account, o.where).Stat(o.t.Context(), "none")
+		return errors.Is(err, schemas.ErrNotFound)
+	})
+	fsys, err := open()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.t.Cleanup(func() { _ = fsys.Close() })
+	return fsys
+}
+
+// In a bucket they are stored as in a folder, and one for which there is no room is named with the reason.
+func TestFilesOfAMessageAreStoredOnS3(t *testing.T) {
+	o := newOffice(t)
+	fsys := o.inBucket(&worker.Room{Files: 10, Bytes: 3 * schemas.MaxFileChunk, FileSize: 2*schemas.MaxFileChunk + 1})
+	small, large := content(3), content(2*schemas.MaxFileChunk+1)
+	in := o.message(1, "see", o.put("larger", content(2*schemas.MaxFileChunk+2)), o.put("a.txt", small), o.put("b.bin", large),
+		o.put("no room", content(schemas.MaxFileChunk)))
+	for range 2 { // as when its acknowledgement was lost
+		if _, v := o.sender().Send(t.Context(), delivered(in, 0)); v.Kind != delivery.Delivered {
+			t.Fatalf("%+v\n%s", v, o.log.String())
+		}
+	}
+	m := o.only()
+	for i, want := range [][]byte{small, large} {
+		f := m.Files[1+i]
+		got, _, err := workspacefs.ReadFile(t.Context(), fsys, f.Path, 1<<20+100)
+		if err != nil || !bytes.Equal(got, want) || f.Reason != "" {
+			t.Errorf("%+v has %d bytes, %v", f, len(got), err)
+		}
+	}
+	if !strings.Contains(m.Files[0].Reason, "--s3-file-size") || !strings.Contains(m.Files[3].Reason, "--s3-bytes") || m.Workspace != "ws_1" {
+		t.Errorf("%+v", m)
+	}
+	err := fsys.ReadDir(t.Context(), schemas.UploadsFolder, false, func(e workspacefs.Entry) error {
+		t.Errorf("%s is left", e.Name)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWhyFilesAreNotStored(t *testing.T) {
 	for name, c := range map[string]struct {
 		set    func(*office)
@@ -268,15 +331,14 @@ func TestWhyFilesAreNotStored(t *testing.T) {
 		"it turns out to be too large": {nil, func(o *office) schemas.ChatFile {
 			return o.put("a", make([]byte, schemas.MaxChatFileSize+1))
 		}, "larger than 20 MB"},
-		"Telegram does not give it":    {nil, named("big"), "file is too big"},
-		"it is gone":                   {nil, named("gone"), "has the file no more"},
-		"nobody says where it is":      {nil, named(""), "does not say where"},
-		"its kind is not taken":        {kinds("image/*"), pdf, "no files of this kind"},
-		"no kind is":                   {kinds("none"), nothing, "no files of this kind"},
-		"the token is not valid":       {func(o *office) { o.chat.Secrets = nil }, nothing, "no bot_token"},
-		"the channel is gone":          {func(o *office) { o.chat.ID = "" }, nothing, "gone or disabled"},
-		"the channel is disabled":      {func(o *office) { o.chat.Disabled = true }, nothing, "gone or disabled"},
-		"the workspace is in a bucket": {func(o *office) { o.where.Storage = "s3" }, nothing, "are on s3"},
+		"Telegram does not give it": {nil, named("big"), "file is too big"},
+		"it is gone":                {nil, named("gone"), "has the file no more"},
+		"nobody says where it is":   {nil, named(""), "does not say where"},
+		"its kind is not taken":     {kinds("image/*"), pdf, "no files of this kind"},
+		"no kind is":                {kinds("none"), nothing, "no files of this kind"},
+		"the token is not valid":    {func(o *office) { o.chat.Secrets = nil }, nothing, "no bot_token"},
+		"the channel is gone":       {func(o *office) { o.chat.ID = "" }, nothing, "gone or disabled"},
+		"the channel is disabled":   {func(o *office) { o.chat.Disabled = true }, nothing, "gone or disabled"},
 		"the service stays away": {func(o *office) {
 			o.fake.Choose(func(*http.Request) chatfake.Fault { return chatfake.ServerError })
 		}, nothing, "500"},
