@@ -139,11 +139,11 @@ func filePlane(ctx context.Context, o *ours, dir string, parts *sync.WaitGroup) 
 		return "", fmt.Errorf("account: %w", err)
 	}
 	const workspace = "ws_bench"
-	worker := &files.Server{Bus: o.bus, Place: streams.FilesInFolders, Open: files.InFolders(benchFolders{dir}), Log: slog.New(slog.DiscardHandler)}
+	worker := &files.Server{Bus: o.bus, Place: streams.FilesInFolders(benchProvider), Open: files.InFolders(benchFolders{dir}), Log: slog.New(slog.DiscardHandler)}
 	parts.Go(func() { worker.Run(ctx) })
 	g := gateway.New(gateway.Options{Bus: o.bus, Records: store, Grace: time.Second,
-		Workspace: func(context.Context, schemas.AccountID, schemas.WorkspaceID) (schemas.Workspace, error) {
-			return schemas.Workspace{ID: workspace, Account: a.ID}, nil
+		Workspace: func(context.Context, schemas.AccountID, schemas.WorkspaceID) (schemas.WorkspaceFiles, error) {
+			return schemas.WorkspaceFiles{Workspace: schemas.Workspace{ID: workspace, Account: a.ID}, Provider: benchProvider}, nil
 		}})
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

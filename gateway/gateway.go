@@ -103,7 +103,7 @@ type Options struct {
 	// ChatSeen is called once a message of a chat counts; it must not block. It may be nil.
 	ChatSeen func(c schemas.ChatChannel, in channel.Inbound)
 	// Workspace finds a workspace whose files are asked for. Nil: their routes answer unsupported. Code: not_found.
-	Workspace func(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.Workspace, error)
+	Workspace func(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.WorkspaceFiles, error)
 	// Sandboxes says how /v1/sandbox is served.
 	Sandboxes Sandboxes
 	// E2B serves the client of E2B, with sandboxes that are sessions with an end of their own. It needs Keys and Sandboxes.

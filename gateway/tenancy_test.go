@@ -241,7 +241,7 @@ func TestNoRouteShowsAnotherAccount(t *testing.T) {
 	k := openKept(t, func(o *gateway.Options) {
 		store := o.Records.(*records.Store)
 		o.NATS, o.Endpoints, o.Channels, o.ChannelKinds, o.Skills = store, store, store, chatKinds(), store
-		o.Workspace = store.Workspace
+		o.Workspace = store.WorkspaceFiles
 		o.Sandboxes = sessions(store)
 		o.ChatReceiver = func(kind string) (channel.Receiver, bool) { return posts{}, true }
 		o.AgentTools = func(schemas.ToolVisibility, string, schemas.Dialect) (any, error) { return []string{}, nil }

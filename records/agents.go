@@ -127,7 +127,6 @@ func (t *tenant) placementOf(g schemas.Agent, n int) (placement, error) {
 
 // placed is placementOf without words.
 func (t *tenant) placed(g schemas.Agent, n int) (s placement, m *misfit) {
-	s.provider = t.providers.Default()
 	id, field := g.Sandbox, "config.sandbox"
 	var ok bool
 	if n < len(g.Workspaces) {
@@ -151,10 +150,16 @@ func (t *tenant) placed(g schemas.Agent, n int) (s placement, m *misfit) {
 		return s, nil
 	}
 	// What holds the files reaches them; those on S3 are read where they are, by a worker of any provider.
-	if own, ok := t.sandboxes.byID[s.workspace.Sandbox]; ok {
-		s.provider = own.Provider
-	}
+	s.provider = t.holderOf(s.workspace)
 	return s, nil
+}
+
+// holderOf is the provider that holds the files of a workspace, as far as it says so.
+func (t *tenant) holderOf(w schemas.Workspace) string {
+	if own, ok := t.sandboxes.byID[w.Sandbox]; ok {
+		return own.Provider
+	}
+	return t.providers.Default()
 }
 
 // misplaced finds the first workspace of an agent that would fail its calls; no misfit: none would.

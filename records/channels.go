@@ -53,30 +53,46 @@ func (s *Store) Channel(ctx context.Context, a schemas.AccountID, id schemas.Cha
 
 // ChannelWorkspace is where the commands and the files of a chat channel are: the channel's own, else the first of its agent, else the
 // default one. Code: not_found.
-func (s *Store) ChannelWorkspace(ctx context.Context, c schemas.ChatChannel) (schemas.Workspace, error) {
+func (s *Store) ChannelWorkspace(ctx context.Context, c schemas.ChatChannel) (schemas.WorkspaceFiles, error) {
 	if c.Workspace != "" {
-		return s.Workspace(ctx, c.Account, c.Workspace)
+		if _, err := s.Workspace(ctx, c.Account, c.Workspace); err != nil { // the copy may lag behind
+			return schemas.WorkspaceFiles{}, err
+		}
 	}
 	t := s.tenantOf(c.Account)
 	if t == nil {
-		return schemas.Workspace{}, missing("workspace", DefaultName, "none")
+		return schemas.WorkspaceFiles{}, missing("workspace", DefaultName, "none")
 	}
+	return t.channelFiles(c)
+}
+
+// channelFiles finds them as the calls of the channel do: in the sandbox of its agent, where that has one.
+func (t *tenant) channelFiles(c schemas.ChatChannel) (files schemas.WorkspaceFiles, err error) {
+	g, n, id := schemas.Agent{}, -1, c.Workspace
 	if c.Agent != "" {
-		g, ok := t.agents.byID[c.Agent]
-		if !ok || len(g.Workspaces) == 0 {
-			return schemas.Workspace{}, schemas.Errorf(schemas.NotFound, "workspace", "the channel's agent has none")
+		g = t.agents.byID[c.Agent]
+		n = slices.IndexFunc(g.Workspaces, func(e schemas.AgentWorkspace) bool { return id == "" || e.Workspace == id })
+		if id == "" && n < 0 {
+			return files, schemas.Errorf(schemas.NotFound, "workspace", "the channel's agent has none")
 		}
-		w, ok := t.workspaces.byID[g.Workspaces[0].Workspace]
-		if !ok {
-			return schemas.Workspace{}, missing("workspace", string(g.Workspaces[0].Workspace), t.workspaces.known())
-		}
-		return w, nil
 	}
-	w, ok := t.workspaces.find(DefaultName)
+	if n >= 0 {
+		id = g.Workspaces[n].Workspace
+	}
+	w, ok := t.workspaces.byID[id]
+	if id == "" {
+		w, ok = t.workspaces.find(DefaultName)
+	}
 	if !ok {
-		return schemas.Workspace{}, missing("workspace", DefaultName, t.workspaces.known())
+		return files, missing("workspace", cmp.Or(string(id), DefaultName), t.workspaces.known())
 	}
-	return w, nil
+	files = t.filesOf(w)
+	if n >= 0 {
+		if at, m := t.placed(g, n); m == nil {
+			files.Provider = at.provider
+		}
+	}
+	return files, nil
 }
 
 // PutChannel adds a chat channel. Codes: invalid (also: its agent, workspace or fallback is not there), exhausted (the account

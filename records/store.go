@@ -386,6 +386,19 @@ func (s *Store) Workspace(ctx context.Context, a schemas.AccountID, id schemas.W
 	})
 }
 
+// WorkspaceFiles finds the files of a workspace: those that its own sandbox has, and where it names none, those of the default provider.
+// Code: not_found.
+func (s *Store) WorkspaceFiles(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.WorkspaceFiles, error) {
+	return find(ctx, s, workspaceKey(a, id), func(t *tenant) (schemas.WorkspaceFiles, bool) {
+		v, ok := t.workspaces.byID[id]
+		return t.filesOf(v), ok
+	})
+}
+
+func (t *tenant) filesOf(w schemas.Workspace) schemas.WorkspaceFiles {
+	return schemas.WorkspaceFiles{Workspace: w, Provider: t.holderOf(w)}
+}
+
 // find looks into the copy of the account that a key is of, then into the log.
 func find[T any](ctx context.Context, s *Store, key string, look func(*tenant) (T, bool)) (v T, err error) {
 	_, a, _, _ := splitKey(key)

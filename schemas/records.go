@@ -78,6 +78,12 @@ type Workspace struct {
 	Updated     time.Time `json:"updated,omitzero"`
 }
 
+// WorkspaceFiles are the files of a workspace as a provider has them: those in folders are each provider's own.
+type WorkspaceFiles struct {
+	Workspace
+	Provider string
+}
+
 // Bucket is a bucket of an account's own. Its credentials are names of variables, as env:NAME.
 type Bucket struct {
 	Name            string `json:"name"`

@@ -6,17 +6,27 @@ import (
 	"errors"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Ask sends a request to a subject of [JobControlSubject]'s kind and returns the answer: of exactly one
-// who listens. Codes: unavailable (nobody listens, or no answer came before ctx ended), and those of
-// the answer itself.
+// headerUntil says until when who asks waits for the answer, by the log's clock.
+const headerUntil = "Sandjet-Until"
+
+// Ask sends a request to a subject of [JobControlSubject]'s kind and returns the answer: of exactly one who listens, who does nothing
+// any more once ctx has ended here. Codes: unavailable (nobody listens, or no answer came before ctx ended), and those of the answer
+// itself.
 func (b *Bus) Ask(ctx context.Context, subject string, data []byte) ([]byte, error) {
-	m, err := b.bulk.RequestWithContext(deadlined(ctx), subject, data)
+	ctx = deadlined(ctx)
+	q := nats.NewMsg(subject)
+	q.Data = data
+	if at, ok := ctx.Deadline(); ok {
+		q.Header.Set(headerUntil, b.Now().Add(time.Until(at)).Format(time.RFC3339Nano))
+	}
+	m, err := b.bulk.RequestMsgWithContext(ctx, q)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, schemas.Wrap(schemas.Unavailable, "ask", "nobody is there to answer: try again", err)
@@ -33,16 +43,25 @@ func (b *Bus) Ask(ctx context.Context, subject string, data []byte) ([]byte, err
 	return m.Data, nil
 }
 
-// concurrentAsks bounds the questions of accounts that this process waits for; one account has three quarters of them.
+// concurrentAsks bounds the questions of accounts, of one kind, that this process waits for; one account has three quarters of them.
 const concurrentAsks = 64
 
 // AskFor is [Bus.Ask] for an account: questions take turns between accounts, so that one that asks without end does not fill the queue
 // of who answers.
 func (b *Bus) AskFor(ctx context.Context, a schemas.AccountID, subject string, data []byte) ([]byte, error) {
-	if err := b.asks.take(ctx, a); err != nil {
+	return b.askFor(ctx, b.asks, a, subject, data)
+}
+
+// AskAboutFiles is [Bus.AskFor] about files in a place. Their turns are others than those of other questions: they take longer.
+func (b *Bus) AskAboutFiles(ctx context.Context, a schemas.AccountID, p FilesPlace, data []byte) ([]byte, error) {
+	return b.askFor(ctx, b.fileAsks, a, FilesSubject(p), data)
+}
+
+func (b *Bus) askFor(ctx context.Context, turns *places, a schemas.AccountID, subject string, data []byte) ([]byte, error) {
+	if err := turns.take(ctx, a); err != nil {
 		return nil, coded("ask", err)
 	}
-	defer b.asks.give(a)
+	defer turns.give(a)
 	return b.Ask(ctx, subject, data)
 }
 
@@ -86,9 +105,34 @@ func (b *Bus) Answer(ctx context.Context, subject string, ready func(), handle f
 	}
 }
 
+// awaited is the context of the handler of a request: it ends when nobody waits for the answer any more. A request that says nothing of
+// that is of an older version.
+func (b *Bus) awaited(ctx context.Context, m *nats.Msg) (context.Context, context.CancelFunc) {
+	until, err := time.Parse(time.RFC3339Nano, m.Header.Get(headerUntil))
+	if err != nil {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, until.Sub(b.Now()))
+}
+
+// StillAwaited reports whether somebody waits for the answer to the request of a handler, by its context. What changes something asks
+// right before it does: its process may have stood still meanwhile, and who asked may have done something else since. Code: timeout.
+func StillAwaited(ctx context.Context) error {
+	if at, ok := ctx.Deadline(); ctx.Err() != nil || ok && !time.Now().Before(at) {
+		return schemas.Errorf(schemas.Timeout, "", "the caller waits for the answer no more: nothing was done")
+	}
+	return nil
+}
+
 func (b *Bus) answerOne(ctx context.Context, m *nats.Msg, handle func(context.Context, []byte) ([]byte, error)) {
 	answer := nats.NewMsg(m.Reply)
-	data, err := b.guardedAnswer(ctx, m, handle)
+	ctx, cancel := b.awaited(ctx, m)
+	defer cancel()
+	err := StillAwaited(ctx)
+	var data []byte
+	if err == nil {
+		data, err = b.guardedAnswer(ctx, m, handle)
+	}
 	if err != nil {
 		answer.Header.Set(headerFailed, "1")
 		data, _ = schemas.EncodeJSON(schemas.Public(err)) // a type of ours that always encodes
@@ -124,18 +168,20 @@ func SweepSubject(provider string) string { return "sandjet.rpc.instances." + pr
 // FilesPlace is where files of workspaces are. Not every worker reaches each.
 type FilesPlace string
 
-// The places.
+// The places that are not [FilesInFolders].
 const (
-	FilesInFolders   FilesPlace = "folder"
 	FilesInBucket    FilesPlace = "s3"     // the operator's
 	FilesInOwnBucket FilesPlace = "s3-own" // the account's
 )
 
+// FilesInFolders is where a provider keeps files of workspaces: each has folders of its own.
+func FilesInFolders(provider string) FilesPlace { return FilesPlace("folder." + provider) }
+
 // FilesPlaceOf is where the files of a workspace are.
-func FilesPlaceOf(w schemas.Workspace) FilesPlace {
+func FilesPlaceOf(w schemas.WorkspaceFiles) FilesPlace {
 	switch {
 	case w.Storage == "":
-		return FilesInFolders
+		return FilesInFolders(w.Provider)
 	case w.Bucket.Name == "":
 		return FilesInBucket
 	}
@@ -145,17 +191,34 @@ func FilesPlaceOf(w schemas.Workspace) FilesPlace {
 // FilesSubject is where workers that reach a place answer for the files there: one of them each question.
 func FilesSubject(p FilesPlace) string { return "sandjet.rpc.files." + string(p) }
 
-// Share answers the requests to a subject until ctx ends, at most slots at a time, together with others that do so: each request is
-// one's. It takes no more then, lets those in hand end and returns nil. An error of handle is the answer, as [schemas.Public].
-func (b *Bus) Share(ctx context.Context, subject string, slots int, handle func(context.Context, []byte) ([]byte, error)) error {
+// Sharing says how a process answers requests with others.
+type Sharing struct {
+	Slots   int // requests at a time
+	Each    int // of these, of one account
+	Waiting int // requests that wait for a slot, of which each is held in memory
+	// Account is whose a request is.
+	Account func(data []byte) schemas.AccountID
+}
+
+// Share answers the requests to a subject until ctx ends, together with others that do so: each request is one's. Accounts take turns.
+// It takes no more when ctx ends, lets those in progress end and returns nil. An error of handle is the answer, as [schemas.Public].
+func (b *Bus) Share(ctx context.Context, subject string, o Sharing, handle func(context.Context, []byte) ([]byte, error)) error {
 	hard := context.WithoutCancel(ctx)
-	places := make(chan struct{}, slots)
+	held, turns := make(chan struct{}, o.Slots+o.Waiting), newPlaces(o.Slots, o.Each)
 	var inHand sync.WaitGroup
+	inTurn := func(ctx context.Context, data []byte) ([]byte, error) {
+		a := o.Account(data)
+		if err := turns.take(ctx, a); err != nil {
+			return nil, coded("wait for a turn", err)
+		}
+		defer turns.give(a)
+		return handle(ctx, data)
+	}
 	sub, err := b.work.QueueSubscribe(subject, sharedQueue, func(m *nats.Msg) {
-		places <- struct{}{}
+		held <- struct{}{}
 		inHand.Go(func() {
-			defer func() { <-places }()
-			b.answerOne(hard, m, handle)
+			defer func() { <-held }()
+			b.answerOne(hard, m, inTurn)
 		})
 	})
 	if err != nil {

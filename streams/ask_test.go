@@ -3,6 +3,8 @@ package streams_test
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,6 +89,129 @@ func TestAskAndAnswer(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestARequestThatWaitedTooLongIsNotCarriedOut: who asked has given up, and may have done something else since.
+func TestARequestThatWaitedTooLongIsNotCarriedOut(t *testing.T) {
+	t.Parallel()
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		ctx, cancel := context.WithCancel(t.Context())
+		const subject = "sandjet.rpc.test"
+		var mu sync.Mutex
+		var done []string
+		late := make(chan error, 1)
+		var serving sync.WaitGroup
+		serving.Go(func() {
+			err := b.Share(ctx, subject, streams.Sharing{
+				Slots: 1, Each: 1, Waiting: 8, Account: func([]byte) schemas.AccountID { return "acct_1" },
+			}, func(ctx context.Context, data []byte) ([]byte, error) {
+				if string(data) == "stands still" {
+					time.Sleep(3 * time.Second)
+					late <- streams.StillAwaited(ctx)
+				} else if err := streams.StillAwaited(ctx); err != nil {
+					t.Errorf("%s: %v", data, err)
+				}
+				mu.Lock()
+				done = append(done, string(data))
+				mu.Unlock()
+				return data, nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		ask := func(what string, within time.Duration) error {
+			ctx, cancel := context.WithTimeout(ctx, within)
+			defer cancel()
+			_, err := b.Ask(ctx, subject, []byte(what))
+			return err
+		}
+		for n := 0; ask("first", time.Minute) != nil && n < 100; n++ {
+			time.Sleep(10 * time.Millisecond) // until it is subscribed
+		}
+		var asking sync.WaitGroup
+		asking.Go(func() {
+			if err := ask("stands still", time.Second); err == nil {
+				t.Error("it was answered in time")
+			}
+		})
+		time.Sleep(100 * time.Millisecond)
+		if err := ask("waits too long", time.Second); !errors.Is(err, schemas.ErrUnavailable) && !errors.Is(err, schemas.ErrTimeout) {
+			t.Errorf("what had no turn: %v", err)
+		}
+		if err := ask("waits", time.Minute); err != nil {
+			t.Error(err)
+		}
+		if err := <-late; !errors.Is(err, schemas.ErrTimeout) {
+			t.Errorf("the one that stood still: %v", err)
+		}
+		asking.Wait()
+		cancel()
+		serving.Wait()
+		if got := strings.Join(done, ", "); got != "first, stands still, waits" {
+			t.Errorf("carried out were %s", got)
+		}
+	})
+}
+
+// TestAccountsTakeTurnsAtWhoAnswers: one that asks without end leaves a slot, and the next is another's.
+func TestAccountsTakeTurnsAtWhoAnswers(t *testing.T) {
+	t.Parallel()
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		ctx, cancel := context.WithCancel(t.Context())
+		const subject = "sandjet.rpc.test"
+		var serving, asking sync.WaitGroup
+		var mu sync.Mutex
+		now, most := map[string]int{}, map[string]int{}
+		serving.Go(func() {
+			err := b.Share(ctx, subject, streams.Sharing{
+				Slots: 4, Each: 3, Waiting: 100, Account: func(data []byte) schemas.AccountID { return schemas.AccountID(data) },
+			}, func(_ context.Context, data []byte) ([]byte, error) {
+				mu.Lock()
+				now[string(data)]++
+				most[string(data)] = max(most[string(data)], now[string(data)])
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				now[string(data)]--
+				mu.Unlock()
+				return nil, nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		ask := func(a string) error {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+			defer cancel()
+			_, err := b.Ask(ctx, subject, []byte(a))
+			return err
+		}
+		for n := 0; ask("first") != nil && n < 100; n++ {
+			time.Sleep(10 * time.Millisecond)
+		}
+		for range 40 {
+			asking.Go(func() {
+				if err := ask("many"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(1500 * time.Millisecond)
+		began := time.Now()
+		if err := ask("one"); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 1100*time.Millisecond {
+			t.Errorf("another account waited for %s", took-time.Second)
+		}
+		asking.Wait()
+		if most["many"] != 3 {
+			t.Errorf("%d of one account at a time", most["many"])
+		}
+		cancel()
+		serving.Wait()
 	})
 }
 

@@ -98,6 +98,7 @@ type Bus struct {
 	reads     *places // of reads in pages
 	lists     *places // of [Newest]
 	asks      *places // of [Bus.AskFor]
+	fileAsks  *places // of [Bus.AskAboutFiles]
 	results   results
 
 	announced announcements
@@ -136,7 +137,8 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 		return nil, schemas.Invalidf("nats_url", "is missing: give the URL of a server")
 	}
 	b := &Bus{options: o, log: o.Log.With("part", "streams"), reads: newPlaces(concurrentReads, concurrentReads),
-		lists: newPlaces(concurrentLists, concurrentLists/2), asks: newPlaces(concurrentAsks, concurrentAsks*3/4)}
+		lists: newPlaces(concurrentLists, concurrentLists/2), asks: newPlaces(concurrentAsks, concurrentAsks*3/4),
+		fileAsks: newPlaces(concurrentAsks, concurrentAsks*3/4)}
 	b.results.bus = b
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.progress = newProgressAcks(b)

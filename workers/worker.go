@@ -188,7 +188,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	if filer, ok := providers.As[providers.Filer](s.Provider); ok {
 		parts.Go(func() {
-			(&files.Server{Bus: s.Bus, Place: streams.FilesInFolders, Open: files.InFolders(filer), Log: s.Log}).Run(around)
+			(&files.Server{Bus: s.Bus, Place: streams.FilesInFolders(s.Name), Open: files.InFolders(filer), Log: s.Log}).Run(around)
 		})
 	}
 	for _, place := range s.BucketPlaces {

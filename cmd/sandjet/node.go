@@ -297,7 +297,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 		ChatReceiver: chatReceiver(chats()), ChatSeen: n.chatSeen, ChatSetup: n.chatSetup,
 		Endpoints: n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
 		NATS: n.records, NATSURL: n.natsURL(f.natsAccessFlags),
-		Workspace: n.records.Workspace,
+		Workspace: n.records.WorkspaceFiles,
 		Accounts:  n.records, AdminKeyHash: admin, OpenSignup: f.OpenSignup, MaxAccounts: f.MaxAccounts, DurableStreams: f.DurableStreams, OwnAccount: id.Account, E2B: f.E2B,
 		CanPause: canPause,
 		Keys:     n.records, Disk: n.disk, Limits: f.limits(), ReplayBytes: int(f.ReplayMemory), ReplayCompression: f.ReplayCompression,

@@ -30,9 +30,9 @@ type Staged interface {
 }
 
 // Workers reaches the files of workspaces by the workers that do.
-func Workers(bus *streams.Bus) func(schemas.AccountID, schemas.Workspace) Folder {
-	return func(a schemas.AccountID, w schemas.Workspace) Folder {
-		return folder{&filesclient.Workspace{Bus: bus, Account: a, Record: w, Patience: patience}}
+func Workers(bus *streams.Bus) func(schemas.AccountID, schemas.WorkspaceFiles) Folder {
+	return func(a schemas.AccountID, w schemas.WorkspaceFiles) Folder {
+		return folder{&filesclient.Workspace{Bus: bus, Account: a, Files: w, Patience: patience}}
 	}
 }
 

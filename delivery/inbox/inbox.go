@@ -52,9 +52,9 @@ type Sender struct {
 	// Adapter is that of a kind of channel.
 	Adapter func(kind string) (channel.Adapter, bool)
 	// Workspace is where the files of a channel go. Codes: not_found, unavailable.
-	Workspace func(ctx context.Context, c schemas.ChatChannel) (schemas.Workspace, error)
+	Workspace func(ctx context.Context, c schemas.ChatChannel) (schemas.WorkspaceFiles, error)
 	// Open reaches the files of a workspace. Nil: by the workers, see [Workers].
-	Open func(a schemas.AccountID, w schemas.Workspace) Folder
+	Open func(a schemas.AccountID, w schemas.WorkspaceFiles) Folder
 	// Endpoints are the webhook endpoints of an account. Nil: it has none.
 	Endpoints func(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
 	// Stored counts files, by kind of channel and what became of them: stored, refused. Nil: they are not counted.

@@ -48,7 +48,7 @@ type office struct {
 	fake  *chatfake.Server
 	dir   string // of the workspace
 	chat  schemas.ChatChannel
-	where schemas.Workspace
+	where schemas.WorkspaceFiles
 	open  channel.Adapter
 	log   journal
 }
@@ -92,7 +92,7 @@ func newOffice(t *testing.T) *office {
 	o := &office{
 		t: t, bus: natstest.Start(t).Bus, fake: telegramtest.New(telegramtest.Options{}), dir: t.TempDir(),
 		chat:  schemas.ChatChannel{ID: "chan_1", Account: account, Kind: "telegram", Secrets: map[string]string{"bot_token": token}},
-		where: schemas.Workspace{ID: "ws_1", Account: account, Name: "default"},
+		where: schemas.WorkspaceFiles{Workspace: schemas.Workspace{ID: "ws_1", Account: account, Name: "default"}, Provider: "local"},
 	}
 	server := httptest.NewServer(o.fake)
 	t.Cleanup(server.Close)
@@ -103,7 +103,7 @@ func newOffice(t *testing.T) *office {
 	}
 	o.open = a
 	o.run("files", func(ctx context.Context) error {
-		(&worker.Server{Bus: o.bus, Place: streams.FilesInFolders, Open: worker.InFolders(o), Log: slog.New(slog.DiscardHandler)}).Run(ctx)
+		(&worker.Server{Bus: o.bus, Place: streams.FilesInFolders("local"), Open: worker.InFolders(o), Log: slog.New(slog.DiscardHandler)}).Run(ctx)
 		return nil
 	})
 	testwait.Eventually(t, "a worker answers for files", func() bool {
@@ -129,7 +129,7 @@ func (o *office) run(name string, part func(context.Context) error) {
 func (o *office) sender() *Sender {
 	return &Sender{
 		Bus: o.bus, Channels: o, Adapter: func(kind string) (channel.Adapter, bool) { return o.open, kind == "telegram" },
-		Workspace: func(context.Context, schemas.ChatChannel) (schemas.Workspace, error) { return o.where, nil },
+		Workspace: func(context.Context, schemas.ChatChannel) (schemas.WorkspaceFiles, error) { return o.where, nil },
 		Log:       slog.New(slog.NewTextHandler(&o.log, nil)),
 	}
 }

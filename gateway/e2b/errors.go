@@ -42,7 +42,7 @@ type failure struct {
 }
 
 func later(w http.ResponseWriter, err error) {
-	if schemas.Public(err).Code.Retryable() {
+	if schemas.Public(err).Code.Retryable() && httpStatus(err) != http.StatusInsufficientStorage { // no repetition makes room
 		w.Header().Set("Retry-After", "1")
 	}
 }

@@ -19,7 +19,7 @@ import (
 type Options struct {
 	Bus *streams.Bus
 	// Workspace finds a workspace of an account. Nil: everything is answered unsupported. Code: not_found.
-	Workspace func(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.Workspace, error)
+	Workspace func(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.WorkspaceFiles, error)
 	// Stream takes a place for a request that streams, which release gives back, and returns the context for as long as the request's
 	// key is good. Code: exhausted.
 	Stream func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (ctx context.Context, release func(), err error)
@@ -43,7 +43,7 @@ func (f *Files) named(ctx context.Context, a schemas.AccountID, id schemas.Works
 	if err != nil {
 		return nil, err
 	}
-	return &workspace{filesclient.Workspace{Bus: f.o.Bus, Account: a, Record: w}}, nil
+	return &workspace{filesclient.Workspace{Bus: f.o.Bus, Account: a, Files: w}}, nil
 }
 
 // Do asks a worker about the files of a workspace, by whatever way the request came. It blocks as long as [filesclient.Workspace.Do]

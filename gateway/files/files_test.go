@@ -23,6 +23,7 @@ import (
 
 	"github.com/sandjet/sandjet/gateway/files"
 	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/internal/filesclient"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/internal/safefs"
 	"github.com/sandjet/sandjet/internal/testwait"
@@ -38,9 +39,13 @@ import (
 type folders struct {
 	dir  string
 	lost func() bool
+	open func() // before each is opened; nil: nothing
 }
 
 func (f folders) OpenWorkspace(_ context.Context, _ schemas.AccountID, m providers.Mount) (workspacefs.FS, error) {
+	if f.open != nil {
+		f.open()
+	}
 	dir := filepath.Join(f.dir, m.Namespace)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -94,7 +99,7 @@ func start(t *testing.T, workers int, lost func() bool) *plane {
 	dir := t.TempDir()
 	var servers []*worker.Server
 	for range workers {
-		servers = append(servers, &worker.Server{Place: streams.FilesInFolders, Open: worker.InFolders(folders{dir, lost})})
+		servers = append(servers, &worker.Server{Place: streams.FilesInFolders("local"), Open: worker.InFolders(folders{dir: dir, lost: lost})})
 	}
 	p := startWith(t, schemas.Workspace{}, servers...)
 	p.dir = filepath.Join(dir, schemas.Namespace("acct_1", workspace))
@@ -115,13 +120,13 @@ func startWith(t *testing.T, found schemas.Workspace, servers ...*worker.Server)
 	}
 	f := files.New(files.Options{
 		Bus: bus,
-		Workspace: func(_ context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.Workspace, error) {
+		Workspace: func(_ context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.WorkspaceFiles, error) {
 			if a != "acct_1" || id != workspace {
-				return schemas.Workspace{}, schemas.Errorf(schemas.NotFound, "", "there is no such workspace")
+				return schemas.WorkspaceFiles{}, schemas.Errorf(schemas.NotFound, "", "there is no such workspace")
 			}
 			found := found
 			found.ID, found.Account = id, a
-			return found, nil
+			return schemas.WorkspaceFiles{Workspace: found, Provider: "local"}, nil
 		},
 		Stream: func(_ http.ResponseWriter, r *http.Request, _ schemas.AccountID) (context.Context, func(), error) {
 			ctx, end := context.WithCancelCause(r.Context())
@@ -194,6 +199,72 @@ func random(n int) []byte {
 	r := rand.NewChaCha8([32]byte{1})
 	_, _ = r.Read(b)
 	return b
+}
+
+// TestEachProviderHasItsOwnFiles: workers of another one, whose folders are others, are not asked.
+func TestEachProviderHasItsOwnFiles(t *testing.T) {
+	t.Parallel()
+	mine, others := t.TempDir(), t.TempDir()
+	var servers []*worker.Server
+	for range 3 {
+		servers = append(servers,
+			&worker.Server{Place: streams.FilesInFolders("local"), Open: worker.InFolders(folders{dir: mine})},
+			&worker.Server{Place: streams.FilesInFolders("docker"), Open: worker.InFolders(folders{dir: others})})
+	}
+	p := startWith(t, schemas.Workspace{}, servers...)
+	large := random(3*schemas.MaxFileChunk + 7)
+	p.want(http.StatusCreated, p.ask("PUT", workspace+"/files/large", bytes.NewReader(large)))
+	if a := p.want(http.StatusOK, p.ask("GET", workspace+"/files/large", nil)); a.body != string(large) {
+		t.Error("another file came back")
+	}
+	if left, err := os.ReadDir(others); err != nil || len(left) != 0 {
+		t.Errorf("workers of another provider have %v, %v", left, err)
+	}
+}
+
+// TestAWorkerThatStoodStillChangesNothing: who asked has given up meanwhile.
+func TestAWorkerThatStoodStillChangesNothing(t *testing.T) {
+	t.Parallel()
+	dir, bus := t.TempDir(), natstest.Start(t).Bus
+	opened, goOn := make(chan struct{}, 10), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	s := &worker.Server{
+		Bus: bus, Log: slog.New(slog.DiscardHandler), Place: streams.FilesInFolders("local"),
+		Open: worker.InFolders(folders{dir: dir, open: func() { opened <- struct{}{}; <-goOn }}),
+	}
+	running.Go(func() { s.Run(ctx) })
+	of := &filesclient.Workspace{
+		Bus: bus, Account: "acct_1", Files: schemas.WorkspaceFiles{Workspace: schemas.Workspace{ID: workspace}, Provider: "local"},
+	}
+	asked, giveUp := context.WithCancel(ctx)
+	running.Go(func() {
+		<-opened
+		time.Sleep(300 * time.Millisecond) // the process stands still
+		close(goOn)
+	})
+	within, done := context.WithTimeout(asked, 200*time.Millisecond)
+	defer done()
+	for {
+		_, _, err := of.Do(within, schemas.FileRequest{Op: schemas.FileMkdir, Path: "late"}, nil)
+		if len(opened) > 0 || within.Err() != nil {
+			if err == nil {
+				t.Error("it was answered in time")
+			}
+			break
+		}
+	}
+	giveUp()
+	<-goOn
+	if _, _, err := of.Do(ctx, schemas.FileRequest{Op: schemas.FileMkdir, Path: "d"}, nil); err != nil {
+		t.Error(err)
+	}
+	r, _, err := of.Do(ctx, schemas.FileRequest{Op: schemas.FileList, Path: ".", Limit: 10}, nil)
+	if err != nil || len(r.Entries) != 1 || r.Entries[0].Path != "d" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	cancel()
+	running.Wait()
 }
 
 // TestFilesComeAndGoAsTheyAre: of all sizes around a piece, whole and in ranges, beside workers that die after each third thing they do.

@@ -45,6 +45,9 @@ func (a *API) ReadBinary(w http.ResponseWriter, r *http.Request, c Caller) error
 		return err
 	}
 	if web.Accepts(r.Header, "application/octet-stream") {
+		if err := web.HoldOf(r.Context()).Answer(int64(len(data))); err != nil {
+			return err
+		}
 		h := w.Header()
 		// What commands have written is never a page of this origin.
 		h.Set("Content-Type", "application/octet-stream")

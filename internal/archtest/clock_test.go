@@ -16,6 +16,7 @@ func TestStampsComeFromTheLogsClock(t *testing.T) {
 	excused := map[string]string{
 		"gateway/live/eventconn.go": "the Date header is the host's word",
 		"workers/settle.go":         "it waits a moment",
+		"streams/ask.go":            "what is left until a context's deadline, which is by the same clock",
 		"streams/inprocess.go":      "a write's deadline, which the client library sets by the same clock",
 	}
 	for _, p := range packages(t) {

@@ -24,7 +24,7 @@ const (
 type Workspace struct {
 	Bus     *streams.Bus
 	Account schemas.AccountID
-	Record  schemas.Workspace
+	Files   schemas.WorkspaceFiles
 	// Patience is how long a question is asked again while nobody answers. 0: a minute.
 	Patience time.Duration
 }
@@ -33,7 +33,7 @@ var again = wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second} /
 
 // Do asks until there is an answer. Codes: those of the answer, and unavailable (there is no worker that reaches the files).
 func (s *Workspace) Do(ctx context.Context, q schemas.FileRequest, data []byte) (r schemas.FileReply, body []byte, err error) {
-	q.Account, q.Workspace = s.Account, s.Record.ID
+	q.Account, q.Workspace = s.Account, s.Files.ID
 	until := time.Now().Add(cmp.Or(s.Patience, askWithin))
 	for n := 1; ; n++ {
 		r, body, err = s.once(ctx, q, data)
@@ -43,9 +43,8 @@ func (s *Workspace) Do(ctx context.Context, q schemas.FileRequest, data []byte) 
 		q.Again = true
 	}
 	if errors.Is(err, schemas.ErrUnavailable) && ctx.Err() == nil {
-		remedy := "start one of a provider that keeps workspaces in a folder, such as local, and try again"
-		switch streams.FilesPlaceOf(s.Record) {
-		case streams.FilesInFolders:
+		remedy := "start one of " + s.Files.Provider + " and try again; of the providers local does that, and docker without --docker-volumes"
+		switch s.place() {
 		case streams.FilesInOwnBucket:
 			remedy = "start one, of any provider, and try again"
 		case streams.FilesInBucket:
@@ -56,6 +55,8 @@ func (s *Workspace) Do(ctx context.Context, q schemas.FileRequest, data []byte) 
 	return r, body, err
 }
 
+func (s *Workspace) place() streams.FilesPlace { return streams.FilesPlaceOf(s.Files) }
+
 func (s *Workspace) once(ctx context.Context, q schemas.FileRequest, data []byte) (r schemas.FileReply, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerWithin)
 	defer cancel()
@@ -63,7 +64,7 @@ func (s *Workspace) once(ctx context.Context, q schemas.FileRequest, data []byte
 	if err != nil {
 		return r, nil, err
 	}
-	answer, err := s.Bus.Ask(ctx, streams.FilesSubject(streams.FilesPlaceOf(s.Record)), message)
+	answer, err := s.Bus.AskAboutFiles(ctx, s.Account, s.place(), message)
 	if err != nil {
 		return r, nil, err
 	}

@@ -18,8 +18,11 @@ import (
 )
 
 const (
-	// slots is how many questions a worker answers at the same time. Each holds [schemas.MaxFileChunk] bytes twice.
+	// slots is how many questions a worker answers at the same time, of one account three quarters. Each holds [schemas.MaxFileChunk]
+	// bytes twice.
 	slots = 8
+	// waiting is how many wait for one of them. Each holds as many bytes once.
+	waiting = 64
 	// within bounds one answer: a gateway has asked another worker by then.
 	within = 30 * time.Second
 )
@@ -46,12 +49,23 @@ func InFolders(f providers.Filer) func(context.Context, schemas.AccountID, schem
 func (s *Server) Run(ctx context.Context) {
 	again := wait.Backoff{First: time.Second, Most: 10 * time.Second}
 	for n := 1; ctx.Err() == nil; n++ {
-		err := s.Bus.Share(ctx, streams.FilesSubject(s.Place), slots, s.answer)
+		err := s.Bus.Share(ctx, streams.FilesSubject(s.Place), streams.Sharing{
+			Slots: slots, Each: slots * 3 / 4, Waiting: waiting, Account: accountOf,
+		}, s.answer)
 		if err != nil && ctx.Err() == nil {
 			s.Log.Warn("questions about files not subscribed, retrying", "error", err)
 			again.Sleep(ctx, n)
 		}
 	}
+}
+
+// accountOf is whose a question is, empty where it is not understood.
+func accountOf(message []byte) schemas.AccountID {
+	var q schemas.FileRequest
+	if _, err := schemas.DecodeFileMessage(message, &q); err != nil {
+		return ""
+	}
+	return q.Account
 }
 
 func (s *Server) answer(ctx context.Context, message []byte) ([]byte, error) {
@@ -76,6 +90,9 @@ func (s *Server) answer(ctx context.Context, message []byte) ([]byte, error) {
 	}()
 	if err := s.Room.admit(ctx, fsys, q, len(data)); err != nil {
 		return nil, public(q, err)
+	}
+	if err := streams.StillAwaited(ctx); err != nil {
+		return nil, err
 	}
 	reply, body, err := Do(ctx, fsys, q, data)
 	if err != nil {

@@ -46,6 +46,9 @@ func (m *Manager) control(ctx context.Context, data []byte) ([]byte, error) {
 	case m.controller == nil:
 		return nil, schemas.Errorf(schemas.Unsupported, "job", "this sandbox has no live job control")
 	}
+	if err := streams.StillAwaited(ctx); err != nil {
+		return nil, err
+	}
 	reply, err := m.carryOut(ctx, p.Value, cmd)
 	if err != nil {
 		return nil, err
