@@ -68,39 +68,64 @@ func (c e2bCalls) Ended(ctx context.Context, call schemas.Call) (bool, error) {
 // Follow implements [e2b.Calls]. An event that is large counts as an answer that is not read until the next one is large, or each says
 // that it was the last. One that there is no room for is left on the log, and read again.
 func (c e2bCalls) Follow(ctx context.Context, call schemas.Call, each func(e schemas.Event, gap bool) error) error {
-	var (
-		room  *quota.Place
-		after schemas.Cursor
-		gap   bool // before the event that is read again
-	)
-	defer func() { room.Release() }()
+	f := e2bFollower{c.g, call, each, nil, schemas.Cursor{}, false}
+	defer func() { f.room.Release() }()
 	for try := 1; ; try++ {
-		full := false
-		for item, err := range streams.Follow(ctx, c.g.Bus, call.Account, call.Conversation, after) {
-			if err != nil {
-				return err
-			}
-			gap = gap || item.Gap != nil && (item.Kind != streams.ItemAttached || after != schemas.Cursor{})
-			if item.Kind != streams.ItemEvent {
-				continue
-			}
-			if n := len(item.Entry.Value.Data); n > web.SmallAnswer {
-				room.Release() // what was taken before is written by now, or soon
-				var why quota.Full
-				if room, why = c.g.edge.Holds.Answers.TakeMany(call.Account, c.g.edge.Holds.Answers.Fit(int64(n))); why != quota.Free {
-					full = true
-					break
-				}
-			}
-			if err := each(item.Entry.Value, gap); err != nil {
-				return err
-			}
-			after, gap, try = item.Entry.Cursor, false, 0
+		from := f.after
+		full, err := f.read(ctx)
+		if err != nil || !full {
+			return err
 		}
-		if !full || !betweenLooks.Sleep(ctx, try) {
+		if f.after != from {
+			try = 1
+		}
+		if !betweenLooks.Sleep(ctx, try) {
 			return nil
 		}
 	}
+}
+
+// e2bFollower is where the reader of a conversation is.
+type e2bFollower struct {
+	g     *Gateway
+	call  schemas.Call
+	each  func(e schemas.Event, gap bool) error
+	room  *quota.Place
+	after schemas.Cursor
+	gap   bool // before the event that is read next
+}
+
+// read reads until ctx ends, or until there is no room for an event, which full says.
+func (f *e2bFollower) read(ctx context.Context) (full bool, err error) {
+	for item, err := range streams.Follow(ctx, f.g.Bus, f.call.Account, f.call.Conversation, f.after) {
+		if err != nil {
+			return false, err
+		}
+		f.gap = f.gap || item.Gap != nil && (item.Kind != streams.ItemAttached || f.after != schemas.Cursor{})
+		if item.Kind != streams.ItemEvent {
+			continue
+		}
+		if !f.makeRoom(int64(len(item.Entry.Value.Data))) {
+			return true, nil
+		}
+		if err := f.each(item.Entry.Value, f.gap); err != nil {
+			return false, err
+		}
+		f.after, f.gap = item.Entry.Cursor, false
+	}
+	return false, nil
+}
+
+// makeRoom takes room for an event, in the place of that for the one before, which is written by now, or soon.
+func (f *e2bFollower) makeRoom(n int64) bool {
+	if n <= web.SmallAnswer {
+		return true
+	}
+	f.room.Release()
+	var why quota.Full
+	answers := f.g.edge.Holds.Answers
+	f.room, why = answers.TakeMany(f.call.Account, answers.Fit(n))
+	return why == quota.Free
 }
 
 // Inside implements [e2b.Calls].

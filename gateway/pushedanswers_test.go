@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"encoding/binary"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -38,9 +39,7 @@ func (u unreadLarge) Write(b []byte) (int, error) {
 func (e *edge) ask(path, key, body string, header http.Header) (take func() *httptest.ResponseRecorder) {
 	e.t.Helper()
 	r := httptest.NewRequestWithContext(e.t.Context(), http.MethodPost, path, strings.NewReader(body))
-	for name, values := range header {
-		r.Header[name] = values
-	}
+	maps.Copy(r.Header, header)
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)
 	}

@@ -9,6 +9,8 @@ const (
 
 	MaxSandboxLease  = 16 << 10  // bytes of names and values of a lease
 	MaxSandboxLeases = 256 << 10 // bytes of all leases of an account
+
+	MaxCodeContexts = 16 // contexts of a sandbox, each of which is a process
 )
 
 // SandboxSession is one session of /v1/sandbox: a workspace, and the sandbox in which its calls run. Its id is the client's and
@@ -39,11 +41,26 @@ type SandboxLease struct {
 	Template string            `json:"template"`
 	Metadata map[string]string `json:"metadata,omitzero"`
 	Env      map[string]string `json:"env,omitzero"` // of all its commands
+	// Contexts are the kernels that it has for code.
+	Contexts []CodeContext `json:"contexts,omitzero"`
+}
+
+// CodeContext is where code runs one after the other, each with what those before it have left.
+type CodeContext struct {
+	ID  string `json:"id"`
+	Dir string `json:"dir,omitzero"` // where it began, as its client named it
+	// Default: it is for code that names none.
+	Default bool `json:"default,omitzero"`
+	// Kernel counts the processes that it had: code that finds the last one ended begins the next.
+	Kernel int `json:"kernel"`
 }
 
 // Bytes is how much the lease takes of its account's record, about.
 func (l *SandboxLease) Bytes() int {
 	n := len(l.Template)
+	for _, c := range l.Contexts {
+		n += len(c.ID) + len(c.Dir)
+	}
 	for _, m := range []map[string]string{l.Metadata, l.Env} {
 		for k, v := range m {
 			n += len(k) + len(v)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -135,21 +134,13 @@ func (f *Facade) start(w http.ResponseWriter, r *http.Request, b *box) error {
 	}
 	return f.streaming(w, r, b, func(ctx context.Context, s *stream) error {
 		session, err := f.Sessions.Enter(ctx, b.account, b.id)
-		if errors.Is(err, schemas.ErrNotFound) {
-			return errGone
-		}
 		if err != nil {
-			return err
+			return gone(err)
 		}
-		text, err := schemas.EncodeJSON(input)
-		if err != nil {
-			return schemas.Wrap(schemas.Internal, "start", "the input cannot be encoded", err)
-		}
-		pid := uint32(minPID + rand.Int32N(1<<31-1-minPID)) // a name, no secret
-		call, err := f.Calls.Submit(ctx, b.account, schemas.Request{
-			ID: callOf(b.id, pid), Conversation: conversationOf(b.id, pid), Tool: schemas.ToolBash, Input: text,
-			Workspace: string(session.Workspace), Sandbox: string(session.Sandbox), Timeout: schemas.Duration(timeout),
-		}, queueing)
+		pid := newPID()
+		call, err := f.submit(ctx, b, session, schemas.Request{
+			ID: callOf(b.id, pid), Conversation: conversationOf(b.id, pid), Timeout: schemas.Duration(timeout),
+		}, input)
 		if err != nil {
 			return err
 		}
@@ -196,8 +187,27 @@ func checkStream(r *http.Request) error {
 	return nil
 }
 
-// streaming has a stream answered, for as long as the client is there, its key is good and the gateway is not asked to stop.
+// streaming has the events of a process answered.
 func (f *Facade) streaming(w http.ResponseWriter, r *http.Request, b *box, serve func(ctx context.Context, s *stream) error) error {
+	s := f.newStream(w, r, streamType)
+	err := f.held(w, r, b, func(ctx context.Context) error { return serve(ctx, s) })
+	if err == nil || !s.begun {
+		return err
+	}
+	f.brokenOff(w, r, err)
+	_ = s.push(lastFrame(&failure{rpcCode(err), sentence(w, err)})) // the client may have gone
+	return nil
+}
+
+// brokenOff logs that a stream ended before its time, where only the operator may see why.
+func (f *Facade) brokenOff(w http.ResponseWriter, r *http.Request, err error) {
+	if schemas.CodeOf(err) == schemas.Internal && r.Context().Err() == nil {
+		f.Log.Warn("stream broken off", "request", w.Header().Get(web.HeaderRequestID), "error", err)
+	}
+}
+
+// held serves a request that takes long, for as long as the client is there, its key is good and the gateway is not asked to stop.
+func (f *Facade) held(w http.ResponseWriter, r *http.Request, b *box, serve func(ctx context.Context) error) error {
 	done, err := f.TakeWait(w, b.account)
 	if err != nil {
 		return err
@@ -209,21 +219,13 @@ func (f *Facade) streaming(w http.ResponseWriter, r *http.Request, b *box, serve
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(f.Draining, func() {
-		cancel(schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping, the command runs on: connect to its process again"))
+		cancel(schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping, what was begun runs on: connect to the sandbox again"))
 	})()
-	s := &stream{w: w, rc: http.NewResponseController(w), stall: f.Stall, ping: pingOf(r.Header)}
-	err = serve(ctx, s)
+	err = serve(ctx)
 	if err != nil && ctx.Err() != nil && r.Context().Err() == nil {
 		err = context.Cause(ctx)
 	}
-	if err == nil || !s.begun {
-		return err
-	}
-	if schemas.CodeOf(err) == schemas.Internal && r.Context().Err() == nil {
-		f.Log.Warn("stream broken off", "request", w.Header().Get(web.HeaderRequestID), "error", err)
-	}
-	_ = s.push(lastFrame(&failure{rpcCode(err), sentence(w, err)})) // the client may have gone
-	return nil
+	return err
 }
 
 // selector names a process, by its number alone.
@@ -273,21 +275,23 @@ func (f *Facade) running(ctx context.Context, b *box, pid uint32) (schemas.Call,
 	if err != nil {
 		return call, err
 	}
-	ended := false
-	if call.Job == "" {
-		ended, err = f.Calls.Ended(ctx, call)
-	} else {
-		var job schemas.Job
-		if job, err = f.Calls.Job(ctx, b.account, call.Job); err == nil {
-			ended = job.State.Final()
-		} else if errors.Is(err, schemas.ErrNotFound) { // its call has not begun, or has ended without it
-			ended, err = f.Calls.Ended(ctx, call)
-		}
-	}
+	ended, err := f.over(ctx, call)
 	if err == nil && ended {
 		err = noProcess(pid)
 	}
 	return call, err
+}
+
+// over reports whether the process of a call has ended.
+func (f *Facade) over(ctx context.Context, call schemas.Call) (bool, error) {
+	if call.Job == "" {
+		return f.Calls.Ended(ctx, call)
+	}
+	job, err := f.Calls.Job(ctx, call.Account, call.Job)
+	if errors.Is(err, schemas.ErrNotFound) { // its call has not begun, or has ended without it
+		return f.Calls.Ended(ctx, call)
+	}
+	return err == nil && job.State.Final(), err
 }
 
 // shownProcess is a process as clients list it.

@@ -25,7 +25,8 @@ type sandbox struct {
 	ClientID        string  `json:"clientID"`
 	EnvdVersion     string  `json:"envdVersion"`
 	EnvdAccessToken string  `json:"envdAccessToken,omitzero"`
-	Domain          *string `json:"domain"` // null: the client's own
+	TrafficToken    string  `json:"trafficAccessToken,omitzero"` // the same: what it reaches in the cloud, ports, is one with files here
+	Domain          *string `json:"domain"`                      // null: the client's own
 }
 
 // listed is a sandbox as clients list it.
@@ -101,6 +102,7 @@ func (f *Facade) shown(s schemas.SandboxSession, a schemas.AccountID, key string
 	var err error
 	if key != "" {
 		l.EnvdAccessToken, err = f.token(a, s.ID, key)
+		l.TrafficToken = l.EnvdAccessToken
 	}
 	return l, err
 }
@@ -172,7 +174,11 @@ func (f *Facade) timeout(w http.ResponseWriter, r *http.Request, a schemas.Accou
 		return err
 	}
 	to := f.Now().Add(life).UTC().Truncate(time.Millisecond)
-	if _, err := f.Sessions.Extend(r.Context(), a, s.ID, func(time.Time) time.Time { return to }); err != nil {
+	_, err = f.Sessions.Change(r.Context(), a, s.ID, func(l *schemas.SandboxLease) error {
+		l.Expires = to
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -190,11 +196,11 @@ func (f *Facade) connect(w http.ResponseWriter, r *http.Request, a schemas.Accou
 		return err
 	}
 	least := f.Now().Add(life).UTC().Truncate(time.Millisecond)
-	s, err = f.Sessions.Extend(r.Context(), a, s.ID, func(now time.Time) time.Time {
-		if now.Before(least) {
-			return least
+	s, err = f.Sessions.Change(r.Context(), a, s.ID, func(l *schemas.SandboxLease) error {
+		if l.Expires.Before(least) {
+			l.Expires = least
 		}
-		return now
+		return nil
 	})
 	if err != nil {
 		return err

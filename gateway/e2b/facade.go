@@ -23,8 +23,9 @@ type Sessions interface {
 	Enter(ctx context.Context, a schemas.AccountID, id string) (schemas.SandboxSession, error)
 	// Leased are an account's sandboxes that have not ended, by id.
 	Leased(ctx context.Context, a schemas.AccountID) ([]schemas.SandboxSession, error)
-	// Extend sets the end of a sandbox to what end says of its end now. Code: not_found.
-	Extend(ctx context.Context, a schemas.AccountID, id string, end func(now time.Time) time.Time) (schemas.SandboxSession, error)
+	// Change changes what is known of a sandbox. change may be called more than once, and must not change what the lease points to.
+	// Codes: not_found, exhausted, unavailable, and what change returns.
+	Change(ctx context.Context, a schemas.AccountID, id string, change func(l *schemas.SandboxLease) error) (schemas.SandboxSession, error)
 	// Remove ends a sandbox with its commands, jobs and files, and waits for it. Code: not_found.
 	Remove(ctx context.Context, a schemas.AccountID, id string) error
 	// Touch marks a sandbox as used while a command runs in it.
@@ -105,6 +106,11 @@ func (f *Facade) Routes() []Route {
 		{http.MethodGet, "/health", plain(f.health)},
 		{http.MethodGet, "/files", plain(f.read)},
 		{http.MethodPost, "/files", plain(f.write)},
+		{http.MethodPost, "/execute", plain(f.execute)},
+		{http.MethodGet, "/contexts", plain(f.contexts)},
+		{http.MethodPost, "/contexts", plain(f.createContext)},
+		{http.MethodDelete, "/contexts/{context}", plain(f.removeContext)},
+		{http.MethodPost, "/contexts/{context}/restart", plain(f.restartContext)},
 		{http.MethodPost, "/process.Process/Start", stream(f.start)},
 		{http.MethodPost, "/process.Process/Connect", stream(f.attach)},
 		{http.MethodPost, "/process.Process/List", unary(f.processes)},
@@ -123,7 +129,7 @@ func (f *Facade) Routes() []Route {
 	}
 	for _, path := range []string{
 		"/sandboxes/", "/v2/", "/v3/", "/snapshots", "/snapshots/", "/templates", "/templates/", "/volumes", "/volumes/", "/volumecontent/",
-		"/secrets", "/secrets/", "/teams", "/teams/", "/contexts", "/contexts/", "/execute",
+		"/secrets", "/secrets/", "/teams", "/teams/", "/contexts/",
 	} {
 		list = append(list, Route{"", path, unserved(writeError)})
 	}

@@ -14,13 +14,27 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// stream is the answer to a request for the events of a process.
+// stream is an answer that is written piece by piece.
 type stream struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
+	kind  string // its media type
 	stall time.Duration
 	ping  time.Duration // the longest silence
 	begun bool
+}
+
+func (f *Facade) newStream(w http.ResponseWriter, r *http.Request, kind string) *stream {
+	return &stream{w: w, rc: http.NewResponseController(w), kind: kind, stall: f.Stall, ping: pingOf(r.Header)}
+}
+
+// viewer is shown a process.
+type viewer interface {
+	print(stderr bool, b []byte) error
+	// end says how the process ended, and that this was all.
+	end(e endEvent) error
+	// alive says that there is nothing new.
+	alive() error
 }
 
 const (
@@ -41,7 +55,7 @@ func (s *stream) push(b []byte) error {
 	if !s.begun {
 		s.begun = true
 		h := s.w.Header()
-		h.Set("Content-Type", streamType)
+		h.Set("Content-Type", s.kind)
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Accel-Buffering", "no") // nginx would hold the bytes back
 	}
@@ -78,7 +92,8 @@ func (s *stream) event(e event) error {
 	}{e}))
 }
 
-// end says how the process ended, and that this was all.
+func (s *stream) alive() error { return s.event(event{KeepAlive: &struct{}{}}) }
+
 func (s *stream) end(e endEvent) error {
 	if err := s.event(event{End: &e}); err != nil {
 		return err
@@ -187,13 +202,13 @@ func (f *Facade) follow(ctx context.Context, s *stream, b *box, call schemas.Cal
 	if call.Job != "" {
 		return f.followJob(ctx, s, b, call)
 	}
-	return f.followCall(ctx, s, b, call)
+	return f.followCall(ctx, s, s.ping, b, call)
 }
 
 var errEnded = errors.New("ended")
 
 // followCall shows what a call prints, and then what of its result was not shown.
-func (f *Facade) followCall(ctx context.Context, s *stream, b *box, call schemas.Call) error {
+func (f *Facade) followCall(ctx context.Context, v viewer, ping time.Duration, b *box, call schemas.Call) error {
 	ctx, cancel := context.WithCancel(ctx)
 	type step struct {
 		event schemas.Event
@@ -213,7 +228,7 @@ func (f *Facade) followCall(ctx context.Context, s *stream, b *box, call schemas
 			}
 		})
 	})
-	silence := time.NewTicker(s.ping)
+	silence := time.NewTicker(ping)
 	defer silence.Stop()
 	var shown outputs
 	for {
@@ -227,12 +242,12 @@ func (f *Facade) followCall(ctx context.Context, s *stream, b *box, call schemas
 			return err
 		case <-silence.C:
 			f.Sessions.Touch(ctx, b.account, b.id)
-			if err := s.event(event{KeepAlive: &struct{}{}}); err != nil {
+			if err := v.alive(); err != nil {
 				return err
 			}
 		case got := <-steps:
 			shown.hole = shown.hole || got.gap
-			err := shown.event(s, call.ID, got.event)
+			err := shown.event(v, call.ID, got.event)
 			if errors.Is(err, errEnded) {
 				return nil
 			}
@@ -244,7 +259,7 @@ func (f *Facade) followCall(ctx context.Context, s *stream, b *box, call schemas
 }
 
 // event shows one event of a call. It returns errEnded after the last.
-func (o *outputs) event(s *stream, call schemas.CallID, e schemas.Event) error {
+func (o *outputs) event(v viewer, call schemas.CallID, e schemas.Event) error {
 	if e.Subject != string(call) {
 		return nil
 	}
@@ -254,7 +269,7 @@ func (o *outputs) event(s *stream, call schemas.CallID, e schemas.Event) error {
 			return schemas.Wrap(schemas.Internal, "follow", "the output is of another form", err)
 		}
 		text, stderr := o.take(d)
-		return s.print(stderr, []byte(text))
+		return v.print(stderr, []byte(text))
 	}
 	if e.Type != schemas.CallFinished {
 		return nil
@@ -272,11 +287,11 @@ func (o *outputs) event(s *stream, call schemas.CallID, e schemas.Event) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(s.print(false, []byte(stdout)), s.print(true, []byte(stderr))); err != nil {
+		if err := errors.Join(v.print(false, []byte(stdout)), v.print(true, []byte(stderr))); err != nil {
 			return err
 		}
 	}
-	if err := s.end(end); err != nil {
+	if err := v.end(end); err != nil {
 		return err
 	}
 	return errEnded
@@ -297,7 +312,7 @@ func (f *Facade) followJob(ctx context.Context, s *stream, b *box, call schemas.
 		over := err == nil && job.State.Final() // read before the log, so that this has all of it then
 		if errors.Is(err, schemas.ErrNotFound) {
 			if ended, err := f.Calls.Ended(ctx, call); err != nil || ended {
-				return f.followCall(ctx, s, b, call) // it ended before its job was there
+				return f.followCall(ctx, s, s.ping, b, call) // it ended before its job was there
 			}
 		}
 		cmd.Offset = at
@@ -325,7 +340,7 @@ func (f *Facade) followJob(ctx context.Context, s *stream, b *box, call schemas.
 		}
 		if time.Since(spoken) >= s.ping {
 			f.Sessions.Touch(ctx, b.account, b.id)
-			if err := s.event(event{KeepAlive: &struct{}{}}); err != nil {
+			if err := s.alive(); err != nil {
 				return err
 			}
 			spoken = time.Now()

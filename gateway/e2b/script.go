@@ -26,26 +26,35 @@ func (p process) script() (string, error) {
 	if err := checkEnv("process.envs", p.Envs); err != nil {
 		return "", err
 	}
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(p.Envs)) { // so that the same process is the same command
-		fmt.Fprintf(&b, "export %s=%s\n", name, quote(p.Envs[name]))
-	}
-	if p.Dir != "" {
-		fmt.Fprintf(&b, "cd -- %s || exit 1\n", quote(p.Dir))
-	}
-	b.WriteString("exec")
+	words := []string{"exec"}
 	for _, word := range append([]string{p.Cmd}, p.Args...) {
-		b.WriteString(" " + quote(word))
+		words = append(words, quote(word))
 	}
-	s := b.String()
+	s := prelude(p.Envs, p.Dir) + strings.Join(words, " ")
+	return s, checkCommand("process", s)
+}
+
+// prelude is what stands before a command with variables and a folder of its own.
+func prelude(env map[string]string, dir string) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(env)) { // so that the same process is the same command
+		fmt.Fprintf(&b, "export %s=%s\n", name, quote(env[name]))
+	}
+	if dir != "" {
+		fmt.Fprintf(&b, "cd -- %s || exit 1\n", quote(dir))
+	}
+	return b.String()
+}
+
+// checkCommand refuses what no call may have. Code: invalid.
+func checkCommand(field, s string) error {
 	if strings.ContainsRune(s, 0) {
-		return "", schemas.Invalidf("process", "has a NUL")
+		return schemas.Invalidf(field, "has a NUL")
 	}
 	if len(s) > schemas.MaxCommand {
-		return "", schemas.Invalidf("process", "has %d bytes as a command: at most %d; write it into a file and run that",
-			len(s), schemas.MaxCommand)
+		return schemas.Invalidf(field, "has %d bytes as a command: at most %d; write it into a file and run that", len(s), schemas.MaxCommand)
 	}
-	return s, nil
+	return nil
 }
 
 // dirOf is the working folder that a client means: below the workspace, or elsewhere in the sandbox.

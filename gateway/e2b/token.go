@@ -49,7 +49,11 @@ func (f *Facade) token(a schemas.AccountID, sandbox, key string) (string, error)
 
 // open finds out which sandbox a request is for.
 func (f *Facade) open(r *http.Request) (*box, error) {
-	c, err := readToken(f.Credentials.Keys, r.Header.Get("X-Access-Token"))
+	token := r.Header.Get("X-Access-Token")
+	if token == "" { // requests about contexts have no other
+		token = r.Header.Get("E2b-Traffic-Access-Token")
+	}
+	c, err := readToken(f.Credentials.Keys, token)
 	if err != nil {
 		return nil, web.WithStatus(http.StatusUnauthorized, err)
 	}

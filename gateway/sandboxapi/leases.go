@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -25,20 +26,26 @@ func (e entry) check(l *schemas.SandboxSessions, id string, now time.Time) error
 		}
 	case e.lease == nil:
 	case i < 0:
-		used := e.lease.Bytes()
-		for _, s := range l.Sessions {
-			if s.Lease != nil {
-				used += s.Lease.Bytes()
-			}
-		}
-		if used > schemas.MaxSandboxLeases {
-			return fault(schemas.Exhausted, "metadata", "the metadata and variables of the account's sandboxes have %d bytes: at most %d; "+
-				"end some sandboxes", used, schemas.MaxSandboxLeases)
-		}
+		return roomForLease(l, e.lease.Bytes())
 	case !Lives(l.Sessions[i], now):
 		return fault(schemas.Conflict, "Idempotency-Key", "the sandbox of this key is being ended: use a new key")
 	case !same(*l.Sessions[i].Lease, *e.lease):
 		return fault(schemas.Conflict, "Idempotency-Key", "was sent with another request: use a new one for a new sandbox")
+	}
+	return nil
+}
+
+// roomForLease refuses what an account's leases have no room for. Code: exhausted.
+func roomForLease(l *schemas.SandboxSessions, more int) error {
+	used := more
+	for _, s := range l.Sessions {
+		if s.Lease != nil {
+			used += s.Lease.Bytes()
+		}
+	}
+	if used > schemas.MaxSandboxLeases {
+		return fault(schemas.Exhausted, "metadata", "the metadata, variables and contexts of the account's sandboxes have %d bytes: at most %d; "+
+			"end some sandboxes", used, schemas.MaxSandboxLeases)
 	}
 	return nil
 }
@@ -96,8 +103,9 @@ func (a *API) Leased(ctx context.Context, tenant schemas.AccountID) ([]schemas.S
 	return out, err
 }
 
-// Extend sets when a sandbox ends, to what end says of its end now. Codes: not_found, unavailable.
-func (a *API) Extend(ctx context.Context, tenant schemas.AccountID, id string, end func(now time.Time) time.Time) (
+// Change changes what is known of a sandbox. change may be called more than once, and must not change what the lease points to. Codes:
+// not_found, exhausted (it would be too much of an account), unavailable, and what change returns.
+func (a *API) Change(ctx context.Context, tenant schemas.AccountID, id string, change func(l *schemas.SandboxLease) error) (
 	s schemas.SandboxSession, err error,
 ) {
 	if err := a.ready(); err != nil {
@@ -108,9 +116,16 @@ func (a *API) Extend(ctx context.Context, tenant schemas.AccountID, id string, e
 		if i < 0 || !Lives(l.Sessions[i], a.Now()) {
 			return noSession()
 		}
-		if to := end(l.Sessions[i].Lease.Expires); !to.Equal(l.Sessions[i].Lease.Expires) {
-			changed := *l.Sessions[i].Lease
-			changed.Expires = to
+		changed := *l.Sessions[i].Lease
+		if err := change(&changed); err != nil {
+			return err
+		}
+		if grown := changed.Bytes() - l.Sessions[i].Lease.Bytes(); grown > 0 {
+			if err := roomForLease(l, grown); err != nil {
+				return err
+			}
+		}
+		if !reflect.DeepEqual(changed, *l.Sessions[i].Lease) {
 			l.Sessions[i].Lease = &changed
 		}
 		s = l.Sessions[i]

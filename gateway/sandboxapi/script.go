@@ -1,16 +1,14 @@
 package sandboxapi
 
 import (
-	"crypto/sha256"
-	_ "embed"
 	"encoding/base64"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/sandjet/sandjet/gateway/notebook"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -35,17 +33,12 @@ func commandOf(q BashRequest, dir string) string {
 	return command + q.Command
 }
 
-// The programs that read code from descriptor 3, so that no file of the workspace is written and standard input stays free.
+// The programs that read code from descriptor 3.
 const (
 	runPython = `python3 -c 'exec(compile(open(3, encoding="utf-8").read(), "main.py", "exec"))'`
 	runBash   = `bash /dev/fd/3`
 	runNode   = `node -e 'require("vm").runInThisContext(require("fs").readFileSync(3, "utf8"), {filename: "main.js"})'`
 )
-
-// cell runs Python as a notebook does: the last expression is shown, and what has a picture, a table or a page is kept in outputs/.
-//
-//go:embed cell.py
-var cell string
 
 // program is the command that runs the code of an execute request. Codes: invalid.
 func program(q ExecuteRequest) (string, error) {
@@ -55,7 +48,7 @@ func program(q ExecuteRequest) (string, error) {
 	case "", "python", "python3", "py":
 		run, python = runPython, true
 		if q.Result {
-			run = "python3 -c " + quote(cell)
+			run = notebook.Cell()
 		}
 	case "bash", "sh":
 		run = runBash
@@ -67,9 +60,7 @@ func program(q ExecuteRequest) (string, error) {
 	if q.Result && !python {
 		return "", schemas.Invalidf("result", "is for python: print what you want to see")
 	}
-	sum := sha256.Sum256([]byte(q.Code))
-	end := "SANDJET_" + hex.EncodeToString(sum[:12]) // the code would have to contain its own hash
-	return exports(q.Env) + run + " 3<<'" + end + "'\n" + q.Code + "\n" + end + "\n", nil
+	return exports(q.Env) + notebook.Feed(run, q.Code), nil
 }
 
 // statAll describes paths, one line for each that is there: size, time, kind and the path.

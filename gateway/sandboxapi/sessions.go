@@ -81,8 +81,8 @@ func (a *API) enter(ctx context.Context, tenant schemas.AccountID, id string, ho
 	return s, began, nil
 }
 
-// still looks whether a new session is there still when its workspace is made: where it was destroyed before, nobody else would remove
-// that.
+// still looks whether a new session is there still when its workspace is made: where it was destroyed before, it stays unless it is
+// removed here.
 func (a *API) still(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
 	l, err := a.Store.SandboxSessions(ctx, tenant)
 	if err != nil {

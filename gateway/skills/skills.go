@@ -25,8 +25,9 @@ import (
 const (
 	fieldIfMatch = "If-Match"
 	// UploadBytes is how much memory uploads take in one gateway beside their bodies, from when they are unpacked until their records are
-	// there, UploadBytesOfAccount those of one account: the largest fits. What finds none waits, accounts in turn.
-	UploadBytes          = 2 * UploadBytesOfAccount
+	// there. What finds none waits, accounts in turn.
+	UploadBytes = 2 * UploadBytesOfAccount
+	// UploadBytesOfAccount is how much of it those of one account take: the largest fits.
 	UploadBytesOfAccount = 80 << 20
 	// storedWithin is how long an upload may take from its first byte on the log to its record: well below what keeps its bytes from being
 	// swept.

@@ -160,7 +160,7 @@ func (h *Hold) take(n int64, done string) error {
 		return schemas.Errorf(schemas.Unavailable, "", "the request has ended: send it again")
 	}
 	// The larger room takes the place of the former in one step, so that no other request comes between the two.
-	full := quota.Free
+	var full quota.Full
 	if h.answer == nil {
 		h.answer, full = h.holds.Answers.TakeMany(h.account, n)
 	} else {

@@ -146,7 +146,81 @@ const parts = {
     done('sandbox.kill')
   },
 
+  async code() {
+    const box = await Sandbox.create({ timeoutMs: 300_000, envs: { OF_THE_BOX: 'yes' } })
+    const first = await box.runCode('x = 20\nimport os\nos.environ["OF_THE_BOX"], os.environ["MINE"]', { envs: { MINE: "it's" } })
+    assert.deepEqual([first.text, first.error, first.executionCount], [`('yes', "it's")`, undefined, 1])
+    const seen = []
+    const second = await box.runCode('import sys\nprint(x + 2)\nprint("err", file=sys.stderr)\n!echo from a program\nx', {
+      language: 'python', onStdout: (l) => seen.push(l.line), onStderr: (l) => seen.push(l.line), onResult: (r) => seen.push(r.text),
+    })
+    assert.deepEqual([second.logs.stdout.join(''), second.logs.stderr.join('')], ['22\nfrom a program\n', 'err\n'])
+    assert.ok(seen.includes('err\n') && seen.includes('20') && second.results[0].isMainResult)
+    const wrong = await box.runCode('print("before")\n1 / 0')
+    assert.deepEqual([wrong.error.name, wrong.error.value, wrong.logs.stdout], ['ZeroDivisionError', 'division by zero', ['before\n']])
+    assert.match(wrong.error.traceback, /1 \/ 0/)
+    const shown = await box.runCode('class B:\n  def _repr_html_(self): return "<b>ä</b>"\n  def _repr_png_(self): return b"PNG"\n' +
+      '  def __repr__(self): return "b"\ndisplay(B())\nB()')
+    assert.deepEqual(shown.results.map((r) => [r.isMainResult, r.text, r.html, r.png]),
+      [[false, 'b', '<b>ä</b>', 'UE5H'], [true, 'b', '<b>ä</b>', 'UE5H']])
+    assert.equal((await box.runCode('print("x" * 900_000)')).logs.stdout.join('').length, 900_001)
+    assert.equal((await box.runCode('print("x" * 3_000_000)')).error.name, 'OutputTooLarge')
+    await assert.rejects(box.runCode('import time\ny = 1\ntime.sleep(600)\ny = 2', { timeoutMs: 1000 }), { name: 'TimeoutError' })
+    assert.equal((await box.runCode('y')).text, '1')
+    assert.equal((await box.runCode('import os; os._exit(1)')).error.name, 'KernelEnded')
+    assert.equal((await box.runCode('"x" in globals()')).text, 'False')
+    await box.runCode('open("of-code.txt", "w").write("kept")')
+    assert.equal(await box.files.read('of-code.txt'), 'kept')
+    await box.files.write('module.py', 'value = 7')
+    assert.equal((await box.runCode('from module import value; value')).text, '7')
+    done('runCode')
+    const context = await box.createCodeContext({ cwd: '/tmp' })
+    assert.deepEqual([context.language, context.cwd], ['python', '/tmp'])
+    assert.equal((await box.runCode('import os; z = 1; os.getcwd()', { context })).text, "'/tmp'")
+    done('createCodeContext', 'runCode(context)')
+    assert.ok((await box.listCodeContexts()).some((c) => c.id === context.id))
+    done('listCodeContexts')
+    await box.restartCodeContext(context)
+    const again = await box.runCode('"z" in globals()', { context })
+    assert.deepEqual([again.text, again.executionCount], ['False', 1])
+    done('restartCodeContext')
+    await box.removeCodeContext(context.id)
+    await assert.rejects(box.runCode('1', { context }), (e) => /NotFound/.test(e.name))
+    done('removeCodeContext')
+    await refused('runCode(language: javascript)', box.runCode('1', { language: 'javascript' }))
+    await refused('createCodeContext(language: r)', box.createCodeContext({ language: 'r' }))
+    const other = await Sandbox.create({ apiKey: process.env.OTHER_KEY })
+    other.envdAccessToken = other.trafficAccessToken = undefined
+    await assert.rejects(other.runCode('1'), /401/)
+    await other.kill()
+    const running = box.runCode('import time\nprint("begun")\ntime.sleep(600)', { onStdout: () => box.kill(), timeoutMs: 60_000 })
+    assert.equal((await running.catch((e) => ({ error: e }))).error?.name !== undefined, true)
+    await assert.rejects(box.runCode('1'), { name: 'TimeoutError' })
+  },
+
   // In three processes, between which the gateway or the worker is killed.
+  // In three processes: the gateway is killed while the first one's code runs, and the worker before the third.
+  async makeCode() {
+    const box = await Sandbox.create({ timeoutMs: 600_000 })
+    assert.equal((await box.runCode('n = 1\nn')).text, '1')
+    await assert.rejects(box.runCode('import time\nn += 1\nprint("begun")\ntime.sleep(4)\nn += 10', {
+      onStdout: () => console.log(JSON.stringify({ sandbox: box.sandboxId })),
+    }))
+  },
+  async resumeCode() {
+    const box = await Sandbox.connect(process.env.SANDBOX)
+    const { text, executionCount } = await box.runCode('n')
+    assert.deepEqual([text, executionCount], ['12', 3])
+    console.log(JSON.stringify({ sandbox: box.sandboxId }))
+  },
+  async endCode() {
+    const box = await Sandbox.connect(process.env.SANDBOX)
+    const { text, error } = await box.runCode('globals().get("n", 0)')
+    assert.ok(text === '0' || text === '12', `${text} ${error?.name} ${error?.value}`)
+    assert.equal((await box.runCode('n = 5\nn')).text, '5')
+    await box.kill()
+    console.log('{}')
+  },
   async make() {
     const box = await Sandbox.create({ timeoutMs: 600_000 })
     await box.files.write('kept.txt', 'kept')

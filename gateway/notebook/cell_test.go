@@ -1,4 +1,4 @@
-package sandboxapi
+package notebook
 
 import (
 	"os"
@@ -30,10 +30,7 @@ func runCell(t *testing.T, python, code string, modules map[string]string) ran {
 			t.Fatal(err)
 		}
 	}
-	command, err := program(ExecuteRequest{Code: code, Result: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	command := Feed(Cell(), code)
 	var out, problems strings.Builder
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", command)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &problems
@@ -81,6 +78,7 @@ def plot():
     return figures[len(figures)]
 def get_fignums(): return list(figures)
 def figure(n): return figures[n]
+def close(which): figures.clear()
 `
 	fakePandas = `
 class DataFrame:
@@ -98,11 +96,7 @@ func TestCodeRunsAsInANotebook(t *testing.T) {
 	modules := map[string]string{
 		"matplotlib/__init__.py": "", "matplotlib/pyplot.py": fakePyplot, "pandas/__init__.py": fakePandas,
 	}
-	// What is on PATH may be a script that looks for the real one, which takes longer than the code.
-	where, err := exec.CommandContext(t.Context(), "python3", "-c", `import sys; print(sys.executable, end="")`).Output()
-	if err != nil {
-		longtest.Missing(t, "python3: %v", err)
-	}
+	where := python(t)
 	for name, c := range map[string]struct {
 		code, stdout, stderr, files string
 		fails                       bool
@@ -135,7 +129,7 @@ func TestCodeRunsAsInANotebook(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := runCell(t, filepath.Dir(string(where)), c.code, modules)
+			got := runCell(t, where, c.code, modules)
 			if got.stdout != c.stdout || got.ok == c.fails || !strings.Contains(got.stderr, c.stderr) || got.names() != c.files {
 				t.Errorf("%+v\nfiles %q, want %+v", got, got.names(), c)
 			}

@@ -1,12 +1,11 @@
 def run_cell():
-    import ast, base64, builtins, json, linecache, os, sys, time, traceback, warnings
+    import ast, base64, builtins, json, linecache, os, sys, time, traceback
     folder, name = os.path.join(os.getcwd(), "outputs"), "result-%x-%x-" % (time.time_ns() // 1000, os.getpid())
-    count, drawn, main = 0, set(), sys.modules["__main__"].__dict__
-    del main["run_cell"]
+    count, main = 0, sys.modules["__main__"].__dict__
+    bundle, figures, is_figure = display_of()
+    del main["run_cell"], main["display_of"]
     kinds = {"image/png": "png", "image/svg+xml": "svg", "text/html": "html", "text/csv": "csv", "image/jpeg": "jpg",
              "text/markdown": "md", "text/latex": "tex", "application/pdf": "pdf", "application/json": "json"}
-    os.environ.setdefault("MPLBACKEND", "Agg")
-    warnings.filterwarnings("ignore", message=".*non-interactive.*")
 
     def save(bundle):
         nonlocal count
@@ -28,42 +27,17 @@ def run_cell():
             except Exception as e:
                 print("a result is not kept as", mime + ":", e, file=sys.stderr)
 
-    def ask(value, method):
-        try:
-            got = getattr(value, method)()
-        except Exception:
-            return None
-        return got[0] if isinstance(got, tuple) else got
-
-    def draw(figure):
-        import io
-        if id(figure) in drawn:
-            return
-        drawn.add(id(figure))
-        to = io.BytesIO()
-        figure.savefig(to, format="png", bbox_inches="tight")
-        save({"image/png": to.getvalue()})
-
     def display(*values):
         for v in values:
-            if isinstance(v, type):
-                print(repr(v))
+            made = bundle(v)
+            if is_figure(v):
+                save(made)
                 continue
-            if type(v).__module__.startswith("matplotlib.") and hasattr(v, "savefig"):
-                draw(v)
-                continue
-            bundle = ask(v, "_repr_mimebundle_")
-            bundle = dict(bundle) if isinstance(bundle, dict) else {}
-            for mime, method in (("image/png", "_repr_png_"), ("image/svg+xml", "_repr_svg_"), ("text/html", "_repr_html_"),
-                                 ("image/jpeg", "_repr_jpeg_"), ("text/markdown", "_repr_markdown_"), ("text/latex", "_repr_latex_"),
-                                 ("application/pdf", "_repr_pdf_"), ("application/json", "_repr_json_")):
-                if mime not in bundle and hasattr(v, method):
-                    bundle[mime] = ask(v, method)
             if type(v).__module__.startswith("pandas.") and hasattr(v, "to_csv") and hasattr(v, "head"):
-                bundle["text/csv"] = v.head(10000).to_csv()
+                made["text/csv"] = v.head(10000).to_csv()
             print(repr(v))
-            if any(bundle.get(m) is not None for m in kinds):
-                save(bundle)
+            if any(mime in made for mime in kinds):
+                save(made)
 
     builtins.display = display
     status = 0
@@ -84,10 +58,9 @@ def run_cell():
             tb = tb.tb_next
         traceback.print_exception(type(e), e, tb)
     finally:
-        plots = sys.modules.get("matplotlib.pyplot")
         try:
-            for n in plots.get_fignums() if plots else ():
-                draw(plots.figure(n))
+            for made in figures():
+                save(made)
         except Exception as e:
             print("a figure is not kept:", e, file=sys.stderr)
     sys.exit(status)

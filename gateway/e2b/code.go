@@ -1,0 +1,227 @@
+package e2b
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/notebook"
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// execution is code that a client has run.
+type execution struct {
+	Code     string            `json:"code"`
+	Context  string            `json:"context_id"` // empty: the default one
+	Language string            `json:"language"`
+	Env      map[string]string `json:"env_vars"`
+}
+
+// decodeExecution reads a request to run code. Codes: invalid, unsupported.
+func decodeExecution(body []byte) (in execution, err error) {
+	if err := decode(body, &in); err != nil {
+		return in, err
+	}
+	if err := checkLanguage(in.Language); err != nil {
+		return in, err
+	}
+	if err := checkEnv("env_vars", in.Env); err != nil {
+		return in, err
+	}
+	return in, checkCommand("code", in.Code)
+}
+
+func checkLanguage(name string) error {
+	if name != "" && name != language {
+		return unsupported("language: " + schemas.Quotable(name) + " is not served, but python; commands run anything else")
+	}
+	return nil
+}
+
+const (
+	language  = "python"
+	linesType = "application/x-ndjson"
+	// kernelBegins is how long code waits for a kernel that begins, and kernelWait until it runs in one.
+	kernelBegins = 5 * time.Second
+	kernelWait   = 2 * time.Minute
+	// maxProblems is how much is kept of what is wrong with the program that asks a kernel.
+	maxProblems = 2 << 10
+)
+
+// codeError is what a client gets as the error of its code, where this is not the code's own. The lines before it stand.
+type codeError struct{ name, message string }
+
+func (e codeError) Error() string { return e.name + ": " + e.message }
+
+// execute runs code and shows what it shows until it ends. A client that leaves has it interrupted.
+func (f *Facade) execute(w http.ResponseWriter, r *http.Request, b *box) error {
+	body, err := web.ReadBody(w, r, schemas.MaxRequest, "write the code into a file and run that")
+	if err != nil {
+		return err
+	}
+	in, err := decodeExecution(body)
+	if err != nil {
+		return err
+	}
+	l := &codeLines{stream: f.newStream(w, r, linesType)}
+	err = f.held(w, r, b, func(ctx context.Context) error { return f.code(ctx, l, b, in) })
+	e, own := errors.AsType[codeError](err)
+	switch {
+	case err == nil, !l.begun && !own, r.Context().Err() != nil:
+		return err
+	case l.half: // whoever reads lines would take it for one
+		f.brokenOff(w, r, err)
+		panic(http.ErrAbortHandler)
+	case !own:
+		f.brokenOff(w, r, err)
+		e = codeError{"SandboxError", sentence(w, err)}
+	}
+	_ = l.fail(e) // the client may have gone
+	return nil
+}
+
+// codeLines is the answer to a request to run code: a JSON value on each line, as the kernel writes them.
+type codeLines struct {
+	*stream
+
+	half     bool // what was written last is not a whole line
+	problems []byte
+	ended    endEvent
+}
+
+func (l *codeLines) print(stderr bool, b []byte) error {
+	if stderr { // of the program that asks the kernel: what the code writes there is on the lines
+		l.problems = append(l.problems, b[:min(len(b), maxProblems-len(l.problems))]...)
+		return nil
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	l.half = b[len(b)-1] != '\n'
+	return l.push(b)
+}
+
+func (l *codeLines) end(e endEvent) error {
+	l.ended = e
+	return nil
+}
+
+func (l *codeLines) alive() error {
+	if l.half {
+		return nil
+	}
+	return l.push([]byte(`{"type":"keepalive"}` + "\n"))
+}
+
+func (l *codeLines) fail(e codeError) error {
+	text, err := json.Marshal(struct {
+		Type      string `json:"type"`
+		Name      string `json:"name"`
+		Value     string `json:"value"`
+		Traceback string `json:"traceback"`
+	}{"error", e.name, e.message, ""})
+	if err != nil {
+		return err
+	}
+	return l.push(append(text, '\n'))
+}
+
+// outcome is how the program that asked the kernel ended; again says that the code has not run, because there was no kernel.
+func (l *codeLines) outcome() (again bool, err error) {
+	switch e := l.ended; {
+	case !e.Exited:
+		return false, codeError{"Interrupted", "the code was ended: " + cmp.Or(e.Error, e.Status)}
+	case e.ExitCode == 0:
+		return false, nil
+	case e.ExitCode == notebook.ExitNoKernel:
+		return true, nil
+	case e.ExitCode == notebook.ExitKernelEnded:
+		return false, codeError{"KernelEnded", "the Python of this context ended while it ran the code: what it had in memory is gone, " +
+			"the next code begins in a new one"}
+	case e.ExitCode == exitNotFound:
+		return false, noPython()
+	default:
+		return false, schemas.Errorf(schemas.Unavailable, "", "the code was not run, exit code %d: %s", e.ExitCode,
+			schemas.Quotable(string(bytes.ToValidUTF8(l.problems, []byte("\uFFFD")))))
+	}
+}
+
+const exitNotFound = 127 // bash's, of a command that is not there
+
+func noPython() error { return unsupported("the sandbox has no python3, without which running code") }
+
+// code runs code in the kernel of its context, and begins one where there is none.
+func (f *Facade) code(ctx context.Context, l *codeLines, b *box, in execution) error {
+	until, begun := time.Now().Add(kernelWait), 0
+	for n := 1; ; n++ {
+		session, c, err := f.kernel(ctx, b, in.Context, &begun)
+		if err != nil {
+			return err
+		}
+		again, err := f.runIn(ctx, l, b, session, c, in)
+		if err != nil || !again {
+			return err
+		}
+		in.Context = c.ID
+		if time.Now().After(until) || !betweenLooks.Sleep(ctx, n) {
+			return schemas.Errorf(schemas.Unavailable, "", "the Python of the context does not begin: run the code again, or restart the context")
+		}
+	}
+}
+
+// runIn runs code in a kernel.
+func (f *Facade) runIn(ctx context.Context, l *codeLines, b *box, s schemas.SandboxSession, c schemas.CodeContext, in execution) (
+	again bool, err error,
+) {
+	command, err := notebook.Ask(kernelName(b.id, c), kernelBegins, in.Env)
+	if err != nil {
+		return false, err
+	}
+	command = notebook.Feed("exec "+command, in.Code)
+	if err := checkCommand("code", command); err != nil {
+		return false, err
+	}
+	pid := newPID()
+	call, err := f.submit(ctx, b, s, schemas.Request{
+		ID: callOf(b.id, pid), Conversation: conversationOf(b.id, pid), Timeout: schemas.Duration(schemas.MaxTimeout),
+	}, schemas.BashInput{Command: command})
+	if err != nil {
+		return false, err
+	}
+	if err = f.followCall(ctx, l, l.ping, b, call); err != nil {
+		if errors.Is(context.Cause(ctx), context.Canceled) { // the client has left
+			f.interrupt(ctx, call)
+		}
+		return false, err
+	}
+	return l.outcome()
+}
+
+// interrupt ends code whose client has left.
+func (f *Facade) interrupt(ctx context.Context, call schemas.Call) {
+	const patience = 10 * time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	err := f.Calls.Cancel(ctx, call, "its client left")
+	if err != nil && !errors.Is(err, schemas.ErrConflict) {
+		f.Log.Warn("code of a client that left is not interrupted", "account", call.Account, "call", call.ID, "error", err)
+	}
+}
+
+func newPID() uint32 { return uint32(minPID + rand.Int32N(1<<31-1-minPID)) } // a name, no secret
+
+// submit has a command run in a sandbox.
+func (f *Facade) submit(ctx context.Context, b *box, s schemas.SandboxSession, r schemas.Request, in schemas.BashInput) (schemas.Call, error) {
+	text, err := schemas.EncodeJSON(in)
+	if err != nil {
+		return schemas.Call{}, schemas.Wrap(schemas.Internal, "start", "the input cannot be encoded", err)
+	}
+	r.Tool, r.Input, r.Workspace, r.Sandbox = schemas.ToolBash, text, string(s.Workspace), string(s.Sandbox)
+	return f.Calls.Submit(ctx, b.account, r, queueing)
+}

@@ -1,0 +1,80 @@
+// Package notebook runs Python as notebooks do: the last expression of the code is shown, with what it has as a picture, a table or a
+// page. The code of one call runs in a process of its own, by [Cell], or in one that stays between calls, a kernel, by [Ask].
+//
+// What it makes are commands for bash in a sandbox that has python3, 3.8 or later. They read the code from descriptor 3, see [Feed], so
+// that no file of the workspace is written and standard input stays free.
+package notebook
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+var (
+	//go:embed display.py
+	display string
+	//go:embed cell.py
+	cell string
+	//go:embed kernel.py
+	kernel string
+	//go:embed ask.py
+	ask string
+)
+
+// Room is how many bytes one code that a kernel runs may show, as JSON: with an error beside it, it fits into what is sent live of a call.
+const Room = 960 << 10
+
+// The exit codes of what [Ask] makes, beside 0.
+const (
+	// ExitNoKernel: there is no kernel, and the code has not run.
+	ExitNoKernel = 75
+	// ExitKernelEnded: the kernel has ended while it had the code.
+	ExitKernelEnded = 76
+)
+
+// Cell is the command that runs code alone. What has a picture, a table or a page is kept in outputs/, the rest is printed.
+func Cell() string { return "python3 -c " + quote(display+cell) }
+
+// Kernel is the command of a process that runs one code after the other, each with what those before it have left, until it is killed.
+// name tells it from others of the same sandbox; it must not be used again once the kernel has ended.
+func Kernel(name string) string {
+	return fmt.Sprintf("exec python3 -c %s", quote(fmt.Sprintf("%s%simport os\nrun_kernel(%s, %d)\n", display, kernel, socket(name), Room)))
+}
+
+// Ask is the command that has a kernel run code, with variables of its own. It prints what the kernel shows, a JSON value on each line,
+// as the server of E2B's code interpreter sends it. It waits for a kernel that only begins for as long as patience says. When it is
+// ended, the kernel interrupts the code.
+func Ask(name string, patience time.Duration, env map[string]string) (string, error) {
+	if env == nil {
+		env = map[string]string{}
+	}
+	text, err := json.Marshal(env)
+	if err != nil {
+		return "", schemas.Wrap(schemas.Internal, "ask", "the variables cannot be encoded", err)
+	}
+	program := fmt.Sprintf("%simport os, sys\nask(%s, %g, sys.argv[1])\n", ask, socket(name), patience.Seconds())
+	return "python3 -I -S -c " + quote(program) + " " + quote(string(text)), nil
+}
+
+// Feed is a command with code at descriptor 3.
+func Feed(command, code string) string {
+	sum := sha256.Sum256([]byte(code))
+	end := "SANDJET_" + hex.EncodeToString(sum[:12]) // the code would have to contain its own hash
+	return command + " 3<<'" + end + "'\n" + code + "\n" + end + "\n"
+}
+
+// socket is where a kernel listens, in Python. All of a sandbox have the folder.
+func socket(name string) string {
+	return "os.path.join(os.environ.get('TMPDIR') or '/tmp', " + strconv.QuoteToASCII("sandjet-"+name+".sock") + ")"
+}
+
+// quote makes one word of s for bash.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
