@@ -82,6 +82,13 @@ func (b *Budget) Held(account string) int64 {
 	return b.held[account]
 }
 
+// Free is how many bytes nothing holds.
+func (b *Budget) Free() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.free
+}
+
 // leave ends a wait, or a hold that was granted when its caller had gone.
 func (b *Budget) leave(r *Room) {
 	b.mu.Lock()
