@@ -20,7 +20,7 @@ func newE2B(g *Gateway) *e2b.Facade {
 	config := g.Sandboxes.Spec.Config
 	return e2b.New(e2b.Options{
 		Sessions: g.sandbox, Calls: e2bCalls{sandboxCalls{g}}, Files: files.New(files.Options{
-			Bus: g.Bus, Workspace: g.Workspace, Stream: g.e2bTransfer,
+			Bus: g.Bus, Workspace: g.Workspace, Stream: g.e2bTransfer, Transfers: g.files.Transfers(),
 		}),
 		Credentials: g.credentials, Log: g.Log, Now: g.Bus.Now, Network: config.Network.Mode, Memory: config.MemoryLimit,
 		Stall: g.Stall, Draining: g.draining,

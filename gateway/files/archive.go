@@ -45,15 +45,20 @@ func (f *Files) GetArchive(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	if err != nil {
 		return err
 	}
-	list, omitted, err := below(r.Context(), of, dir)
-	if err != nil {
-		return err
-	}
 	ctx, release, err := f.o.Stream(w, r, a)
 	if err != nil {
 		return err
 	}
 	defer release()
+	held := f.memory(a)
+	defer held.release()
+	list, omitted, err := below(ctx, of, dir, held.take)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx) // the key has ended, or the client is gone
+	}
+	if err != nil {
+		return err
+	}
 	h := w.Header()
 	h.Set("Content-Type", "application/x-tar")
 	h.Set("Content-Disposition", "attachment")
@@ -94,8 +99,9 @@ type asked interface {
 }
 
 // below lists all that lies below a folder and can be in an archive, and counts what cannot. It looks at most at
-// [schemas.MaxFilesListed] entries: each page may come from another worker, of a folder that has grown. Code: exhausted.
-func below(ctx context.Context, of asked, dir string) (list []schemas.FileInfo, omitted int, err error) {
+// [schemas.MaxFilesListed] entries: each page may come from another worker, of a folder that has grown. take takes memory for them. Codes:
+// exhausted, and those of take.
+func below(ctx context.Context, of asked, dir string, take func(n int64) error) (list []schemas.FileInfo, omitted int, err error) {
 	ask := schemas.FileRequest{Op: schemas.FileList, Path: dir, Recursive: true, Limit: schemas.MaxFilesPage}
 	for seen := 0; ; {
 		page, _, err := of.Do(ctx, ask, nil)
@@ -105,6 +111,13 @@ func below(ctx context.Context, of asked, dir string) (list []schemas.FileInfo, 
 		if seen += len(page.Entries); seen > schemas.MaxFilesListed {
 			return nil, 0, final(schemas.Errorf(schemas.Exhausted, "path", "the folder has more than %d entries: take a folder below it",
 				schemas.MaxFilesListed))
+		}
+		size := int64(0)
+		for _, e := range page.Entries {
+			size += int64(len(e.Path)+len(e.ETag)) + perName
+		}
+		if err := take(size); err != nil {
+			return nil, 0, err
 		}
 		for _, e := range page.Entries {
 			ask.After = e.Path
@@ -178,8 +191,13 @@ func (f *Files) PutArchive(w http.ResponseWriter, r *http.Request, a schemas.Acc
 		return err
 	}
 	defer release()
+	held := f.memory(a)
+	defer held.release()
+	if err := held.begin(w, uploadBytes); err != nil {
+		return err
+	}
 	var u Unpacked
-	if err = u.unpack(ctx, w, of, dir, r.Body); err != nil && ctx.Err() != nil {
+	if err = u.unpack(ctx, w, of, dir, r.Body, held.take); err != nil && ctx.Err() != nil {
 		return context.Cause(ctx) // the key has ended, or the client is gone
 	}
 	if err != nil {
@@ -189,11 +207,14 @@ func (f *Files) PutArchive(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	return nil
 }
 
-// unpack writes the members of an archive one after the other, in memory that is bounded by one piece of a file.
-func (u *Unpacked) unpack(ctx context.Context, w http.ResponseWriter, of *workspace, dir string, body io.Reader) error {
+// unpack writes the members of an archive one after the other, in memory that is bounded by one piece of a file and by the names, for which
+// take takes it.
+func (u *Unpacked) unpack(ctx context.Context, w http.ResponseWriter, of *workspace, dir string, body io.Reader,
+	take func(n int64) error,
+) error {
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(pieceWithin)) // a writer without deadlines, as in tests, is fine
-	in, err := openArchive(body)
+	in, err := openArchive(body, take)
 	if err != nil {
 		return err
 	}

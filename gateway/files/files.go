@@ -2,6 +2,7 @@
 package files
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/internal/filesclient"
 	"github.com/sandjet/sandjet/schemas"
@@ -23,13 +25,23 @@ type Options struct {
 	// Stream takes a place for a request that streams, which release gives back, and returns the context for as long as the request's
 	// key is good. Code: exhausted.
 	Stream func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (ctx context.Context, release func(), err error)
+	// Transfers counts the memory of transfers, in bytes. Nil: one of their own, of [TransferBytes].
+	Transfers *quota.Ledger
 }
 
 // Files is the HTTP handlers of the file plane. They may be called from many goroutines.
-type Files struct{ o Options }
+type Files struct {
+	o         Options
+	transfers *quota.Ledger
+}
 
 // New makes the handlers.
-func New(o Options) *Files { return &Files{o} }
+func New(o Options) *Files {
+	return &Files{o, cmp.Or(o.Transfers, quota.NewLedger(TransferBytesOfAccount, TransferBytes))}
+}
+
+// Transfers counts the memory of transfers, for others that share it.
+func (f *Files) Transfers() *quota.Ledger { return f.transfers }
 
 func (f *Files) workspace(r *http.Request, a schemas.AccountID) (*workspace, error) {
 	return f.named(r.Context(), a, schemas.WorkspaceID(strings.ToValidUTF8(r.PathValue("id"), "\uFFFD")))
@@ -180,6 +192,11 @@ func (f *Files) Put(w http.ResponseWriter, r *http.Request, a schemas.AccountID)
 		return err
 	}
 	defer release()
+	held := f.memory(a)
+	defer held.release()
+	if err := held.begin(w, uploadBytes); err != nil {
+		return err
+	}
 	t, err := u.take(ctx, w, r.Body)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx) // the key has ended, or the client is gone

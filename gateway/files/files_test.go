@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/gateway/files"
+	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/internal/filesclient"
 	"github.com/sandjet/sandjet/internal/natstest"
@@ -92,6 +93,8 @@ type plane struct {
 	t   *testing.T
 	url string
 	dir string // of the workspace
+
+	transfers *quota.Ledger
 }
 
 func start(t *testing.T, workers int, lost func() bool) *plane {
@@ -157,7 +160,7 @@ func startWith(t *testing.T, found schemas.Workspace, servers ...*worker.Server)
 	}
 	server := httptest.NewServer(edge.Middleware(mux))
 	t.Cleanup(server.Close)
-	return &plane{t: t, url: server.URL + "/v1/workspaces/"}
+	return &plane{t: t, url: server.URL + "/v1/workspaces/", transfers: f.Transfers()}
 }
 
 type answer struct {
@@ -395,6 +398,53 @@ func TestATransferEndsWithItsKey(t *testing.T) {
 }
 
 // TestBadRequestsForFiles are refused with what to do.
+// TestTransfersHaveABound: uploads and archives that are slow take what one account may, and what is more is refused until some have ended.
+func TestTransfersHaveABound(t *testing.T) {
+	t.Parallel()
+	p := start(t, 1, nil)
+	var open []*io.PipeWriter
+	var all sync.WaitGroup
+	begin := func(path string) {
+		out, in := io.Pipe()
+		open = append(open, in)
+		all.Go(func() {
+			p.ask(http.MethodPut, path, out)
+		})
+		if _, err := in.Write([]byte("a")); err != nil {
+			t.Error(err)
+		}
+	}
+	const each = 2 * schemas.MaxFileChunk
+	for i := range files.TransferBytesOfAccount / each {
+		if i%2 == 0 {
+			begin(workspace + "/archive")
+		} else {
+			begin(workspace + fmt.Sprintf("/files/%d", i))
+		}
+	}
+	for p.transfers.Total() < files.TransferBytesOfAccount {
+		time.Sleep(time.Millisecond)
+	}
+	for _, path := range []string{workspace + "/files/more", workspace + "/archive"} {
+		if a := p.want(http.StatusTooManyRequests, p.ask(http.MethodPut, path, strings.NewReader("x"))); a.header.Get("Retry-After") == "" {
+			t.Errorf("%s: %v", path, a.header)
+		}
+	}
+	for _, in := range open {
+		if err := in.CloseWithError(errors.New("the client is gone")); err != nil {
+			t.Error(err)
+		}
+	}
+	all.Wait()
+	for p.transfers.Total() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	p.want(http.StatusCreated, p.ask(http.MethodPut, workspace+"/files/more", strings.NewReader("x")))
+	if n := p.transfers.Total(); n != 0 {
+		t.Errorf("%d bytes are still held", n)
+	}
+}
+
 func TestBadRequestsForFiles(t *testing.T) {
 	t.Parallel()
 	p := start(t, 1, nil)

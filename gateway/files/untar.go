@@ -32,10 +32,12 @@ type archive struct {
 	folders map[string]bool // names so far: whether each is a folder
 	members int             // and the folders that they need
 	bytes   int64           // of the files so far
+
+	take func(n int64) error // takes memory for names
 }
 
 // openArchive reads a tar, or one that is compressed by gzip: its first bytes say which. Code: invalid.
-func openArchive(body io.Reader) (*archive, error) {
+func openArchive(body io.Reader, take func(n int64) error) (*archive, error) {
 	in := bufio.NewReader(body)
 	from := io.Reader(in)
 	if magic, _ := in.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b { // RFC 1952, 2.3.1
@@ -46,7 +48,7 @@ func openArchive(body io.Reader) (*archive, error) {
 		from = z
 	}
 	end := &ending{Reader: from}
-	return &archive{tar: tar.NewReader(end), from: end, folders: map[string]bool{}}, nil
+	return &archive{tar: tar.NewReader(end), from: end, folders: map[string]bool{}, take: take}, nil
 }
 
 // ending notes that somebody read on where nothing was left. The end of an archive is two blocks of zeros: package tar does without, but
@@ -65,7 +67,7 @@ func (e *ending) Read(p []byte) (int, error) {
 }
 
 // next is the next member; its content is read from the archive. The error is io.EOF at the end. Codes: invalid (the member, or the
-// archive, is none that is unpacked), exhausted (there is too much).
+// archive, is none that is unpacked), exhausted (there is too much), and those of take.
 func (a *archive) next() (m member, err error) {
 	for {
 		h, err := a.tar.Next()
@@ -146,11 +148,17 @@ func (a *archive) judge(h *tar.Header) (m member, err error) {
 		if err := a.count(); err != nil {
 			return m, err
 		}
+		if err := a.take(perName); err != nil { // its bytes are those of the name below it
+			return m, err
+		}
 		a.folders[above] = true
 	}
 	if a.bytes += m.size; m.size < 0 || a.bytes > schemas.MaxFileSize {
 		return m, final(schemas.Errorf(schemas.Exhausted, "", "the files of the archive have more than %d bytes together: send several",
 			schemas.MaxFileSize))
+	}
+	if err := a.take(int64(len(m.name)) + perName); err != nil {
+		return m, err
 	}
 	a.folders[m.name] = m.folder
 	return m, nil

@@ -36,7 +36,11 @@ func FuzzArchive(f *testing.F) {
 	}
 	f.Add([]byte{0x1f, 0x8b, 8, 0})
 	f.Fuzz(func(t *testing.T, body []byte) {
-		a, err := openArchive(bytes.NewReader(body))
+		taken := int64(0)
+		a, err := openArchive(bytes.NewReader(body), func(n int64) error {
+			taken += n
+			return nil
+		})
 		if err != nil {
 			if schemas.CodeOf(err) != schemas.Invalid {
 				t.Errorf("%v", err)
@@ -46,6 +50,13 @@ func FuzzArchive(f *testing.F) {
 		seen := map[string]bool{}
 		for {
 			m, err := a.next()
+			names := int64(0)
+			for name := range a.folders {
+				names += int64(len(name))
+			}
+			if m.name != "" && names > 128*taken { // of folders above it, each is shorter
+				t.Errorf("names of %d bytes, for which %d were taken", names, taken)
+			}
 			if errors.Is(err, io.EOF) {
 				return
 			}
@@ -96,9 +107,20 @@ func TestAListingForAnArchiveEnds(t *testing.T) {
 	t.Parallel()
 	for _, of := range []schemas.FileType{schemas.TypeFile, schemas.TypeLink} {
 		e := &endless{of: of}
-		list, _, err := below(t.Context(), e, "")
+		taken := int64(0)
+		list, _, err := below(t.Context(), e, "", func(n int64) error {
+			taken += n
+			return nil
+		})
 		if schemas.CodeOf(err) != schemas.Exhausted || len(list) != 0 || e.pages != schemas.MaxFilesListed/schemas.MaxFilesPage+1 {
 			t.Errorf("%s: %d entries after %d pages: %v", of, len(list), e.pages, err)
+		}
+		if taken < schemas.MaxFilesListed*perName {
+			t.Errorf("%s: %d bytes were taken", of, taken)
+		}
+		full := schemas.Errorf(schemas.Exhausted, "", "full")
+		if _, _, err := below(t.Context(), &endless{of: of}, "", func(int64) error { return full }); !errors.Is(err, full) {
+			t.Errorf("%s: %v", of, err)
 		}
 	}
 }

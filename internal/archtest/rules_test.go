@@ -160,7 +160,7 @@ var floors = map[string]struct {
 		"records reach the routes of skills by an interface"},
 	"gateway/artifacts": {[]string{"schemas", "streams", "gateway/web"},
 		"it serves what the log has and does not know how it came there"},
-	"gateway/files": {[]string{"schemas", "streams", "gateway/web", "internal/filesclient"},
+	"gateway/files": {[]string{"schemas", "streams", "gateway/quota", "gateway/web", "internal/filesclient"},
 		"it asks for files and does not know who reaches them"},
 	"gateway/notebook": {[]string{"schemas", "internal/longtest"}, "it makes commands and does not know who runs them"},
 	"gateway/sandboxapi": {[]string{"schemas", "gateway/notebook", "gateway/web"},
