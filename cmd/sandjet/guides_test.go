@@ -55,15 +55,22 @@ func TestTheGuidesRunInOrder(t *testing.T) {
 	}
 }
 
+// TestTheGuideOfE2BRuns does what the guide says with the newest clients.
+func TestTheGuideOfE2BRuns(t *testing.T) {
+	longtest.Only(t, "it installs the clients of E2B for JavaScript: make long-browser")
+	dir, env, said := guideFolder(t, "--e2b")
+	runGuide(t, dir, env, said, "e2b", []string{"hello, sandbox\n", "\n42\n"})
+}
+
 // guideFolder starts Sandjet on free ports in a new folder. What it says goes to said.
-func guideFolder(t *testing.T) (dir string, env []string, said *lockedBuffer) {
+func guideFolder(t *testing.T, flags ...string) (dir string, env []string, said *lockedBuffer) {
 	t.Helper()
 	dir, said = t.TempDir(), &lockedBuffer{}
 	if err := os.Chmod(dir, 0o755); err != nil { // boxes of root run as another user
 		t.Fatal(err)
 	}
-	up := exec.CommandContext(context.WithoutCancel(t.Context()), "sandjet", "up", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
-		"--log-level", "warn", "--durable-streams")
+	up := exec.CommandContext(context.WithoutCancel(t.Context()), "sandjet", append([]string{"up", "--listen", "127.0.0.1:0",
+		"--nats-listen", "127.0.0.1:0", "--log-level", "warn", "--durable-streams"}, flags...)...)
 	up.Dir, up.Env = dir, withoutSettings(os.Environ())
 	up.Stdout, up.Stderr = said, said
 	if err := up.Start(); err != nil {
