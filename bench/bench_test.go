@@ -49,6 +49,7 @@ func TestEveryCallIsMeasured(t *testing.T) {
 		"chats":      func() (Report, error) { return Chats(t.Context(), size) },
 		"settle":     func() (Report, error) { return Settle(t.Context(), size) },
 		"files":      func() (Report, error) { return Files(t.Context(), 1<<20, 1) },
+		"mcp":        func() (Report, error) { return MCP(t.Context(), 5) },
 		"job end":    func() (Report, error) { return JobEnd(t.Context(), 5) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 )
 
 type benchCommand struct {
-	What    []string      `arg:"" optional:"" enum:"throughput,latency,local,boxes,docker,network,footprint,backlog,fairness,chats,files,jobs,records,replay,replay-idle,replay-hot,replay-storm,replay-live,replay-cold" help:"What to measure: throughput, latency, local, boxes, docker, network, footprint, backlog, fairness, chats, files, jobs, records, replay or a part of it such as replay-hot. Default: all of them but docker." use:""`
+	What    []string      `arg:"" optional:"" enum:"throughput,latency,local,boxes,docker,network,footprint,backlog,fairness,chats,files,mcp,jobs,records,replay,replay-idle,replay-hot,replay-storm,replay-live,replay-cold" help:"What to measure: throughput, latency, local, boxes, docker, network, footprint, backlog, fairness, chats, files, mcp, jobs, records, replay or a part of it such as replay-hot. Default: all of them but docker." use:""`
 	Calls   int           `placeholder:"N" default:"20000" help:"Calls of one run of throughput and footprint; 20000 by default." use:""`
 	Rounds  int           `placeholder:"N" default:"5" help:"Interleaved rounds of throughput, 5 by default; local and docker measure 40 runs in each." use:""`
 	Backlog int           `placeholder:"N" default:"100000" help:"Calls to queue before they are drained (backlog), and records (records); 100000 by default." use:""`
@@ -43,6 +43,7 @@ docs/BENCHMARKS.md. Nothing outside a temporary folder is touched.
   fairness    a lone call beside 10,000 of another account, against the same undisturbed
   chats       messages to chats a second by one deliverer, and beside chats that are limited
   files       megabytes a second up and down, against a server that only copies a file
+  mcp         a call by the Model Context Protocol, against the same by POST /v1/calls
   records     requests resolved a second, many records read at the start, a change seen elsewhere
   replay      conversations shown to many sockets: replay-idle (memory), replay-hot (from memory),
               replay-storm (all come back at once), replay-live (publish to frame), replay-cold (from the log)
@@ -89,6 +90,7 @@ func (c *benchCommand) Run(ctx context.Context, t terminal) error {
 		{"fairness", func() (bench.Report, error) { return bench.Fairness(ctx, flood, c.Rounds, c.Workers) }},
 		{"chats", func() (bench.Report, error) { return bench.Chats(ctx, bench.Size{Calls: c.Calls, Rounds: c.Rounds}) }},
 		{"files", func() (bench.Report, error) { return bench.Files(ctx, fileSize, c.Rounds) }},
+		{"mcp", func() (bench.Report, error) { return bench.MCP(ctx, latencies) }},
 		{"jobs", func() (bench.Report, error) { return bench.Settle(ctx, bench.Size{Calls: c.Calls, Rounds: c.Rounds}) }},
 		{"jobs", func() (bench.Report, error) { return bench.JobEnd(ctx, latencies) }},
 		{"records", func() (bench.Report, error) { return bench.Records(ctx, c.Backlog, c.Rounds) }},
