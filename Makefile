@@ -79,12 +79,12 @@ long-browser: ## Clients in Node.js and Chromium, and the libraries of others
 	.ci/install tests node browser plots
 	cd clients/js && npm ci --no-audit --no-fund --ignore-scripts && npm run build
 	$(RUN) "$(LONG) ./internal/clienttest ./internal/fakemodel ./gateway/..." \
-		"$(LONG) ./cmd/sandjet -run=^(TestTheClientForJavaScript|TestTheFrameworks|TestTheGuideOfE2BRuns)$$"
+		"$(LONG) ./cmd/sandjet -run=^(TestTheClientForJavaScript|TestTheFrameworks|TestTheGuideOfE2BRuns|TestTheClientsOfMCP)$$"
 
 .PHONY: long-others
 long-others: ## The long form of the packages that no other long suite has
 	.ci/install tests node
-	$(RUN) "$(LONG) $$($(GO) list ./... | grep -vE '/(internal/(crashtest|clustertest|clienttest|fakemodel)|providers|tools|delivery|gateway)(/|$$)' | tr '\n' ' ') -skip=^(TestDockerIsMeasured|TestWorkspacesOnS3|TestWorkspacesOnS3WithDocker|TestTheClientForJavaScript|TestTheFrameworks|TestTheGuideOfE2BRuns)$$"
+	$(RUN) "$(LONG) $$($(GO) list ./... | grep -vE '/(internal/(crashtest|clustertest|clienttest|fakemodel)|providers|tools|delivery|gateway)(/|$$)' | tr '\n' ' ') -skip=^(TestDockerIsMeasured|TestWorkspacesOnS3|TestWorkspacesOnS3WithDocker|TestTheClientForJavaScript|TestTheFrameworks|TestTheGuideOfE2BRuns|TestTheClientsOfMCP)$$"
 
 .PHONY: long-race
 long-race: ## The race detector over everything
