@@ -181,7 +181,8 @@ func TestMCPTasksAreOnTheLog(t *testing.T) {
 	t.Parallel()
 	e := openMCP(t, func(o *gateway.Options) { o.MCPWait = time.Millisecond })
 	e.work()
-	created := e.modern("tools/call", `"name":"bash","arguments":{"command":"hang"}`, "bash", `"extensions":{"io.modelcontextprotocol/tasks":{}}`)
+	const tasks = `"extensions":{"io.modelcontextprotocol/tasks":{}}`
+	created := e.modern("tools/call", `"name":"bash","arguments":{"command":"hang"}`, "bash", tasks)
 	var task struct{ TaskID, Status, ResultType string }
 	if err := json.Unmarshal(created, &task); err != nil || task.Status != "working" || task.ResultType != "task" {
 		t.Fatalf("%s %v", created, err)
@@ -194,7 +195,7 @@ func TestMCPTasksAreOnTheLog(t *testing.T) {
 	other.url = srv.URL
 	look := func() string {
 		var got struct{ Status string }
-		raw := other.modern("tasks/get", fmt.Sprintf(`"taskId":%q`, task.TaskID), task.TaskID, "")
+		raw := other.modern("tasks/get", fmt.Sprintf(`"taskId":%q`, task.TaskID), task.TaskID, tasks)
 		if err := json.Unmarshal(raw, &got); err != nil {
 			t.Fatalf("%s: %v", raw, err)
 		}
@@ -203,7 +204,7 @@ func TestMCPTasksAreOnTheLog(t *testing.T) {
 	if got := look(); got != "working" {
 		t.Errorf("it is %s", got)
 	}
-	other.modern("tasks/cancel", fmt.Sprintf(`"taskId":%q`, task.TaskID), task.TaskID, "")
+	other.modern("tasks/cancel", fmt.Sprintf(`"taskId":%q`, task.TaskID), task.TaskID, tasks)
 	testwait.Eventually(t, "the task is cancelled", func() bool { return look() == "cancelled" })
 }
 

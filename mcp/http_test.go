@@ -31,6 +31,9 @@ func request(method, params, capabilities, meta string) string {
 		method, params, capabilities, meta)
 }
 
+// capableOfTasks is in the capabilities of a client that takes a task for an answer.
+const capableOfTasks = `"extensions":{"io.modelcontextprotocol/tasks":{}}`
+
 func modernHeaders(method, name string) http.Header {
 	h := http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {method}}
 	if name != "" {
@@ -93,13 +96,16 @@ func TestWhatIsWrongWithARequest(t *testing.T) {
 		"another name":      {modern("tools/call", `"name":"bash"`, ""), modernHeaders("tools/call", "read"), 400, "-32020"},
 		"a version to come": {strings.ReplaceAll(list, "2026-07-28", "2099-01-01"),
 			http.Header{"Mcp-Protocol-Version": {"2099-01-01"}, "Mcp-Method": {"tools/list"}}, 400, "-32022"},
-		"an unknown old one":   {list, http.Header{"Mcp-Protocol-Version": {"2020-01-01"}}, 400, "version"},
-		"an unknown method":    {modern("tools/fly", "", ""), modernHeaders("tools/fly", ""), 404, "-32601"},
-		"no JSON":              {"{", modernHeaders("tools/list", ""), 400, "malformed"},
-		"nothing":              {"", modernHeaders("tools/list", ""), 400, ""},
-		"another task's name":  {modern("tasks/get", `"taskId":"mcp_1"`, ""), modernHeaders("tasks/get", "mcp_2"), 200, "-32020"},
-		"no capabilities":      {strings.Replace(list, `"io.modelcontextprotocol/clientCapabilities":{}`, `"x":1`, 1), modernHeaders("tools/list", ""), 400, "-32602"},
-		"an old-style request": {`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, http.Header{"Mcp-Protocol-Version": {"2025-11-25"}}, 200, `"bash"`},
+		"an unknown old one":               {list, http.Header{"Mcp-Protocol-Version": {"2020-01-01"}}, 400, "version"},
+		"an unknown method":                {modern("tools/fly", "", ""), modernHeaders("tools/fly", ""), 404, "-32601"},
+		"no JSON":                          {"{", modernHeaders("tools/list", ""), 400, "malformed"},
+		"nothing":                          {"", modernHeaders("tools/list", ""), 400, ""},
+		"another task's name":              {modern("tasks/get", `"taskId":"mcp_1"`, capableOfTasks), modernHeaders("tasks/get", "mcp_2"), 200, "-32020"},
+		"no tasks declared":                {modern("tasks/get", `"taskId":"mcp_1"`, ""), modernHeaders("tasks/get", "mcp_1"), 400, `-32021`},
+		"what it must declare":             {modern("tasks/cancel", `"taskId":"mcp_1"`, ""), modernHeaders("tasks/cancel", "mcp_1"), 400, `"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}`},
+		"prompts, which there are none of": {modern("prompts/list", "", ""), modernHeaders("prompts/list", ""), 404, "-32601"},
+		"no capabilities":                  {strings.Replace(list, `"io.modelcontextprotocol/clientCapabilities":{}`, `"x":1`, 1), modernHeaders("tools/list", ""), 400, "-32602"},
+		"an old-style request":             {`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, http.Header{"Mcp-Protocol-Version": {"2025-11-25"}}, 200, `"bash"`},
 	} {
 		got := post(t, s, scopeOf(newDesk()), c.body, c.header)
 		if got.status != c.status || !strings.Contains(got.body, c.says) {
@@ -174,7 +180,7 @@ func TestAnOlderClientThatLosesItsStreamCancelsNothing(t *testing.T) {
 // FuzzServe: whatever comes is answered, and nothing is done twice for one request.
 func FuzzServe(f *testing.F) {
 	f.Add(modern("tools/call", `"name":"bash","arguments":{"command":"x"}`, ""), "2026-07-28", "tools/call")
-	f.Add(modern("tasks/get", `"taskId":"mcp_1"`, ""), "2026-07-28", "tasks/get")
+	f.Add(modern("tasks/get", `"taskId":"mcp_1"`, capableOfTasks), "2026-07-28", "tasks/get")
 	f.Add(modern("resources/read", `"uri":"sandjet://default/a"`, ""), "2026-07-28", "resources/read")
 	f.Add(`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, "2025-03-26", "")
 	f.Add(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}`, "2025-11-25", "")

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -139,8 +140,12 @@ func (c *session) around(srv *sdk.Server) sdk.Middleware {
 					return nil, protocolError(err)
 				}
 			case "tasks/get", "tasks/update", "tasks/cancel":
-				if err := checkTaskHeader(req); err != nil {
+				if err := checkTaskRequest(req); err != nil {
 					return nil, err
+				}
+			case "prompts/list", "prompts/get":
+				if ofRevision(req) >= stateless { // the SDK answers what this server does not declare
+					return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "this server has no prompts"}
 				}
 			}
 			if method != "tools/call" {
@@ -164,6 +169,14 @@ func (c *session) around(srv *sdk.Server) sdk.Middleware {
 			return res, err
 		}
 	}
+}
+
+// ofRevision is the revision of the protocol that a request is of, empty where that is not known.
+func ofRevision(req sdk.Request) string {
+	if r, ok := req.(interface{ ProtocolVersion() string }); ok {
+		return r.ProtocolVersion()
+	}
+	return ""
 }
 
 // list has srv show what the account's agent has now.

@@ -108,8 +108,21 @@ func (c *session) addTasks(srv *sdk.Server) {
 	}
 }
 
-// checkTaskHeader refuses a request whose header names another task than it does, as the SDK does for the methods that it knows.
-func checkTaskHeader(req sdk.Request) error {
+// requiredForTasks is what a client must declare, as the data of the error that says so.
+const requiredForTasks = `{"requiredCapabilities":{"extensions":{"` + extensionTasks + `":{}}}}`
+
+// checkTaskRequest refuses a request of a client that has not declared the extension, and one whose header names another task than it does,
+// as the SDK does for the methods that it knows.
+func checkTaskRequest(req sdk.Request) error {
+	client, ok := req.(interface {
+		ClientCapabilities() *sdk.ClientCapabilities
+	})
+	if !ok || !hasTasks(client) {
+		return &jsonrpc.Error{
+			Code:    sdk.CodeMissingRequiredClientCapabilities,
+			Message: "the client must declare the extension " + extensionTasks + " in its capabilities", Data: json.RawMessage(requiredForTasks),
+		}
+	}
 	x := req.GetExtra()
 	p, ok := req.GetParams().(*taskParams)
 	if x == nil || x.Header == nil || !ok || p == nil {
