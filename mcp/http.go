@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strings"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -15,6 +17,7 @@ import (
 const (
 	headerSession = "Mcp-Session-Id"
 	headerVersion = "Mcp-Protocol-Version"
+	headerName    = "Mcp-Name"
 	stateless     = "2026-07-28" // the first revision without sessions
 )
 
@@ -44,6 +47,9 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, scope Scope, body
 		case "notifications/cancelled":
 			s.ground(flight{scope.Account, at, string(said.Params.RequestID)})
 		}
+	} else if name := r.Header.Get(headerName); strings.HasPrefix(said.Method, "tasks/") && name != "" && name != said.task() {
+		refuseName(w, said.ID)
+		return
 	}
 	srv := c.protocol()
 	r.Body = io.NopCloser(bytes.NewReader(body))
@@ -53,13 +59,40 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, scope Scope, body
 	}).ServeHTTP(w, r)
 }
 
+// refuseName answers a request whose header names another task than it does, as the SDK answers those of the methods that it knows.
+func refuseName(w http.ResponseWriter, id json.RawMessage) {
+	if len(id) == 0 {
+		id = json.RawMessage("null")
+	}
+	body, err := json.Marshal(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   *jsonrpc.Error  `json:"error"`
+	}{"2.0", id, &jsonrpc.Error{Code: sdk.CodeHeaderMismatch, Message: "the header Mcp-Name does not name the task of the request"}})
+	if err != nil {
+		body = nil // the status says it
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusBadRequest)
+	_, _ = w.Write(body)
+}
+
 // message is what is looked at of a request before the SDK reads it.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
 	Params struct {
 		RequestID json.RawMessage `json:"requestId"` //nolint:tagliatelle // the protocol's
+		TaskID    json.RawMessage `json:"taskId"`    //nolint:tagliatelle // the protocol's
 	} `json:"params"`
+}
+
+// task is the task that a request names, empty where that is no text: then the SDK refuses it.
+func (m message) task() (id string) {
+	if json.Unmarshal(m.Params.TaskID, &id) != nil {
+		return ""
+	}
+	return id
 }
 
 // peek reads what it can. A batch of older revisions is none of it.

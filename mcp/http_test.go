@@ -100,7 +100,8 @@ func TestWhatIsWrongWithARequest(t *testing.T) {
 		"an unknown method":                {modern("tools/fly", "", ""), modernHeaders("tools/fly", ""), 404, "-32601"},
 		"no JSON":                          {"{", modernHeaders("tools/list", ""), 400, "malformed"},
 		"nothing":                          {"", modernHeaders("tools/list", ""), 400, ""},
-		"another task's name":              {modern("tasks/get", `"taskId":"mcp_1"`, capableOfTasks), modernHeaders("tasks/get", "mcp_2"), 200, "-32020"},
+		"another task's name":              {modern("tasks/get", `"taskId":"mcp_1"`, capableOfTasks), modernHeaders("tasks/get", "mcp_2"), 400, `"id":7,"error":{"code":-32020`},
+		"no task's name":                   {modern("tasks/get", `"taskId":1`, capableOfTasks), modernHeaders("tasks/get", "mcp_2"), 400, "-32020"},
 		"no tasks declared":                {modern("tasks/get", `"taskId":"mcp_1"`, ""), modernHeaders("tasks/get", "mcp_1"), 400, `-32021`},
 		"what it must declare":             {modern("tasks/cancel", `"taskId":"mcp_1"`, ""), modernHeaders("tasks/cancel", "mcp_1"), 400, `"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}`},
 		"prompts, which there are none of": {modern("prompts/list", "", ""), modernHeaders("prompts/list", ""), 404, "-32601"},
@@ -110,6 +111,21 @@ func TestWhatIsWrongWithARequest(t *testing.T) {
 		got := post(t, s, scopeOf(newDesk()), c.body, c.header)
 		if got.status != c.status || !strings.Contains(got.body, c.says) {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
+		}
+	}
+}
+
+// TestARequestThatWaitsTakesAPlace, whatever else is in it.
+func TestARequestThatWaitsTakesAPlace(t *testing.T) {
+	t.Parallel()
+	for body, waits := range map[string]bool{
+		`{"method":"tools/call"}`:                                   true,
+		`{"method":"tools/call","params":{"taskId":5}}`:             true,
+		`{"method":"tools/call","params":{"requestId":{}},"id":[]}`: true,
+		`{"method":"tasks/get","params":{"taskId":"mcp_1"}}`:        false,
+	} {
+		if mcp.Waits([]byte(body)) != waits {
+			t.Errorf("%s waits: %v", body, !waits)
 		}
 	}
 }

@@ -111,8 +111,7 @@ func (c *session) addTasks(srv *sdk.Server) {
 // requiredForTasks is what a client must declare, as the data of the error that says so.
 const requiredForTasks = `{"requiredCapabilities":{"extensions":{"` + extensionTasks + `":{}}}}`
 
-// checkTaskRequest refuses a request of a client that has not declared the extension, and one whose header names another task than it does,
-// as the SDK does for the methods that it knows.
+// checkTaskRequest refuses a request of a client that has not declared the extension.
 func checkTaskRequest(req sdk.Request) error {
 	client, ok := req.(interface {
 		ClientCapabilities() *sdk.ClientCapabilities
@@ -122,14 +121,6 @@ func checkTaskRequest(req sdk.Request) error {
 			Code:    sdk.CodeMissingRequiredClientCapabilities,
 			Message: "the client must declare the extension " + extensionTasks + " in its capabilities", Data: json.RawMessage(requiredForTasks),
 		}
-	}
-	x := req.GetExtra()
-	p, ok := req.GetParams().(*taskParams)
-	if x == nil || x.Header == nil || !ok || p == nil {
-		return nil
-	}
-	if name := x.Header.Get("Mcp-Name"); name != "" && name != p.TaskID {
-		return &jsonrpc.Error{Code: sdk.CodeHeaderMismatch, Message: "the header Mcp-Name does not name the task of the request"}
 	}
 	return nil
 }
