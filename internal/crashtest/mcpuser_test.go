@@ -175,9 +175,17 @@ func begin(ask func() (mcpResult, error)) *inFlight {
 	return f
 }
 
-// beginAgain is begin, and asks until there is an answer.
+// beginAgain is begin, and asks until there is an answer with a result: on a slow machine the gateway may say before that that it takes long.
 func beginAgain(ctx context.Context, ask func() (mcpResult, error)) *inFlight {
-	return begin(func() (mcpResult, error) { return again(ctx, ask) })
+	return begin(func() (mcpResult, error) {
+		return again(ctx, func() (mcpResult, error) {
+			r, err := ask()
+			if s := r.Record.Status; err == nil && (s == "queued" || s == "running") {
+				err = errNoAnswer
+			}
+			return r, err
+		})
+	})
 }
 
 // answer waits for the answer.
