@@ -36,6 +36,7 @@ func TestMCPOutlivesItsProcesses(t *testing.T) {
 	t.Run("a task and the gateway", func(t *testing.T) { m.taskAndGateway(ctx, t) })
 	t.Run("a question and the gateway", func(t *testing.T) { m.questionAndGateway(ctx, t) })
 	t.Run("a task's question and the gateway", func(t *testing.T) { m.taskQuestionAndGateway(ctx, t) })
+	t.Run("a program and the gateway", func(t *testing.T) { m.programAndGateway(ctx, t) })
 	t.Run("all of them and the workers", interrupted)
 }
 

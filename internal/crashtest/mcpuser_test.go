@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -53,9 +54,7 @@ func (u mcpUser) call(ctx context.Context, mark, command string, more ...map[str
 		"_meta": map[string]any{"sandjet/idempotencyKey": mark},
 	}
 	for _, m := range more {
-		for k, v := range m {
-			params[k] = v
-		}
+		maps.Copy(params, m)
 	}
 	return u.ask(ctx, "tools/call", "bash", params)
 }
