@@ -71,7 +71,7 @@ func TestTheFrameworks(t *testing.T) {
 	}
 	env = append(env, "SANDJET_URL="+up.URL, "SANDJET_KEY="+up.Key, "MODEL_KEY=scripted")
 	out := run(at, env, "node", "cases.mjs")
-	for _, want := range []string{"aiSDK holds", "deepagents holds", "computeSDK holds"} {
+	for _, want := range []string{"aiSDK holds", "deepagents holds", "computeSDK holds", "openaiAgents holds"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q: %s", want, out)
 		}
@@ -83,6 +83,9 @@ func TestTheFrameworks(t *testing.T) {
 	model, err := fakemodel.New(fakemodel.Script{Key: "scripted", Rules: []fakemodel.Rule{
 		{Contains: "by bash", Reply: use("bash", `{"command":"printf five > made.txt; wc -c < made.txt"}`)},
 		{Contains: "by tools", Reply: use("write_file", `{"file_path":"/workspace/made.txt","content":"five"}`)},
+		{Contains: "by patch", Reply: use("apply_patch", `{"type":"create_file","path":"made.txt","diff":"+five"}`)},
+		{Contains: "Created made.txt", Reply: use("exec_command", `{"cmd":"[ $(wc -c < made.txt) = 4 ] && echo these are four"}`)},
+		{Contains: "Output:\nthese are four", Reply: fakemodel.Reply{Say: "There are four letters."}},
 		{Contains: "made.txt", Reply: use("execute", `{"command":"wc -c < made.txt"}`)},
 		{Contains: "4", Reply: fakemodel.Reply{Say: "It has four letters."}},
 	}})
@@ -94,7 +97,7 @@ func TestTheFrameworks(t *testing.T) {
 	env = append(env, "MODEL_URL="+models.URL+"/v1")
 	for program, want := range map[string]struct{ task, says string }{
 		"ai-sdk": {"Write five by bash", "It has four letters.\n"}, "deepagents": {"Write five by tools", "It has four letters.\n"},
-		"computesdk": {"", "6 (exit code 0)\n"},
+		"computesdk": {"", "6 (exit code 0)\n"}, "openai-agents": {"Write five by patch", "There are four letters.\n"},
 	} {
 		if out := run(at, append(env, "SESSION=example-"+program), "node", program+".mjs", want.task); !strings.HasSuffix(out, want.says) {
 			t.Errorf("%s: %s", program, out)

@@ -4,7 +4,7 @@
  * @packageDocumentation
  */
 import { SandjetError, type Sandbox } from "@sandjet/client";
-import { exitOf, fails, inside, quoted, read, root, sandbox, write, type SandboxOptions } from "./index.js";
+import { command, description, exitOf, list, longest, read, removeFile, sandbox, stat, unsupported, write, type SandboxOptions } from "./index.js";
 
 interface PathOptions {
   path: string;
@@ -50,15 +50,9 @@ export interface SandboxSession {
 export function sandjetSandbox(options: SandboxOptions = {}): SandboxSession {
   const box = sandbox(options);
   const whole = async (path: string, signal: AbortSignal | undefined): Promise<Uint8Array | null> => (await read(box, path, signal)) ?? null;
-  const run = (o: RunOptions) =>
-    box.bash(o.command, {
-      timeout: 600_000,
-      ...(o.workingDirectory !== undefined && { cwd: inside(o.workingDirectory) || "." }),
-      ...(o.env !== undefined && { env: o.env }),
-      ...(o.abortSignal !== undefined && { signal: o.abortSignal }),
-    });
+  const run = (o: RunOptions) => command(box, o.command, { cwd: o.workingDirectory, env: o.env, timeout: longest, signal: o.abortSignal });
   const spawn = async (o: RunOptions & { stdin?: boolean }): Promise<Process> => {
-    if (o.stdin) throw new SandjetError("unsupported", "commands have no standard input here: write a file and redirect it", "stdin");
+    if (o.stdin) throw unsupported("commands have no standard input here: write a file and redirect it", "stdin");
     const stop = new AbortController();
     const signal = o.abortSignal === undefined ? stop.signal : AbortSignal.any([o.abortSignal, stop.signal]);
     const ended = run({ ...o, abortSignal: signal });
@@ -90,9 +84,7 @@ export function sandjetSandbox(options: SandboxOptions = {}): SandboxSession {
   };
   return {
     sandbox: box,
-    description:
-      `A Linux sandbox with bash. Commands start in ${root}, where all files are that stay; relative paths begin there. ` +
-      "Each command is a new process: files stay, variables and the working directory do not.",
+    description,
     run: async (o) => {
       const r = await run(o);
       return { exitCode: exitOf(r), stdout: r.stdout, stderr: r.stderr };
@@ -114,36 +106,16 @@ export function sandjetSandbox(options: SandboxOptions = {}): SandboxSession {
     writeBinaryFile: (o) => write(box, o.path, o.content, o.abortSignal),
     writeTextFile: async (o) => {
       if (!/^utf-?8$/i.test(o.encoding ?? "utf-8")) {
-        throw new SandjetError("unsupported", `text is written as UTF-8, not ${o.encoding}: encode it, and write bytes`, "encoding");
+        throw unsupported(`text is written as UTF-8, not ${o.encoding}: encode it, and write bytes`, "encoding");
       }
       await write(box, o.path, o.content, o.abortSignal);
     },
     stat: async (o) => {
-      const at = quoted(o.path);
-      const r = await run({ command: `[ -e ${at} ] || exit 44; stat -Lc '%s %F' -- ${at}`, ...(o.abortSignal && { abortSignal: o.abortSignal }) });
-      if (r.exit_code === 44) return null;
-      const found = /^(\d+) (.*)\n$/.exec(r.stdout);
-      if (found === null) throw fails(r, o.path);
-      const type = found[2]!.startsWith("regular") ? "file" : found[2] === "directory" ? "directory" : "other";
-      return { type, size: Number(found[1]) };
+      const found = await stat(box, o.path, o.abortSignal);
+      return found === undefined ? null : { type: found.type, size: found.size };
     },
-    listDirectory: async (o) => {
-      try {
-        const found = await box.list(inside(o.path), { limit: 2000, ...(o.abortSignal && { signal: o.abortSignal }) });
-        if (found.truncated) throw new SandjetError("exhausted", `${o.path} has ${found.total} entries: 2,000 are listed`, "path");
-        return found.entries.map((e) => ({ name: e.path.slice(e.path.lastIndexOf("/") + 1), type: typeOf(e.type) }));
-      } catch (e) {
-        if (e instanceof SandjetError && e.code === "not_found") return null;
-        throw e;
-      }
-    },
-    deleteFile: async (o) => {
-      const at = quoted(o.path);
-      const command = `[ -e ${at} ] || [ -L ${at} ] || exit 44; if [ -d ${at} ] && [ ! -L ${at} ]; then echo 'it is a directory' >&2; exit 45; fi; rm -f -- ${at}`;
-      const r = await run({ command, ...(o.abortSignal && { abortSignal: o.abortSignal }) });
-      if (exitOf(r) !== 0 && r.exit_code !== 44) throw fails(r, o.path);
-      return r.exit_code === 0;
-    },
+    listDirectory: async (o) => (await list(box, o.path, o.abortSignal))?.map((e) => ({ name: e.name, type: typeOf(e.type) })) ?? null,
+    deleteFile: (o) => removeFile(box, o.path, o.abortSignal),
   };
 }
 

@@ -5,7 +5,7 @@
  */
 import { api, newID, SandjetError, type HTTPOptions, type Sandbox } from "@sandjet/client";
 import { defineProvider } from "@computesdk/provider";
-import { exitOf, fails, gatewayOf, inside, quoted, read, write } from "./index.js";
+import { command, exitOf, gatewayOf, helper, inside, list, quoted, read, unsupported, write } from "./index.js";
 
 const make = defineProvider<Sandbox, Partial<HTTPOptions>>({
   name: "sandjet",
@@ -14,7 +14,7 @@ const make = defineProvider<Sandbox, Partial<HTTPOptions>>({
       create: async (config, options) => {
         const unable = ["templateId", "snapshotId"].find((name) => (options as Record<string, unknown> | undefined)?.[name] !== undefined);
         if (unable !== undefined) {
-          throw new SandjetError("unsupported", `sandboxes are made by the account's record sessions-<backend>: ${unable} names nothing`, unable);
+          throw unsupported(`sandboxes are made by the account's record sessions-<backend>: ${unable} names nothing`, unable);
         }
         const box = api(gatewayOf(config)).sandbox(options?.name ?? newID());
         await box.bash("true"); // which makes it
@@ -33,15 +33,11 @@ const make = defineProvider<Sandbox, Partial<HTTPOptions>>({
       destroy: async (config, id) => {
         await api(gatewayOf(config)).sandbox(id).destroy();
       },
-      runCommand: async (box, command, options) => {
+      runCommand: async (box, text, options) => {
         if (options?.background) {
-          throw new SandjetError("unsupported", "a command in the background has no handle here: use POST /v1/sandbox/bash", "background");
+          throw unsupported("a command in the background has no handle here: use POST /v1/sandbox/bash", "background");
         }
-        const r = await box.bash(command, {
-          ...(options?.cwd !== undefined && { cwd: inside(options.cwd) || "." }),
-          ...(options?.env !== undefined && { env: options.env }),
-          ...(options?.timeout !== undefined && { timeout: options.timeout }),
-        });
+        const r = await command(box, text, { cwd: options?.cwd, env: options?.env, timeout: options?.timeout });
         return { stdout: r.stdout, stderr: r.stderr, exitCode: exitOf(r), durationMs: r.duration_ms };
       },
       getInfo: async (box) => {
@@ -54,7 +50,7 @@ const make = defineProvider<Sandbox, Partial<HTTPOptions>>({
         };
       },
       getUrl: async () => {
-        throw new SandjetError("unsupported", "ports of sandboxes are not reached from outside", "port");
+        throw unsupported("ports of sandboxes are not reached from outside", "port");
       },
       filesystem: {
         readFile: async (box, path) => {
@@ -64,14 +60,13 @@ const make = defineProvider<Sandbox, Partial<HTTPOptions>>({
         },
         writeFile: (box, path, content) => write(box, path, content),
         mkdir: async (box, path) => {
-          const r = await box.bash(`mkdir -p -- ${quoted(path)}`);
-          if (exitOf(r) !== 0) throw fails(r, path);
+          await helper(box, path, `mkdir -p -- ${quoted(path)}`);
         },
         readdir: async (box, path) => {
-          const found = await box.list(inside(path), { limit: 2000 });
-          if (found.truncated) throw new SandjetError("exhausted", `${path} has ${found.total} entries: 2,000 are listed`, "path");
-          return found.entries.map((e) => ({
-            name: e.path.slice(e.path.lastIndexOf("/") + 1),
+          const found = await list(box, path);
+          if (found === undefined) throw new SandjetError("not_found", `there is no folder ${path}`, "path");
+          return found.map((e) => ({
+            name: e.name,
             type: e.type === "directory" ? ("directory" as const) : ("file" as const),
             ...(e.size !== undefined && { size: e.size }),
             ...(e.modified_at !== undefined && { modified: new Date(e.modified_at) }),
@@ -80,8 +75,7 @@ const make = defineProvider<Sandbox, Partial<HTTPOptions>>({
         exists: async (box, path) => exitOf(await box.bash(`test -e ${quoted(path)}`)) === 0,
         remove: async (box, path) => {
           if (inside(path) === "") throw new SandjetError("invalid", "the workspace itself is not removed: destroy the sandbox", "path");
-          const r = await box.bash(`rm -rf -- ${quoted(path)}`);
-          if (exitOf(r) !== 0) throw fails(r, path);
+          await helper(box, path, `rm -rf -- ${quoted(path)}`);
         },
       },
     },

@@ -3,11 +3,9 @@
  *
  * @packageDocumentation
  */
-import { SandjetError, type Sandbox } from "@sandjet/client";
+import type { Sandbox } from "@sandjet/client";
 import { BaseSandbox } from "deepagents";
-import { exitOf, read, sandbox, write, type SandboxOptions } from "./index.js";
-
-type FileError = "file_not_found" | "permission_denied" | "is_directory" | "invalid_path";
+import { exitOf, longest, pathError, read, sandbox, write, type PathError, type SandboxOptions } from "./index.js";
 
 /** BackendOptions of a backend. */
 export interface BackendOptions extends SandboxOptions {
@@ -29,7 +27,7 @@ export class SandjetBackend extends BaseSandbox {
     super();
     this.sandbox = sandbox(options);
     this.id = this.sandbox.session;
-    this.#timeout = options.timeout ?? 600_000;
+    this.#timeout = options.timeout ?? longest;
   }
 
   async execute(command: string): Promise<{ output: string; exitCode: number | null; truncated: boolean }> {
@@ -37,34 +35,25 @@ export class SandjetBackend extends BaseSandbox {
     return { output: r.stdout + r.stderr, exitCode: exitOf(r), truncated: r.truncated };
   }
 
-  async uploadFiles(files: [string, Uint8Array][]): Promise<{ path: string; error: FileError | null }[]> {
-    const done: { path: string; error: FileError | null }[] = [];
+  async uploadFiles(files: [string, Uint8Array][]): Promise<{ path: string; error: PathError | null }[]> {
+    const done: { path: string; error: PathError | null }[] = [];
     for (const [path, content] of files) {
-      const error = await write(this.sandbox, path, content).then(() => null, errorOf);
+      const error = await write(this.sandbox, path, content).then(() => null, pathError);
       done.push({ path, error });
     }
     return done;
   }
 
-  async downloadFiles(paths: string[]): Promise<{ path: string; content: Uint8Array | null; error: FileError | null }[]> {
-    const done: { path: string; content: Uint8Array | null; error: FileError | null }[] = [];
+  async downloadFiles(paths: string[]): Promise<{ path: string; content: Uint8Array | null; error: PathError | null }[]> {
+    const done: { path: string; content: Uint8Array | null; error: PathError | null }[] = [];
     for (const path of paths) {
       try {
         const content = (await read(this.sandbox, path)) ?? null;
         done.push({ path, content, error: content === null ? "file_not_found" : null });
       } catch (e) {
-        done.push({ path, content: null, error: errorOf(e) });
+        done.push({ path, content: null, error: pathError(e) });
       }
     }
     return done;
   }
-}
-
-/** errorOf is the framework's word for what is wrong with a path. Other errors are thrown. */
-function errorOf(e: unknown): FileError {
-  if (!(e instanceof SandjetError)) throw e;
-  if (e.code === "not_found") return "file_not_found";
-  if (e.code === "denied" && e.field === "path") return "permission_denied";
-  if (e.code === "invalid") return e.message.includes("folder") && !e.message.includes("part that is a file") ? "is_directory" : "invalid_path";
-  throw e;
 }

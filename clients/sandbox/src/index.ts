@@ -3,7 +3,7 @@
  *
  * @packageDocumentation
  */
-import { api, newID, SandjetError, type HTTPOptions, type Run, type Sandbox } from "@sandjet/client";
+import { api, newID, SandjetError, type Entry, type HTTPOptions, type Run, type Sandbox } from "@sandjet/client";
 
 /** SandboxOptions say which sandbox is meant, and whose. */
 export interface SandboxOptions extends Partial<HTTPOptions> {
@@ -30,6 +30,11 @@ export function sandbox(options: SandboxOptions = {}): Sandbox {
 /** root is where the files of a sandbox are, to its commands and to all paths. */
 export const root = "/workspace";
 
+/** description says to a model what a sandbox is. */
+export const description =
+  `A Linux sandbox with bash. Commands start in ${root}, where all files are that stay; relative paths begin there. ` +
+  "Each command is a new process: files stay, variables and the working directory do not.";
+
 /** inside makes a path relative to the workspace. Codes: invalid (it is outside). */
 export function inside(path: string): string {
   const parts = path.split("/").filter((p) => p !== "" && p !== ".");
@@ -44,7 +49,33 @@ export function inside(path: string): string {
 
 /** quoted is a path as one word of bash, from the root of the workspace. */
 export function quoted(path: string): string {
-  return `'./${inside(path).replaceAll("'", `'\\''`)}'`;
+  return word(`./${inside(path)}`);
+}
+
+/** word is a text as one word of bash. */
+export function word(text: string): string {
+  return `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+/** longest is how long a command may run, in milliseconds. */
+export const longest = 600_000;
+
+/** CommandOptions of one command. What is undefined is the sandbox's own. */
+export interface CommandOptions {
+  cwd?: string | undefined;
+  env?: Record<string, string> | undefined;
+  timeout?: number | undefined;
+  signal?: AbortSignal | undefined;
+}
+
+/** command runs once, in a folder of the workspace. */
+export function command(box: Sandbox, text: string, options: CommandOptions = {}): Promise<Run> {
+  return box.bash(text, {
+    ...(options.cwd !== undefined && { cwd: inside(options.cwd) || "." }),
+    ...(options.env !== undefined && { env: options.env }),
+    ...(options.timeout !== undefined && { timeout: options.timeout }),
+    ...(options.signal !== undefined && { signal: options.signal }),
+  });
 }
 
 /** exitOf is a run's exit code: 124 for one that its timeout ended, as timeout(1) has it. */
@@ -80,7 +111,68 @@ export async function read(box: Sandbox, path: string, signal?: AbortSignal): Pr
   return (await (await box.files(signal)).download(at, signal === undefined ? {} : { signal })).bytes();
 }
 
-/** fails throws what a helper's command says on its standard error. */
-export function fails(run: Run, path: string): SandjetError {
-  return new SandjetError("invalid", run.stderr.trim() || `${path}: exit code ${exitOf(run)}`, "path");
+/** helper runs a command of an integration's own. It returns undefined where it ends with 44: there is nothing at the path. */
+export async function helper(box: Sandbox, path: string, text: string, signal?: AbortSignal): Promise<Run | undefined> {
+  const r = await command(box, text, { timeout: longest, signal });
+  if (r.exit_code === 44 && !r.timed_out) return undefined;
+  if (exitOf(r) !== 0) throw new SandjetError("invalid", r.stderr.trim() || `${path}: exit code ${exitOf(r)}`, "path");
+  return r;
+}
+
+/** Stat is what a path names, through links. */
+export interface Stat {
+  type: "file" | "directory" | "other";
+  size: number;
+  modified: Date;
+}
+
+/** stat looks at a path, and returns undefined where nothing is. */
+export async function stat(box: Sandbox, path: string, signal?: AbortSignal): Promise<Stat | undefined> {
+  const at = quoted(path);
+  const r = await helper(box, path, `[ -e ${at} ] || exit 44; TZ=UTC stat -Lc '%s %y %F' -- ${at}`, signal);
+  if (r === undefined) return undefined;
+  const found = /^(\d+) (\S+) (\d\d:\d\d:\d\d(?:\.\d{1,3})?)\d* (?:[+-]\d{4} )?(.*)\n$/.exec(r.stdout);
+  if (found === null) throw new SandjetError("internal", `${path}: what stat printed is not understood: ${r.stdout.trim()}`, "path");
+  const type = found[4]!.startsWith("regular") ? "file" : found[4] === "directory" ? "directory" : "other";
+  return { type, size: Number(found[1]), modified: new Date(`${found[2]}T${found[3]}Z`) };
+}
+
+const mostListed = 2000;
+
+/** list is what is in one folder, with names, or undefined where there is none. */
+export async function list(box: Sandbox, path: string, signal?: AbortSignal): Promise<(Entry & { name: string })[] | undefined> {
+  try {
+    const found = await box.list(inside(path), { limit: mostListed, ...(signal !== undefined && { signal }) });
+    if (found.truncated) {
+      throw new SandjetError("exhausted", `${path} has ${found.total} entries, and ${mostListed} can be listed: list it with a command, or use folders`, "path");
+    }
+    return found.entries.map((e) => ({ ...e, name: e.path.slice(e.path.lastIndexOf("/") + 1) }));
+  } catch (e) {
+    if (e instanceof SandjetError && e.code === "not_found") return undefined;
+    throw e;
+  }
+}
+
+/** removeFile removes a file or a link, not a folder. It reports whether there was one. */
+export async function removeFile(box: Sandbox, path: string, signal?: AbortSignal): Promise<boolean> {
+  const at = quoted(path);
+  const text = `[ -e ${at} ] || [ -L ${at} ] || exit 44; if [ -d ${at} ] && [ ! -L ${at} ]; then echo 'it is a directory' >&2; exit 45; fi; rm -f -- ${at}`;
+  return (await helper(box, path, text, signal)) !== undefined;
+}
+
+/** PathError is what is wrong with a path. */
+export type PathError = "file_not_found" | "permission_denied" | "is_directory" | "invalid_path";
+
+/** pathError classifies an error of a file operation. Errors that are not of a path are thrown. */
+export function pathError(e: unknown): PathError {
+  if (!(e instanceof SandjetError)) throw e;
+  if (e.code === "not_found") return "file_not_found";
+  if (e.code === "denied" && e.field === "path") return "permission_denied";
+  if (e.code === "invalid") return /folder|is a directory/.test(e.message) && !e.message.includes("part that is a file") ? "is_directory" : "invalid_path";
+  throw e;
+}
+
+/** unsupported is the error for what a framework asks for and sandboxes do not have. */
+export function unsupported(message: string, field: string): SandjetError {
+  return new SandjetError("unsupported", message, field);
 }

@@ -2,11 +2,15 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { createCompute } from "@computesdk/provider";
+import { Agent, applyPatchTool, run, setTracingDisabled, shellTool } from "@openai/agents";
+import { Manifest, SandboxAgent, filesystem, shell } from "@openai/agents/sandbox";
+import { ScriptedModel, assistantMessage, functionCall } from "@openai/agents/testing";
 import { SandjetError } from "@sandjet/client";
 import { inside, sandbox } from "@sandjet/sandbox";
 import { sandjetSandbox } from "@sandjet/sandbox/ai-sdk";
 import { sandjet } from "@sandjet/sandbox/computesdk";
 import { SandjetBackend } from "@sandjet/sandbox/deepagents";
+import { sandjetSession } from "@sandjet/sandbox/openai-agents";
 import { isSandboxBackend } from "deepagents";
 
 const odd = `it's "odd" $HOME \`x\` \\n`; // a name, a value and an argument
@@ -112,13 +116,92 @@ async function computeSDK() {
   assert.equal(await compute.sandbox.getById("fw-compute"), null);
 }
 
+async function openaiAgents() {
+  setTracingDisabled(true);
+  const s = sandjetSession({ session: "fw-openai", env: { GIVEN: odd } });
+  const resultsOf = (of) => of.lastCall.request.input.filter((i) => i.callId !== undefined && /_result$|_output$/.test(i.type)).map((i) => i.output.text ?? i.output);
+  const patch = (operation) => ({ type: "apply_patch_call", status: "completed", operation });
+  const calls = [
+    ["exec_command", { cmd: `printf '%s|' "$GIVEN" "$PWD"; cat brief/task.txt; echo e >&2; exit 7` }],
+    patch({ type: "create_file", path: "dir/a.txt", diff: "+one\n+two\n" }),
+    patch({ type: "update_file", path: "dir/a.txt", moveTo: "dir/b.txt", diff: "@@\n one\n-two\n+zwei $& $1\n" }),
+    patch({ type: "create_file", path: "dir/b.txt", diff: "+again\n" }),
+    ["exec_command", { cmd: "cat b.txt; ls", workdir: "dir" }],
+    patch({ type: "delete_file", path: "/workspace/dir/b.txt" }),
+    patch({ type: "delete_file", path: "dir/b.txt" }),
+    ["exec_command", { cmd: "cat", tty: true }],
+    ["exec_command", { cmd: "echo $0", shell: "/bin/sh" }],
+    ["exec_command", { cmd: "for i in $(seq 5000); do echo $i; done", max_output_tokens: 20 }],
+    ["view_image", { path: "none.png" }],
+    ["view_image", { path: "brief/task.txt" }],
+  ].map((c, n) => (Array.isArray(c) ? functionCall(...c, { callId: `call_${n}` }) : { ...c, callId: `call_${n}` }));
+  const model = new ScriptedModel([...calls.map((c) => [c]), [assistantMessage("done")]]);
+  const agent = new SandboxAgent({
+    name: "agent", model, capabilities: [shell(), filesystem()],
+    defaultManifest: new Manifest({ entries: { brief: { type: "dir", children: { "task.txt": { type: "file", content: "as written" } } } } }),
+  });
+  assert.equal((await run(agent, "do it", { maxTurns: 20, sandbox: { session: s } })).finalOutput, "done");
+  const got = resultsOf(model);
+  assert.match(got[0], /Process exited with code 7\nOutput:\n/);
+  assert.ok(got[0].includes(`${odd}|`) && got[0].endsWith("as writtene\n"), got[0]);
+  assert.deepEqual(got.slice(1, 3), ["Created dir/a.txt", "Updated dir/a.txt, which is now dir/b.txt"]);
+  assert.match(got[3], /exists already/);
+  assert.ok(got[4].endsWith("one\nzwei $& $1\nb.txt\n") || got[4].endsWith("one\nzwei $& $1b.txt\n"), got[4]);
+  assert.deepEqual(got.slice(5, 7), ["Deleted /workspace/dir/b.txt", "dir/b.txt does not exist"]);
+  assert.match(got[7], /no terminal here: run it without tty/);
+  assert.match(got[8], /Output:\n\/bin\/sh\n$/);
+  assert.match(got[9], /Original token count: \d+\nOutput:\n1\n2\n.*tokens truncated….*\n5000\n$/s);
+  assert.match(got[10], /none\.png` was not found/);
+  assert.match(got[11], /not a supported image/);
+  await assert.rejects(run(agent, "as another", { sandbox: { session: s, manifest: new Manifest({ users: [{ name: "u" }] }) } }), /users/);
+
+  // The tools that models of OpenAI have by themselves.
+  const own = [
+    { type: "shell_call", callId: "s1", status: "completed", action: { commands: ["printf five > made.txt", "wc -c < made.txt; echo e >&2; exit 3"], maxOutputLength: 1000 } },
+    { type: "shell_call", callId: "s2", status: "completed", action: { commands: ["echo before; sleep 30", "echo never"], timeoutMs: 500 } },
+    { type: "apply_patch_call", callId: "p1", status: "completed", operation: { type: "update_file", path: "made.txt", diff: "@@\n-five\n+six" } },
+  ];
+  const script = new ScriptedModel([...own.map((c) => [c]), [assistantMessage("done")]]);
+  const tooled = new Agent({ name: "tooled", model: script, tools: [shellTool({ shell: s.shell }), applyPatchTool({ editor: s.editor })] });
+  assert.equal((await run(tooled, "do it")).finalOutput, "done");
+  const outputs = script.lastCall.request.input.filter((i) => i.type?.endsWith("_output"));
+  assert.deepEqual(outputs[0].output, [{ stdout: "", stderr: "", outcome: { type: "exit", exitCode: 0 } }, { stdout: "4\n", stderr: "e\n", outcome: { type: "exit", exitCode: 3 } }]);
+  assert.deepEqual(outputs[1].output, [{ stdout: "before\n", stderr: "", outcome: { type: "timeout" } }]);
+  assert.deepEqual([outputs[2].status, outputs[2].output], ["completed", "Updated made.txt"]);
+
+  // What the framework's capabilities ask for.
+  const again = sandjetSession({ session: "fw-openai" }); // as another process would
+  assert.equal(utf8(await again.readFile({ path: "/workspace/made.txt" })), "six");
+  assert.equal(utf8(await again.readFile({ path: "made.txt", maxBytes: 2 })), "si");
+  await again.materializeEntry({ path: `d/${odd}`, entry: { type: "file", content: big } });
+  assert.ok(Buffer.from(await again.readFile({ path: `d/${odd}` })).equals(big));
+  assert.deepEqual(await again.listDir({ path: "d" }), [{ name: odd, path: `d/${odd}`, type: "file" }]);
+  assert.deepEqual([await again.pathExists("d"), await again.directoryExists("d"), await again.directoryExists("made.txt"), await again.pathExists("none")], [true, true, false, false]);
+  const dot = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==", "base64");
+  await again.materializeEntry({ path: "dot.png", entry: { type: "file", content: dot } });
+  const image = (await again.viewImage({ path: "dot.png" })).image;
+  assert.ok(image.mediaType === "image/png" && Buffer.from(image.data).equals(dot));
+  await assert.rejects(again.readFile({ path: "none" }), (e) => e.code === "workspace_read_not_found");
+  await assert.rejects(again.listDir({ path: "none" }), (e) => e.code === "workspace_read_not_found");
+  await assert.rejects(again.readFile({ path: "../x" }), refused("invalid"));
+  await assert.rejects(again.editor.updateFile({ type: "update_file", path: `d/${odd}`, diff: "@@\n-a\n+b" }), /not valid/);
+  const lost = sandjetSession({ url: "http://127.0.0.1:1", token: "none" });
+  assert.match(await lost.execCommand({ cmd: "id" }), /^Error: .*may have run: look before you run it again$/);
+  await assert.rejects(lost.shell.run({ commands: ["id"] }), /may have run/);
+  await assert.rejects(lost.exec({ cmd: "id" }), refused("unavailable"));
+  for (const args of [{ cmd: "id", runAs: "root" }, { cmd: "id", tty: true }]) await assert.rejects(again.exec(args), refused("unsupported"));
+  for (const entry of [{ type: "git_repo", repo: "a/b" }, { type: "file", content: "", permissions: "rwxr-xr-x" }, { type: "file", content: "", group: { name: "g" } }]) {
+    await assert.rejects(again.materializeEntry({ path: "x", entry }), refused("unsupported"));
+  }
+}
+
 for (const env of ["SANDJET_URL", "SANDJET_KEY"]) {
   const was = process.env[env];
   delete process.env[env];
   assert.throws(() => sandbox(), refused("invalid"));
   process.env[env] = was;
 }
-for (const f of [aiSDK, deepagents, computeSDK]) {
+for (const f of [aiSDK, deepagents, computeSDK, openaiAgents]) {
   const began = performance.now();
   await f();
   console.log(`${f.name} holds`);
