@@ -71,7 +71,7 @@ func TestTheFrameworks(t *testing.T) {
 	}
 	env = append(env, "SANDJET_URL="+up.URL, "SANDJET_KEY="+up.Key, "MODEL_KEY=scripted")
 	out := run(at, env, "node", "cases.mjs")
-	for _, want := range []string{"aiSDK holds", "deepagents holds", "computeSDK holds", "openaiAgents holds"} {
+	for _, want := range []string{"aiSDK holds", "deepagents holds", "computeSDK holds", "openaiAgents holds", "mastra holds"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q: %s", want, out)
 		}
@@ -86,6 +86,8 @@ func TestTheFrameworks(t *testing.T) {
 		{Contains: "by patch", Reply: use("apply_patch", `{"type":"create_file","path":"made.txt","diff":"+five"}`)},
 		{Contains: "Created made.txt", Reply: use("exec_command", `{"cmd":"[ $(wc -c < made.txt) = 4 ] && echo these are four"}`)},
 		{Contains: "Output:\nthese are four", Reply: fakemodel.Reply{Say: "There are four letters."}},
+		{Contains: "by workspace", Reply: use("mastra_workspace_write_file", `{"path":"made.txt","content":"five"}`)},
+		{Contains: "Wrote 4 bytes to made.txt", Reply: use("mastra_workspace_execute_command", `{"command":"wc -c < made.txt"}`)},
 		{Contains: "made.txt", Reply: use("execute", `{"command":"wc -c < made.txt"}`)},
 		{Contains: "4", Reply: fakemodel.Reply{Say: "It has four letters."}},
 	}})
@@ -98,6 +100,7 @@ func TestTheFrameworks(t *testing.T) {
 	for program, want := range map[string]struct{ task, says string }{
 		"ai-sdk": {"Write five by bash", "It has four letters.\n"}, "deepagents": {"Write five by tools", "It has four letters.\n"},
 		"computesdk": {"", "6 (exit code 0)\n"}, "openai-agents": {"Write five by patch", "There are four letters.\n"},
+		"mastra": {"Write five by workspace", "It has four letters.\n"},
 	} {
 		if out := run(at, append(env, "SESSION=example-"+program), "node", program+".mjs", want.task); !strings.HasSuffix(out, want.says) {
 			t.Errorf("%s: %s", program, out)

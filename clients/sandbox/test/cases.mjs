@@ -2,6 +2,10 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { createCompute } from "@computesdk/provider";
+import { Agent as MastraAgent } from "@mastra/core/agent";
+import {
+  DirectoryNotEmptyError, DirectoryNotFoundError, FileExistsError, FileNotFoundError, IsDirectoryError, NotDirectoryError, StaleFileError, Workspace, callLifecycle,
+} from "@mastra/core/workspace";
 import { Agent, applyPatchTool, run, setTracingDisabled, shellTool } from "@openai/agents";
 import { Manifest, SandboxAgent, filesystem, shell } from "@openai/agents/sandbox";
 import { ScriptedModel, assistantMessage, functionCall } from "@openai/agents/testing";
@@ -10,7 +14,9 @@ import { inside, sandbox } from "@sandjet/sandbox";
 import { sandjetSandbox } from "@sandjet/sandbox/ai-sdk";
 import { sandjet } from "@sandjet/sandbox/computesdk";
 import { SandjetBackend } from "@sandjet/sandbox/deepagents";
+import { sandjetWorkspace } from "@sandjet/sandbox/mastra";
 import { sandjetSession } from "@sandjet/sandbox/openai-agents";
+import { MockLanguageModelV4 } from "ai/test";
 import { isSandboxBackend } from "deepagents";
 
 const odd = `it's "odd" $HOME \`x\` \\n`; // a name, a value and an argument
@@ -195,13 +201,127 @@ async function openaiAgents() {
   }
 }
 
+async function mastra() {
+  const { sandbox: box, filesystem: files } = sandjetWorkspace({ session: "fw-mastra", env: { GIVEN: odd } });
+  // An agent of the framework's own tools, whose model is scripted.
+  const calls = [
+    ["write_file", { path: "dir/a.txt", content: "one\ntwo\n" }],
+    ["edit_file", { path: "dir/a.txt", old_string: "two", new_string: "zwei $& $1" }],
+    ["execute_command", { command: `printf '%s|' "$GIVEN" "$PWD"; cat a.txt; echo e >&2; exit 7`, cwd: "dir" }],
+    ["read_file", { path: "/workspace/dir/a.txt" }],
+    ["list_files", { path: "dir" }],
+    ["execute_command", { command: "echo before; sleep 30", timeout: 1 }],
+    ["grep", { pattern: "zw.i", path: "dir" }],
+    ["delete", { path: "dir/a.txt" }],
+    ["file_stat", { path: "dir/a.txt" }],
+    ["read_file", { path: "/etc/passwd" }],
+  ];
+  const usage = { inputTokens: { total: 1 }, outputTokens: { total: 1 } };
+  const said = [...calls.map(([tool, input], n) => ({ type: "tool-call", toolCallId: `call_${n}`, toolName: `mastra_workspace_${tool}`, input: JSON.stringify(input) })), { type: "text", text: "done" }];
+  const model = new MockLanguageModelV4({
+    doGenerate: said.map((part) => ({ content: [part], finishReason: { unified: part.type === "text" ? "stop" : "tool-calls" }, usage, warnings: [] })),
+  });
+  const agent = new MastraAgent({ id: "a", name: "a", instructions: "none", model, workspace: new Workspace({ sandbox: box, filesystem: files }) });
+  assert.equal((await agent.generate("do it", { maxSteps: 20 })).text, "done");
+  const last = model.doGenerateCalls.at(-1).prompt.flatMap((m) => (m.role === "tool" ? m.content : []));
+  const got = last.map((p) => (typeof p.output.value === "string" ? p.output.value : JSON.stringify(p.output.value)));
+  assert.deepEqual(got.slice(0, 2), ["Wrote 8 bytes to dir/a.txt", "Replaced 1 occurrence in dir/a.txt (lines 2)"]);
+  assert.ok(got[2].startsWith(`stdout:\n${odd}|`) && got[2].endsWith("/dir|one\nzwei $& $1\n\n\nstderr:\ne\n\nExit code: 7"), got[2]);
+  assert.match(got[3], /1→one\n +2→zwei \$& \$1/);
+  assert.match(got[4], /a\.txt\n\n0 directories, 1 file/);
+  assert.equal(got[5], "before\n\nExit code: 124");
+  assert.match(got[6], /dir\/a\.txt:2:1: zwei/);
+  assert.deepEqual(got.slice(7, 9), ["Deleted dir/a.txt", "dir/a.txt: not found"]);
+  assert.match(got[9], /outside of the workspace/);
+  assert.equal(got.length, 10);
+
+  // What the framework calls beside the tools of agents.
+  const is = (type) => (e) => e instanceof type;
+  const chunks = [];
+  const r = await box.executeCommand("printf", ["%s|", odd, "ü".repeat(10)], { onStdout: (d) => chunks.push(d), maxRetainedBytes: 6 });
+  assert.deepEqual([r.success, r.exitCode, r.stdout, r.stdoutTruncated, r.timedOut], [true, 0, "üü|", true, false]);
+  assert.deepEqual(chunks, [`${odd}|${"ü".repeat(10)}|`]);
+  box.setEnv((env) => ({ ...env, GIVEN: undefined, ADDED: "a" }));
+  assert.equal((await box.executeCommand('echo "$GIVEN $ADDED $OWN"', [], { env: { OWN: "o" } })).stdout, " a o\n");
+  const stop = AbortSignal.timeout(300);
+  await assert.rejects(box.executeCommand("sleep 30", [], { abortSignal: stop }), (e) => e === stop.reason);
+  await box.writeFiles([{ path: "bin/run", content: "#!/bin/sh\necho ran", mode: 0o750 }, { path: `d/${odd}`, content: Buffer.from(big) }]);
+  assert.equal((await box.executeCommand("bin/run")).stdout, "ran\n");
+  assert.equal((await box.executeCommand("stat -c %a bin/run")).stdout, "750\n");
+  await assert.rejects(box.writeFiles([{ path: "x", content: "", mode: 0o1777 }]), /mode/i);
+  assert.ok((await files.readFile(`d/${odd}`)).equals(big));
+  const { metadata, createdAt, ...info } = await box.getInfo();
+  assert.deepEqual([info.id, info.status, typeof metadata.workspace, createdAt.getTime() <= info.lastUsedAt.getTime()], ["fw-mastra", "running", "string", true]);
+
+  await files.writeFile("f/a.txt", "a");
+  await files.appendFile("f/a.txt", "b");
+  await files.appendFile("f/g/new.md", new Uint8Array([0, 255]));
+  assert.deepEqual([await files.readFile("/workspace/f/a.txt", { encoding: "utf8" }), [...(await files.readFile("f/g/new.md"))]], ["ab", [0, 255]]);
+  await assert.rejects(files.writeFile("f/a.txt", "c", { overwrite: false }), is(FileExistsError));
+  await assert.rejects(files.writeFile("none/a.txt", "c", { recursive: false }), is(DirectoryNotFoundError));
+  await assert.rejects(files.writeFile("f/a.txt/b", "c", { recursive: false }), is(NotDirectoryError));
+  await assert.rejects(files.writeFile("f", "c"), is(IsDirectoryError));
+  const read = await files.stat("f/a.txt");
+  assert.deepEqual([read.name, read.path, read.type, read.size], ["a.txt", "f/a.txt", "file", 2]);
+  assert.ok(Math.abs(read.modifiedAt.getTime() - Date.now()) < 3600_000, String(read.modifiedAt)); // not off by a zone
+  await files.writeFile("f/a.txt", "abc", { expectedMtime: read.modifiedAt });
+  await assert.rejects(files.writeFile("f/a.txt", "d", { expectedMtime: new Date(0) }), is(StaleFileError));
+  await box.executeCommand("ln -s a.txt f/link; ln -s g f/folder");
+  assert.deepEqual(await files.readdir("f", { recursive: true }), [
+    { name: "a.txt", type: "file", size: 3 }, { name: "folder", type: "directory", isSymlink: true }, { name: "g", type: "directory" },
+    { name: "g/new.md", type: "file", size: 2 }, { name: "link", type: "file", isSymlink: true },
+  ]);
+  assert.deepEqual((await files.readdir("f", { extension: ["md"], recursive: true, maxDepth: 0 })).map((e) => e.name), ["folder", "g", "link"]);
+  await files.copyFile("f/a.txt", "copies/deep/a.txt");
+  await assert.rejects(files.copyFile("f", "copies/f"), is(IsDirectoryError));
+  await files.copyFile("f", "copies/f", { recursive: true });
+  await files.copyFile("f", "copies/f", { recursive: true }); // into what is there, not beside it
+  assert.deepEqual((await files.readdir("copies/f")).map((e) => e.name), ["a.txt", "folder", "g", "link"]);
+  await assert.rejects(files.copyFile("f/a.txt", "copies"), is(IsDirectoryError));
+  await assert.rejects(files.copyFile("f/a.txt", "copies/deep/a.txt", { overwrite: false }), is(FileExistsError));
+  await assert.rejects(files.copyFile("none", "x"), is(FileNotFoundError));
+  await files.moveFile("copies/deep/a.txt", `copies/${odd}`);
+  assert.deepEqual([await files.exists("copies/deep/a.txt"), await files.exists(`copies/${odd}`)], [false, true]);
+  await assert.rejects(files.moveFile("f", "copies"), is(FileExistsError));
+  await files.mkdir("f/g");
+  await assert.rejects(files.mkdir("f/a.txt"), is(FileExistsError));
+  await assert.rejects(files.mkdir("none/a", { recursive: false }), is(DirectoryNotFoundError));
+  await assert.rejects(files.rmdir("copies"), is(DirectoryNotEmptyError));
+  await assert.rejects(files.rmdir("f/a.txt"), is(NotDirectoryError));
+  await assert.rejects(files.rmdir("none"), is(DirectoryNotFoundError));
+  await assert.rejects(files.rmdir("/workspace", { recursive: true, force: true }), /workspace itself/);
+  await files.rmdir("none", { force: true });
+  await files.rmdir("copies", { recursive: true });
+  await assert.rejects(files.deleteFile("f"), is(IsDirectoryError));
+  await assert.rejects(files.deleteFile("none"), is(FileNotFoundError));
+  await files.deleteFile("none", { force: true });
+  await files.deleteFile("f/link");
+  assert.deepEqual([await files.exists("f/link"), await files.exists("f/a.txt"), await files.exists("copies")], [false, true, false]);
+  await assert.rejects(files.readFile("none"), is(FileNotFoundError));
+  await assert.rejects(files.readFile("f"), is(IsDirectoryError));
+  await assert.rejects(files.readdir("none"), is(DirectoryNotFoundError));
+  await assert.rejects(files.readdir("f/a.txt"), is(NotDirectoryError));
+  await assert.rejects(files.readFile("../x"), refused("invalid"));
+
+  const again = sandjetWorkspace({ session: "fw-mastra" }); // as another process would
+  assert.deepEqual(await again.sandbox.start(), { outcome: "connected" });
+  await callLifecycle(again.sandbox, "stop");
+  assert.equal((await again.sandbox.executeCommand("cat", ["f/a.txt"])).stdout, "abc"); // stopped, it comes back
+  await new Workspace(again).destroy();
+  await assert.rejects(again.sandbox.executeCommand("true"), /not ready|destroyed/i);
+  const fresh = sandjetWorkspace({ session: "fw-mastra" });
+  assert.deepEqual(await fresh.sandbox.start(), { outcome: "created" });
+  assert.equal(await fresh.filesystem.exists("f"), false);
+  await fresh.sandbox.destroy();
+}
+
 for (const env of ["SANDJET_URL", "SANDJET_KEY"]) {
   const was = process.env[env];
   delete process.env[env];
   assert.throws(() => sandbox(), refused("invalid"));
   process.env[env] = was;
 }
-for (const f of [aiSDK, deepagents, computeSDK, openaiAgents]) {
+for (const f of [aiSDK, deepagents, computeSDK, openaiAgents, mastra]) {
   const began = performance.now();
   await f();
   console.log(`${f.name} holds`);
