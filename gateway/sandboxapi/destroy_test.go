@@ -23,6 +23,8 @@ type house struct {
 	places   map[schemas.WorkspaceID]bool // workspaces with files
 	records  map[schemas.WorkspaceID]bool
 	calls    map[schemas.CallID]*running
+	boxes    map[schemas.WorkspaceID]time.Time // instances, and when a call was last in them
+	lingers  time.Duration                     // how long after that they end; 0: at once
 	emptied  int
 }
 
@@ -44,7 +46,7 @@ const tenant = schemas.AccountID("acct_a")
 func openHouse() *house {
 	return &house{
 		sessions: schemas.SandboxSessions{Account: tenant}, places: map[schemas.WorkspaceID]bool{},
-		records: map[schemas.WorkspaceID]bool{}, calls: map[schemas.CallID]*running{},
+		records: map[schemas.WorkspaceID]bool{}, calls: map[schemas.CallID]*running{}, boxes: map[schemas.WorkspaceID]time.Time{},
 	}
 }
 
@@ -128,18 +130,26 @@ func (h process) State(context.Context, schemas.AccountID, schemas.SandboxSessio
 	return "", time.Time{}, nil
 }
 
-// Remove cancels what runs in a session, whoever wanted it.
+// Remove cancels what runs in a session, whoever wanted it, and waits 20 seconds for the end of its instance.
 func (h process) Remove(_ context.Context, _ schemas.AccountID, s schemas.SandboxSession, _ bool) error {
 	err := h.before()
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	for _, r := range h.calls {
 		if r.call.Workspace == s.Workspace && r.status == "" {
 			r.status = schemas.StatusCancelled
 			close(r.over)
 		}
 	}
-	return err
+	left := h.lingers - time.Since(h.boxes[s.Workspace])
+	h.mu.Unlock()
+	if err != nil || left <= 0 {
+		return err
+	}
+	time.Sleep(min(left, 20*time.Second))
+	if left > 20*time.Second {
+		return schemas.Errorf(schemas.Timeout, "", "the session's instance has not ended yet")
+	}
+	return nil
 }
 
 func (h process) Submit(_ context.Context, a schemas.AccountID, q schemas.Request, _ time.Duration) (schemas.Call, error) {
@@ -155,6 +165,7 @@ func (h process) Submit(_ context.Context, a schemas.AccountID, q schemas.Reques
 		return c, schemas.Errorf(schemas.NotFound, "workspace", "there is no such workspace")
 	}
 	h.calls[c.ID] = &running{call: c, over: make(chan struct{})}
+	h.boxes[c.Workspace] = time.Now()
 	return c, nil
 }
 
@@ -230,6 +241,31 @@ func TestASessionIsDestroyedByOneAtATime(t *testing.T) {
 		}
 		cancel()
 		all.Wait()
+	})
+}
+
+// TestAnInstanceThatEndsLate: the call that removes the files is the last one of the session, also where its instance ends later than is
+// waited for.
+func TestAnInstanceThatEndsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := openHouse()
+		h.lingers = 50 * time.Second
+		h.made(t, "s", nil)
+		h.boxes[h.sessions.Sessions[0].Workspace] = time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		a := h.gateway(ctx)
+		var ends sync.WaitGroup
+		ends.Go(func() { _ = a.EndExpired(ctx) })
+		if err := a.Remove(ctx, tenant, "s"); schemas.CodeOf(err) != schemas.Timeout {
+			t.Errorf("while its instance is there: %v", err)
+		}
+		time.Sleep(5 * time.Minute)
+		h.nothing(t)
+		if h.emptied != 1 {
+			t.Errorf("its files were removed %d times", h.emptied)
+		}
+		cancel()
+		ends.Wait()
 	})
 }
 
