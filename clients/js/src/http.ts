@@ -25,6 +25,8 @@ export interface Ask {
   body?: BodyInit;
   /** once: a failure of the connection is the caller's, because the request may have had its effect. */
   once?: boolean;
+  /** final is a code after which it is not asked again, though others would be. */
+  final?: string;
   signal?: AbortSignal | undefined;
 }
 
@@ -54,7 +56,7 @@ export class HTTP {
         failure = await problemOf(r);
         const later = Number(r.headers.get("Retry-After"));
         if (later > 0) pause = Math.max(pause, later * 1000);
-        if (![429, 502, 503, 504].includes(r.status) || (failure.code === "unavailable" && failure.field !== undefined)) throw failure;
+        if (![429, 502, 503, 504].includes(r.status) || failure.code === ask.final || (failure.code === "unavailable" && failure.field !== undefined)) throw failure;
       } catch (e) {
         if (ask.signal?.aborted) throw ask.signal.reason;
         if (e instanceof SandjetError) throw e;

@@ -178,10 +178,18 @@ export class Sandbox {
     return new Files(this.#http, s.workspace);
   }
 
-  /** destroy ends the session with its processes and files. It reports whether there was one. */
+  /**
+   * destroy ends the session with its processes and files. It reports whether there was one. Where the end takes longer than the gateway
+   * waits, the gateway finishes it by itself: until then the session is `ending`, and its name cannot be used.
+   */
   async destroy(signal?: AbortSignal): Promise<boolean> {
     const path = `/v1/sandbox/sessions/me/${encodeURIComponent(this.session)}`;
-    return (await this.#http.json<{ deleted: boolean }>(path, { method: "DELETE", signal })).deleted;
+    try {
+      return (await this.#http.json<{ deleted: boolean }>(path, { method: "DELETE", signal, final: "timeout" })).deleted;
+    } catch (e) {
+      if (!(e instanceof SandjetError) || (e.code !== "timeout" && e.code !== "not_found")) throw e;
+      return e.code === "timeout";
+    }
   }
 
   // #ask sends a request again only if that has no second effect.

@@ -48,6 +48,16 @@ test("what does not pass is an error at once, and what goes on failing is one af
   assert.deepEqual([never, field, always, page].map((g) => g.asked.length), [1, 1, 4, 1]);
 });
 
+test("the end of a sandbox that takes long is left to the gateway, and one that is not there is none", async () => {
+  const slow = await gateway(breaks, problem(504, "timeout"));
+  const none = await gateway(problem(404, "not_found"));
+  const done = await gateway(problem(503, "unavailable"), json(200, { deleted: true }));
+  assert.deepEqual(await Promise.all([slow, none, done].map((g) => g.api.sandbox("s").destroy())), [true, false, true]);
+  assert.deepEqual([slow, none, done].map((g) => g.asked.length), [2, 1, 2]);
+  const denied = await gateway(problem(403, "denied"));
+  await assert.rejects(denied.api.sandbox("s").destroy(), refused("denied"));
+});
+
 test("what may have had its effect is not asked again: a command without a key, a move", async () => {
   const g = await gateway(breaks);
   await assert.rejects(g.api.sandbox("s").bash("true"), refused("unavailable"));
