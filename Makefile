@@ -54,7 +54,8 @@ long-isolation: ## Boxes of the local provider: each level, as root and as an or
 
 .PHONY: long-docker
 long-docker: ## The Docker provider on an engine of its own
-	.ci/install tests engines
+	.ci/install tests engines node
+	cd clients/js && npm ci --no-audit --no-fund --ignore-scripts && npm run build
 	$(RUN) "$(LONG) ./providers/docker/..." "$(LONG) ./internal/crashtest ./bench ./cmd/sandjet -run=$(ENGINES)"
 
 .PHONY: long-kubernetes
@@ -84,7 +85,7 @@ long-browser: ## Clients in Node.js and Chromium, and the libraries of others
 .PHONY: long-others
 long-others: ## The long form of the packages that no other long suite has
 	.ci/install tests node
-	$(RUN) "$(LONG) $$($(GO) list ./... | grep -vE '/(internal/(crashtest|clustertest|clienttest|fakemodel)|providers|tools|delivery|gateway)(/|$$)' | tr '\n' ' ') -skip=^(TestDockerIsMeasured|TestWorkspacesOnS3|TestWorkspacesOnS3WithDocker|TestTheClientForJavaScript|TestTheFrameworks|TestTheGuideOfE2BRuns|TestTheClientsOfMCP)$$"
+	$(RUN) "$(LONG) $$($(GO) list ./... | grep -vE '/(internal/(crashtest|clustertest|clienttest|fakemodel)|providers|tools|delivery|gateway)(/|$$)' | tr '\n' ' ') -skip=^(TestDockerIsMeasured|TestWorkspacesOnS3|TestWorkspacesOnS3WithDocker|TestTheClientForJavaScript|TestTheFrameworks|TestDeepAgentsWithDocker|TestTheGuideOfE2BRuns|TestTheClientsOfMCP)$$"
 
 .PHONY: long-race
 long-race: ## The race detector over everything

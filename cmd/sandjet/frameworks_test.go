@@ -11,27 +11,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/dockertest"
 	"github.com/sandjet/sandjet/internal/fakemodel"
 	"github.com/sandjet/sandjet/internal/longtest"
 )
 
-// TestTheFrameworks has the frameworks themselves, as their lock file says, work with @sandjet/sandbox: the cases of each integration,
-// its types, and the programs of examples/frameworks against a scripted model.
-func TestTheFrameworks(t *testing.T) {
-	longtest.Only(t, "it installs frameworks of agents for JavaScript")
-	library := jsLibrary(t)
-	at, run := t.TempDir(), func(dir string, env []string, name string, args ...string) string {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, name, args...)
-		cmd.Dir, cmd.Env = dir, env
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %v (it needs Node.js 20 or later and npm): %v\n%s", name, args, err, out)
-		}
-		return string(out)
-	}
+// frameworks is a folder with the frameworks themselves, as their lock file says, @sandjet/sandbox, its cases and the programs of
+// examples/frameworks.
+func frameworks(t *testing.T) string {
+	t.Helper()
+	library, at := jsLibrary(t), t.TempDir()
 	sources := filepath.Join(root, "clients", "sandbox")
 	for from, to := range map[string]string{
 		filepath.Join(root, "examples", "frameworks"): at, filepath.Join(sources, "test"): at,
@@ -40,7 +29,7 @@ func TestTheFrameworks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run(at, nil, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+	runIn(t, at, nil, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
 	ours := filepath.Join(at, "node_modules", "@sandjet")
 	for from, to := range map[string]string{filepath.Dir(library): "client/dist", filepath.Join(sources, "src"): "sandbox/src"} {
 		if err := os.CopyFS(filepath.Join(ours, filepath.FromSlash(to)), os.DirFS(from)); err != nil {
@@ -61,16 +50,43 @@ func TestTheFrameworks(t *testing.T) {
 		}
 	}
 	compiler := filepath.Join("node_modules", "typescript", "bin", "tsc")
-	run(at, nil, "node", compiler, "-p", filepath.Join(ours, "sandbox"))
-	run(at, nil, "node", compiler, "--noEmit", "--strict", "--skipLibCheck", "--module", "nodenext", "--target", "es2022", "types.ts")
+	runIn(t, at, nil, "node", compiler, "-p", filepath.Join(ours, "sandbox"))
+	runIn(t, at, nil, "node", compiler, "--noEmit", "--strict", "--skipLibCheck", "--module", "nodenext", "--target", "es2022", "types.ts")
+	return at
+}
 
-	dir, env, said := guideFolder(t)
+// runIn runs a program that must succeed, and returns what it printed.
+func runIn(t *testing.T, dir string, env []string, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %v (it needs Node.js 20 or later and npm): %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// upForFrameworks starts Sandjet, and is the environment that says where it is.
+func upForFrameworks(t *testing.T, more ...string) []string {
+	t.Helper()
+	dir, env, said := guideFolder(t, more...)
 	up, err := dataDir(filepath.Join(dir, ".sandjet")).running()
 	if err != nil {
 		t.Fatal(err, said)
 	}
-	env = append(env, "SANDJET_URL="+up.URL, "SANDJET_KEY="+up.Key, "MODEL_KEY=scripted")
-	out := run(at, env, "node", "cases.mjs")
+	return append(env, "SANDJET_URL="+up.URL, "SANDJET_KEY="+up.Key)
+}
+
+// TestTheFrameworks: the cases of each integration and of the standard tests of Deep Agents, the integrations' types, and the programs of
+// examples/frameworks against a scripted model.
+func TestTheFrameworks(t *testing.T) {
+	longtest.Only(t, "it installs frameworks of agents for JavaScript")
+	at, env := frameworks(t), append(upForFrameworks(t), "MODEL_KEY=scripted")
+	standardCases(t, at, env)
+	out := runIn(t, at, env, "node", "cases.mjs")
 	for _, want := range []string{"aiSDK holds", "deepagents holds", "computeSDK holds", "openaiAgents holds", "mastra holds"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q: %s", want, out)
@@ -102,8 +118,29 @@ func TestTheFrameworks(t *testing.T) {
 		"computesdk": {"", "6 (exit code 0)\n"}, "openai-agents": {"Write five by patch", "There are four letters.\n"},
 		"mastra": {"Write five by workspace", "It has four letters.\n"},
 	} {
-		if out := run(at, append(env, "SESSION=example-"+program), "node", program+".mjs", want.task); !strings.HasSuffix(out, want.says) {
+		if out := runIn(t, at, append(env, "SESSION=example-"+program), "node", program+".mjs", want.task); !strings.HasSuffix(out, want.says) {
 			t.Errorf("%s: %s", program, out)
 		}
+	}
+}
+
+// TestDeepAgentsWithDocker: the cases of the standard tests of Deep Agents in containers, of an image with the usual programs and of one
+// with those of busybox.
+func TestDeepAgentsWithDocker(t *testing.T) {
+	engine := dockertest.Get(t)
+	at := frameworks(t)
+	for name, image := range map[string]string{"tools": dockertest.Tools, "busybox": dockertest.Busybox} {
+		t.Run(name, func(t *testing.T) {
+			env := upForFrameworks(t, "--provider", "docker", "--docker-host", engine.Host, "--docker-image", engine.Image(t, image),
+				"--docker-pull", "never", "--docker-installation", "deepagents-"+name)
+			standardCases(t, at, env)
+		})
+	}
+}
+
+func standardCases(t *testing.T, at string, env []string) {
+	t.Helper()
+	if out := runIn(t, at, env, "node", "standard.mjs"); !strings.HasSuffix(out, " cases hold\n") {
+		t.Errorf("the standard tests: %s", out)
 	}
 }

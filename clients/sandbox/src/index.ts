@@ -68,14 +68,20 @@ export interface CommandOptions {
   signal?: AbortSignal | undefined;
 }
 
-/** command runs once, in a folder of the workspace. */
-export function command(box: Sandbox, text: string, options: CommandOptions = {}): Promise<Run> {
-  return box.bash(text, {
-    ...(options.cwd !== undefined && { cwd: inside(options.cwd) || "." }),
-    ...(options.env !== undefined && { env: options.env }),
-    ...(options.timeout !== undefined && { timeout: options.timeout }),
-    ...(options.signal !== undefined && { signal: options.signal }),
-  });
+/** command runs once, in a folder of the workspace. Where that failed on the way, the error says that it may have run: models read it. */
+export async function command(box: Sandbox, text: string, options: CommandOptions = {}): Promise<Run> {
+  const cwd = options.cwd === undefined ? undefined : inside(options.cwd) || ".";
+  try {
+    return await box.bash(text, {
+      ...(cwd !== undefined && { cwd }),
+      ...(options.env !== undefined && { env: options.env }),
+      ...(options.timeout !== undefined && { timeout: options.timeout }),
+      ...(options.signal !== undefined && { signal: options.signal }),
+    });
+  } catch (e) {
+    if (!(e instanceof SandjetError) || (e.code !== "unavailable" && e.code !== "interrupted")) throw e;
+    throw new SandjetError(e.code, `${e.message}. The command may have run: look before you run it again`, e.field);
+  }
 }
 
 /** exitOf is a run's exit code: 124 for one that its timeout ended, as timeout(1) has it. */
@@ -151,6 +157,11 @@ export async function list(box: Sandbox, path: string, signal?: AbortSignal): Pr
     if (e instanceof SandjetError && e.code === "not_found") return undefined;
     throw e;
   }
+}
+
+/** isFolder reports whether an entry of a list is a folder, or a link to one. */
+export async function isFolder(box: Sandbox, entry: Entry): Promise<boolean> {
+  return entry.type === "directory" || (entry.type === "link" && (await stat(box, entry.path))?.type === "directory");
 }
 
 /** removeFile removes a file or a link, not a folder. It reports whether there was one. */

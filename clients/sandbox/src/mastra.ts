@@ -12,7 +12,7 @@ import type {
   CommandResult, CopyOptions, ExecuteCommandOptions, FileContent, FileEntry, FileStat, ListOptions, MastraSandboxOptions, ProviderStatus,
   ReadOptions, RemoveOptions, SandboxFileInput, SandboxInfo, WorkspaceFilesystem, WriteFilesOptions, WriteOptions,
 } from "@mastra/core/workspace";
-import { command, description, exitOf, helper, inside, list, longest, pathError, quoted, read, removeFile, root, sandbox, stat, word, write, type SandboxOptions, type Stat } from "./index.js";
+import { command, description, exitOf, helper, inside, isFolder, list, longest, pathError, quoted, read, removeFile, root, sandbox, stat, word, write, type SandboxOptions, type Stat } from "./index.js";
 
 /** WorkspaceOptions of a workspace. */
 export interface WorkspaceOptions extends SandboxOptions, Omit<MastraSandboxOptions, "processes"> {}
@@ -210,7 +210,7 @@ export class SandjetFilesystem extends MastraFilesystem {
     const all: FileEntry[] = [];
     for (const e of (await list(this.sandbox, path)) ?? []) {
       const link = e.type === "link";
-      const folder = link ? (await this.#stat(e.path))?.type === "directory" : e.type === "directory";
+      const folder = await isFolder(this.sandbox, e);
       if (folder || link || wanted === undefined || wanted.some((w) => e.name.endsWith(w))) {
         all.push({
           name: prefix + e.name, type: folder ? "directory" : "file", ...(link && { isSymlink: true }),

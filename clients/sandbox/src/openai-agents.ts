@@ -31,14 +31,8 @@ export interface SandjetSession extends SandboxSession {
  */
 export function sandjetSession(options: SessionOptions = {}): SandjetSession {
   const box = sandbox(options);
-  const run = async (text: string, more: { cwd?: string | undefined; timeout?: number } = {}) => {
-    try {
-      return await command(box, text, { timeout: longest, ...more, env: options.env });
-    } catch (e) {
-      if (!(e instanceof SandjetError) || (e.code !== "unavailable" && e.code !== "interrupted")) throw e;
-      throw new SandjetError(e.code, `${e.message}. The command may have run: look before you run it again`, e.field); // models read this
-    }
-  };
+  const run = (text: string, more: { cwd?: string | undefined; timeout?: number } = {}) =>
+    command(box, text, { timeout: longest, ...more, env: options.env });
   const exec = async (args: ExecCommandArgs): Promise<SandboxExecResult> => {
     asTheSandbox(args.runAs);
     if (args.tty) throw unsupported("commands have no terminal here: run it without tty", "tty");

@@ -75,17 +75,18 @@ async function deepagents() {
   assert.ok(isSandboxBackend(b));
   assert.deepEqual(await b.execute(`printf '%s' "it's"; echo e >&2; exit 4`), { output: "it'se\n", exitCode: 4, truncated: false });
   assert.equal((await b.execute("sleep 30")).exitCode, 124);
-  assert.deepEqual(await b.uploadFiles([["/workspace/a.txt", Buffer.from("one\ntwo\n")], [`d/${odd}`, big], ["/etc/x", big.subarray(0, 1)], ["d", big.subarray(0, 1)]]), [
-    { path: "/workspace/a.txt", error: null }, { path: `d/${odd}`, error: null }, { path: "/etc/x", error: "invalid_path" }, { path: "d", error: "is_directory" },
+  assert.deepEqual(await b.uploadFiles([["/workspace/a.txt", Buffer.from("one\ntwo\n")], [`/workspace/d/${odd}`, big], ["/etc/x", big.subarray(0, 1)], ["/workspace/d", big.subarray(0, 1)]]), [
+    { path: "/workspace/a.txt", error: null }, { path: `/workspace/d/${odd}`, error: null }, { path: "/etc/x", error: "invalid_path" }, { path: "/workspace/d", error: "is_directory" },
   ]);
-  const got = await b.downloadFiles(["a.txt", `/workspace/d/${odd}`, "none", "../x", "d"]);
+  const got = await b.downloadFiles(["/workspace/a.txt", `/workspace/d/${odd}`, "/workspace/none", "/workspace/../x", "/workspace/d"]);
   assert.deepEqual(got.map((g) => g.error), [null, null, "file_not_found", "invalid_path", "is_directory"]);
   assert.ok(utf8(got[0].content) === "one\ntwo\n" && Buffer.from(got[1].content).equals(big));
+  await assert.rejects(new SandjetBackend({ url: "http://127.0.0.1:1", token: "none" }).execute("id"), /may have run: look before you run it again$/);
   // What the framework makes of these.
   assert.match((await b.read("/workspace/a.txt")).content, /one\n.*two/);
   assert.equal((await b.write("/workspace/new/b.txt", `${odd}\n`)).error, undefined);
   assert.equal((await b.edit("/workspace/new/b.txt", "it's", "it was")).occurrences, 1);
-  assert.equal(utf8((await b.downloadFiles(["new/b.txt"]))[0].content), `${odd.replace("it's", "it was")}\n`);
+  assert.equal(utf8((await b.downloadFiles(["/workspace/new/b.txt"]))[0].content), `${odd.replace("it's", "it was")}\n`);
   assert.deepEqual((await b.ls("/workspace/new")).files.map((f) => f.path), ["/workspace/new/b.txt"]);
   assert.deepEqual((await b.grep("two", "/workspace")).matches.map((m) => [m.path, m.line, m.text]), [["/workspace/a.txt", 2, "two"]]);
   assert.equal((await b.glob("*.txt", "/workspace/new")).files.length, 1);
