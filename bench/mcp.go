@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -80,9 +81,7 @@ func (w wayToCall) call(ctx context.Context, client *http.Client, n int) error {
 	if err != nil {
 		return err
 	}
-	for name, values := range w.header {
-		q.Header[name] = values
-	}
+	maps.Copy(q.Header, w.header)
 	q.Header.Set("Authorization", "Bearer "+benchKey)
 	q.Header.Set("Content-Type", "application/json")
 	answer, err := client.Do(q)
