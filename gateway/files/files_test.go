@@ -397,7 +397,6 @@ func TestATransferEndsWithItsKey(t *testing.T) {
 	}
 }
 
-// TestBadRequestsForFiles are refused with what to do.
 // TestTransfersHaveABound: uploads and archives that are slow take what one account may, and what is more is refused until some have ended.
 func TestTransfersHaveABound(t *testing.T) {
 	t.Parallel()
@@ -422,9 +421,7 @@ func TestTransfersHaveABound(t *testing.T) {
 			begin(workspace + fmt.Sprintf("/files/%d", i))
 		}
 	}
-	for p.transfers.Total() < files.TransferBytesOfAccount {
-		time.Sleep(time.Millisecond)
-	}
+	testwait.Eventually(t, "all of an account's bytes are held", func() bool { return p.transfers.Total() >= files.TransferBytesOfAccount })
 	for _, path := range []string{workspace + "/files/more", workspace + "/archive"} {
 		if a := p.want(http.StatusTooManyRequests, p.ask(http.MethodPut, path, strings.NewReader("x"))); a.header.Get("Retry-After") == "" {
 			t.Errorf("%s: %v", path, a.header)
@@ -436,15 +433,14 @@ func TestTransfersHaveABound(t *testing.T) {
 		}
 	}
 	all.Wait()
-	for p.transfers.Total() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	testwait.Eventually(t, "the bytes are given back", func() bool { return p.transfers.Total() == 0 })
 	p.want(http.StatusCreated, p.ask(http.MethodPut, workspace+"/files/more", strings.NewReader("x")))
 	if n := p.transfers.Total(); n != 0 {
 		t.Errorf("%d bytes are still held", n)
 	}
 }
 
+// TestBadRequestsForFiles are refused with what to do.
 func TestBadRequestsForFiles(t *testing.T) {
 	t.Parallel()
 	p := start(t, 1, nil)

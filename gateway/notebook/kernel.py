@@ -1,5 +1,5 @@
 def run_kernel(path, room):
-    import ast, asyncio, base64, builtins, codecs, fcntl, inspect, io, json, linecache, os, queue, re, select, shlex, signal
+    import ast, asyncio, base64, builtins, codecs, fcntl, inspect, io, json, linecache, os, queue, re, select, signal
     import socket, struct, subprocess, sys, termios, threading, time, traceback, types
     bundle, figures, _ = display_of()
     for n in ("run_kernel", "display_of"):
@@ -10,6 +10,18 @@ def run_kernel(path, room):
     asyncio.set_event_loop(loop)
     names = {"text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpeg",
              "application/pdf": "pdf", "text/latex": "latex", "application/json": "json", "application/javascript": "javascript"}
+
+    def encode(value):
+        return json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
+
+    def fit(text, most, end=False):
+        """The beginning of a text, or its end, that takes at most so many bytes of JSON."""
+        keep, size = min(len(text), most), most + 1
+        while size > most:
+            text = text[len(text) - keep:] if end else text[:keep]
+            size = len(encode(text)) - len('""\n')
+            keep = len(text) * most // max(size, 1)
+        return text
 
     class Cell:
         """Code that runs, and who waits for what it shows: lines of JSON, and an empty one at the end."""
@@ -27,7 +39,7 @@ def run_kernel(path, room):
                     self.gone = True
 
         def send(self, **message):
-            line = json.dumps(message, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
+            line = encode(message)
             with self.lock:
                 if len(line) > self.room:
                     self.cut = True
@@ -36,9 +48,8 @@ def run_kernel(path, room):
             self.write(line)
 
         def fail(self, name, value, trace):
-            name, value, trace = name[:256], value[:8000], trace[-24000:]
-            line = json.dumps({"type": "error", "name": name, "value": value, "traceback": trace}).encode() + b"\n"
-            self.write(line)  # there is always room for it
+            name, value, trace = fit(name, 256), fit(value, 8000), fit(trace, 24000, end=True)
+            self.write(encode({"type": "error", "name": name, "value": value, "traceback": trace}))  # there is always room for it
 
     def show(made, text, is_main):
         message = {"type": "result", "is_main_result": is_main}

@@ -23,6 +23,7 @@ type shown struct {
 	results        []map[string]any // without type
 	errors         []string         // name: value
 	trace          string
+	errorSize      int // bytes of JSON, of the largest
 	exit           int
 }
 
@@ -133,6 +134,7 @@ func (s sandbox) ask(ctx context.Context, t *testing.T, name, code string, env m
 		case "error":
 			got.errors = append(got.errors, fmt.Sprintf("%s: %s", m["name"], m["value"]))
 			got.trace, _ = m["traceback"].(string)
+			got.errorSize = max(got.errorSize, len(lines.Bytes()))
 		case "number_of_executions":
 			got.count = int(m["execution_count"].(float64))
 		default:
@@ -224,12 +226,14 @@ func TestAKernelShowsNoMoreThanFits(t *testing.T) {
 	s := newSandbox(t, nil)
 	s.kernel(t, "a")
 	for code, want := range map[string]string{
-		"for i in range(100): print('x' * 9000)":            "",
-		"for i in range(200): print('x' * 9000)":            "OutputTooLarge: ",
-		"'x' * 2000000":                                     "OutputTooLarge: ",
-		"print('x' * 3000000)\n1 / 0":                       "ZeroDivisionError: ",
-		"raise ValueError('x' * 3000000)":                   "ValueError: x",
-		"import os; _ = os.system('yes | head -c 5000000')": "OutputTooLarge: ",
+		"for i in range(100): print('x' * 9000)":                   "",
+		"for i in range(200): print('x' * 9000)":                   "OutputTooLarge: ",
+		"'x' * 2000000":                                            "OutputTooLarge: ",
+		"print('x' * 3000000)\n1 / 0":                              "ZeroDivisionError: ",
+		"raise ValueError('x' * 3000000)":                          "ValueError: x",
+		"print('x' * 3000000)\nraise ValueError('\u20ac' * 30000)": "ValueError: \u20ac",
+		"raise ValueError('\\0' * 30000)":                          "ValueError: \x00",
+		"import os; _ = os.system('yes | head -c 5000000')":        "OutputTooLarge: ",
 	} {
 		bytes := 0
 		got := s.ask(t.Context(), t, "a", code, nil, nil)
@@ -238,6 +242,10 @@ func TestAKernelShowsNoMoreThanFits(t *testing.T) {
 			bytes += len(text)
 		}
 		bytes += len(got.stdout) + len(got.trace)
+		const beside = 64 << 10 // the room that is left for an error
+		if got.errorSize > beside {
+			t.Errorf("%s: an error of %d bytes", code, got.errorSize)
+		}
 		if fails := strings.Join(got.errors, "|"); got.exit != 0 || !strings.HasPrefix(fails, want) || (fails == "") != (want == "") || bytes > 1<<20 {
 			t.Errorf("%s: exit %d, %d bytes, %.200q", code, got.exit, bytes, got.errors)
 		}
