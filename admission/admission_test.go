@@ -25,6 +25,8 @@ func (u unserved) Serves(_ context.Context, provider string) (bool, error) {
 
 // A call that nobody would take is refused at once, with the remedy, unless it says that it waits. The repeat of one
 // that was taken is that one.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestACallThatNobodyWouldTakeIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		admitter := Admitter{Bus: b, Records: &book{}, Kind: API, Serving: unserved{"other"}}
@@ -54,6 +56,8 @@ func TestACallThatNobodyWouldTakeIsRefused(t *testing.T) {
 
 // TestOpenJobsOfAnAccountAreBounded: one more is refused before anything of it is on the log, the repeat of one that was taken is not, and
 // neither is another account's; when one has settled there is room again.
+//
+//guarantee:bounds
 func TestOpenJobsOfAnAccountAreBounded(t *testing.T) {
 	const most = 3
 	for range 2 { // see inBubble
@@ -113,6 +117,8 @@ func TestOpenJobsOfAnAccountAreBounded(t *testing.T) {
 }
 
 // An id is free again a day after its call was admitted, once that has its end, also before it is forgotten.
+//
+//guarantee:the-same-id-is-the-same-call
 func TestAnIDIsUsedAgainAfterADay(t *testing.T) {
 	natstest.Hours(t)
 	inBubble(t, func(t *testing.T, b *streams.Bus) {

@@ -48,6 +48,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+//guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestAParkedCallWaitsForItsAnswerAndThenHasItsWholeTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		got := admit(t, b, bash("x", "true"))
@@ -186,6 +187,7 @@ func TestTooLateAnAnswerEndsTheCall(t *testing.T) {
 	})
 }
 
+//guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestTheFirstAnswerCounts(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		for _, id := range []schemas.CallID{"x1", "x2", "x3"} {

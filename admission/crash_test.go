@@ -16,6 +16,8 @@ import (
 
 // A process that dies after the first write leaves a call that nobody is asked about; its client, which
 // got no answer, repeats the request.
+//
+//guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestARepeatCompletesWhatACrashLeftOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		call, err := (&book{}).Resolve(t.Context(), alice, bash("x", "true"))
@@ -91,6 +93,8 @@ func TestAParkedCallHasItsQuestionThoughItsClientLeaves(t *testing.T) {
 
 // The process that took an answer dies after each of its writes. Whoever goes on does what is left, and
 // nothing twice, however late.
+//
+//guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestAnAnswerIsFinishedAfterACrashAtAnyStage(t *testing.T) {
 	for name, state := range map[string]schemas.ApprovalState{"approved": schemas.ApprovalApproved, "denied": schemas.ApprovalDenied} {
 		for stage := range 6 {
@@ -224,6 +228,8 @@ func TestAnAnswerIsFinishedAfterTheCallHasAgedOut(t *testing.T) {
 }
 
 // An answer whose call has been handed on, run and forgotten is only noted: the call is not handed on again.
+//
+//guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestAnAnswerWhoseCallHasRunIsNotHandedOnAgain(t *testing.T) {
 	natstest.Hours(t)
 	inBubble(t, func(t *testing.T, b *streams.Bus) {

@@ -15,6 +15,8 @@ const late = 11 * time.Minute
 
 // TestWhoStoodStillTellsNothingTwice: between the confirmation of a call, or of an answer, and what is told of it
 // this process stands still, while others do all that follows. Nothing of a call follows its result.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestWhoStoodStillTellsNothingTwice(t *testing.T) {
 	for _, state := range []schemas.ApprovalState{"", schemas.ApprovalApproved, schemas.ApprovalDenied} {
 		t.Run("answer "+string(state), func(t *testing.T) {
@@ -55,6 +57,8 @@ func TestWhoStoodStillTellsNothingTwice(t *testing.T) {
 
 // TestAQuestionThatWasNotToldIsAsked: the process that parked a call died before it told, or the log did not take the
 // event. Whoever looks after it asks, once, and never behind the answer.
+//
+//guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestAQuestionThatWasNotToldIsAsked(t *testing.T) {
 	for _, wait := range []time.Duration{0, late} {
 		for _, answered := range []bool{false, true} {

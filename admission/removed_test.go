@@ -33,6 +33,8 @@ func trim(t *testing.T, b *streams.Bus, c schemas.ConversationID) {
 
 // TestWhatRetentionHasRemovedIsNotPublishedAgain: the process that took an answer dies before it can note that all is done. When that is
 // done, much later, the conversation no longer has what was published.
+//
+//guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestWhatRetentionHasRemovedIsNotPublishedAgain(t *testing.T) {
 	natstest.Hours(t)
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
@@ -53,6 +55,8 @@ func TestWhatRetentionHasRemovedIsNotPublishedAgain(t *testing.T) {
 }
 
 // TestWhatWasNeverPublishedIsPublished: retention has removed much, of this conversation from before and of another.
+//
+//guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestWhatWasNeverPublishedIsPublished(t *testing.T) {
 	natstest.Hours(t)
 	for _, conversation := range []schemas.ConversationID{"c", "c_other"} {

@@ -15,6 +15,8 @@ import (
 )
 
 // TestSocketTakesBatches: compressed ones, with a repeat and a hole in them, and none that is a bomb.
+//
+//guarantee:a-conversation-has-no-holes
 func TestSocketTakesBatches(t *testing.T) {
 	t.Parallel()
 	batch := func(frames ...string) string {

@@ -37,6 +37,7 @@ func bash(command string) schemas.Request {
 	return schemas.Request{Tool: schemas.ToolBash, Input: json.RawMessage(fmt.Sprintf(`{"command":%q}`, command))}
 }
 
+//guarantee:the-same-id-is-the-same-call
 func TestCallTriesAgainWithTheSameID(t *testing.T) {
 	var tries atomic.Int32
 	ids := make(chan schemas.CallID, 8)
@@ -126,6 +127,7 @@ func event(n int) string {
 		"\"source\":\"/accounts/acct_a\",\ndata: \"conversation\":\"c/1\",\"data\":{}}\n\n", n, n)
 }
 
+//guarantee:a-conversation-has-no-holes
 func TestEventsResumeAfterTheLastOne(t *testing.T) {
 	var conns atomic.Int32
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -172,6 +172,7 @@ func TestWhatWasNotTriedIsNotCounted(t *testing.T) {
 	})
 }
 
+//guarantee:a-webhook-is-delivered-at-least-once-under-one-id
 func TestADelivererThatDiesDeliversOnceMoreAndNeverLess(t *testing.T) {
 	t.Parallel()
 	for _, at := range []stage{atTried, atScheduled} {
@@ -217,6 +218,7 @@ func TestADelivererThatDiesDeliversOnceMoreAndNeverLess(t *testing.T) {
 	}
 }
 
+//guarantee:a-webhook-is-delivered-at-least-once-under-one-id
 func TestManyDeliveriesArriveThroughRestarts(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -14,6 +14,8 @@ import (
 
 // TestTriesThatFailAreLoggedOnceAMinute: a receiver that fails for thousands of deliveries has one line, another has its own, and
 // those that were left out are counted.
+//
+//guarantee:bounds
 func TestTriesThatFailAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer

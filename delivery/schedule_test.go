@@ -58,6 +58,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
+//guarantee:a-webhook-is-delivered-at-least-once-under-one-id
 func TestWhatIsNeverTriedEndsAfterThreeDays(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

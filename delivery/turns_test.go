@@ -50,6 +50,8 @@ func (s *slow) Send(_ context.Context, d schemas.Delivery) (schemas.DeliveryTry,
 
 // TestASlowEndpointLeavesOthersTheirTurn: in virtual time, tens of thousands of deliveries wait for a slow endpoint of
 // one account, more than wait in hand. Those of another account arrive at once, and all come in the end.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestASlowEndpointLeavesOthersTheirTurn(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const well, slots, most = 20, 64, 1000 // most tries of the other account that may come before

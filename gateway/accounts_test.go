@@ -279,6 +279,7 @@ func TestRotationAndTheEndOfAnAccount(t *testing.T) {
 	}
 }
 
+//guarantee:bounds
 func TestStrangersMayMakeFiveAccountsAnHour(t *testing.T) {
 	t.Parallel()
 	k := openKept(t, func(o *gateway.Options) { o.OpenSignup = true })
@@ -294,6 +295,7 @@ func TestStrangersMayMakeFiveAccountsAnHour(t *testing.T) {
 	k.join("by-the-administrator")
 }
 
+//guarantee:bounds
 func TestStrangersMakeSoManyAccounts(t *testing.T) {
 	t.Parallel()
 	k := openKept(t, func(o *gateway.Options) { o.OpenSignup, o.MaxAccounts = true, 5 })

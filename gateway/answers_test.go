@@ -49,6 +49,8 @@ func (e *edge) leave(path, key string) (take func() int) {
 // TestAnswersInMemoryAreBounded: what an account's clients do not read takes no more than its share of memory, and what those of all do
 // not read no more than all may. Small answers are given all the same, and a call whose result has no room is never an error, by which it
 // might be made again.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestAnswersInMemoryAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -103,6 +105,8 @@ func TestAnswersInMemoryAreBounded(t *testing.T) {
 
 // TestStreamsWaitForRoom: who follows a conversation gets what is small while the account's clients leave their answers unread, and a large
 // event once there is room for it again. Nothing is lost meanwhile, and nothing is out of its order.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestStreamsWaitForRoom(t *testing.T) {
 	t.Parallel()
 	for name, follow := range map[string]func(e *edge) (next func() (says string, ok bool)){

@@ -99,6 +99,8 @@ func TestArtifactsOverHTTP(t *testing.T) {
 }
 
 // TestArtifactsAreSafeForBrowsers: whatever a name says, only what can hold no script is shown in place, and nothing may act.
+//
+//guarantee:an-artifact-is-announced-once-with-all-of-its-bytes
 func TestArtifactsAreSafeForBrowsers(t *testing.T) {
 	k := openKept(t)
 	call := schemas.Call{Account: schemas.AccountID(k.anna.id), Conversation: "c", ID: "call_1"}

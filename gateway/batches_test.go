@@ -49,6 +49,8 @@ func (c countedConn) Read(b []byte) (int, error) {
 
 // TestReplayIsToldInBatchesToWhoAsks: with compression or without, the frames in them are those of everybody else, and
 // what is live comes alone.
+//
+//guarantee:a-conversation-has-no-holes
 func TestReplayIsToldInBatchesToWhoAsks(t *testing.T) {
 	t.Parallel()
 	const events, large = 300, 100 // the number of one that is too large for a batch
@@ -209,6 +211,7 @@ func TestClientsMayCompressWhatTheySend(t *testing.T) {
 	}
 }
 
+//guarantee:bad-input-is-answered-not-guessed
 func TestBombsAndWrongCompressionEndTheSocket(t *testing.T) {
 	t.Parallel()
 	bomb := pack(t, `{"op":"ping","x":"`+strings.Repeat("0", 16<<20)+`"}`)

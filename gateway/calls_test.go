@@ -65,6 +65,8 @@ func TestCallStates(t *testing.T) {
 }
 
 // TestCancelledBeforeStart: the request to cancel is on the log before any worker has seen the call.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestCancelledBeforeStart(t *testing.T) {
 	e := open(t)
 	st := decode[gateway.CallState](t, e.post("/v1/calls", bash("hang")))
@@ -85,6 +87,7 @@ func TestCancelledBeforeStart(t *testing.T) {
 	}
 }
 
+//guarantee:tenants-are-isolated
 func TestForeignCallsAreNotFound(t *testing.T) {
 	e := open(t)
 	st := decode[gateway.CallState](t, e.post("/v1/calls", bash("echo secret")))
@@ -111,6 +114,8 @@ func TestForeignCallsAreNotFound(t *testing.T) {
 }
 
 // TestBadRequests is the list of what is refused, each with its answer.
+//
+//guarantee:bad-input-is-answered-not-guessed
 func TestBadRequests(t *testing.T) {
 	e := open(t)
 	big := `{"tool":"write","input":{"file_path":"a","content":"` + strings.Repeat("x", 10<<20) + `"}}`
@@ -182,6 +187,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
+//guarantee:the-same-id-is-the-same-call
 func TestSameIDIsTheSameCall(t *testing.T) {
 	e := open(t)
 	const first = `{"id":"mine","tool":"bash","input":{"command":"echo a"}}`
@@ -249,6 +255,8 @@ func (c clockBook) Resolve(ctx context.Context, a schemas.AccountID, r schemas.R
 
 // TestRepeatCompletesACrashedAdmission: the process died after the call was on the log and before
 // its conversation was told; the repeat tells it.
+//
+//guarantee:the-same-id-is-the-same-call
 func TestRepeatCompletesACrashedAdmission(t *testing.T) {
 	e := open(t)
 	req, err := schemas.DecodeRequest([]byte(`{"id":"mine","conversation":"c_1","tool":"bash","input":{"command":"echo a"}}`))
@@ -274,6 +282,7 @@ func TestRepeatCompletesACrashedAdmission(t *testing.T) {
 	}
 }
 
+//guarantee:the-same-id-is-the-same-call
 func TestOneOfManyEqualRequestsIsTheCall(t *testing.T) {
 	e := open(t)
 	const clients = 20

@@ -122,6 +122,7 @@ func (e *chatEdge) said() []schemas.ChatBody {
 	return list
 }
 
+//guarantee:a-message-of-a-chat-counts-once
 func TestMessagesOfChatsBeginTurns(t *testing.T) {
 	e := openChat(t, "")
 	agent := decode[map[string]any](t, e.post("/v1/accounts/me/agents", `{"name":"helper","config":{}}`))
@@ -193,6 +194,7 @@ func TestMessagesOfChatsBeginTurns(t *testing.T) {
 	}
 }
 
+//guarantee:a-message-of-a-chat-counts-once
 func TestWhatChatsMayNot(t *testing.T) {
 	e := openChat(t, "")
 	body := `{"Kind":"text","Event":"1","Conversation":"tg:42","Place":"42","Text":"/status"}`
@@ -298,6 +300,7 @@ func TestChannelsAreSetUp(t *testing.T) {
 	}
 }
 
+//guarantee:a-message-of-a-chat-counts-once
 func TestCommandsOfChats(t *testing.T) {
 	e := openChat(t, `,"settings":{"run":"true"}`)
 	e.work()
@@ -332,6 +335,7 @@ func TestCommandsOfChats(t *testing.T) {
 	}
 }
 
+//guarantee:a-message-of-a-chat-counts-once
 func TestQuestionsInChats(t *testing.T) {
 	e := openChat(t, `,"users":["7"]`)
 	if e.write("1", "hello") != http.StatusOK {
@@ -423,6 +427,8 @@ func TestWhoIsNotListenedToHearsIt(t *testing.T) {
 }
 
 // A message with files waits for them on the log, and what is written after it waits behind it; all else begins at once.
+//
+//guarantee:a-message-of-a-chat-counts-once
 func TestMessagesWithFilesWait(t *testing.T) {
 	e := openChat(t, "")
 	agent := decode[map[string]any](t, e.post("/v1/accounts/me/agents", `{"name":"helper","config":{}}`))

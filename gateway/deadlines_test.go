@@ -32,6 +32,8 @@ func (e *edge) raw(text string) net.Conn {
 
 // TestABodyThatNeverComesHoldsNothing: whatever is announced and not sent, the client is answered, at once where nobody
 // wants the body, and the connection ends soon.
+//
+//guarantee:a-client-that-neither-sends-nor-reads-holds-nothing-for-long
 func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 	const key = "Authorization: Bearer " + aliceKey + "\r\n"
 	for _, c := range []struct {
@@ -81,6 +83,8 @@ func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 }
 
 // TestAWaitOutlivesTheDeadlineOfItsBody: a body that came whole leaves no deadline behind by which its request would end.
+//
+//guarantee:a-client-that-neither-sends-nor-reads-holds-nothing-for-long
 func TestAWaitOutlivesTheDeadlineOfItsBody(t *testing.T) {
 	inTime(t, func(t *testing.T, e *edge, _ *keys) {
 		body := `{"tool":"bash","input":{"command":"hang"}}`
@@ -108,6 +112,8 @@ func TestAWaitOutlivesTheDeadlineOfItsBody(t *testing.T) {
 }
 
 // TestAnAnswerThatNobodyTakesIsDropped: a client that asks and does not read holds nothing either.
+//
+//guarantee:a-client-that-neither-sends-nor-reads-holds-nothing-for-long
 func TestAnAnswerThatNobodyTakesIsDropped(t *testing.T) {
 	inTime(t, func(t *testing.T, e *edge, _ *keys) {
 		conn := e.raw("GET /openapi.json HTTP/1.1\r\nHost: gateway\r\n\r\n")
@@ -120,6 +126,8 @@ func TestAnAnswerThatNobodyTakesIsDropped(t *testing.T) {
 }
 
 // TestConnectionsAreLimited: by address and in all; who is refused is told so, and the place of one that ends is free.
+//
+//guarantee:a-client-that-neither-sends-nor-reads-holds-nothing-for-long
 func TestConnectionsAreLimited(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.77:0") // where no other test's client calls again: it would take a place
 	if err != nil {

@@ -129,6 +129,7 @@ func said(t *testing.T, s *bufio.Scanner) string {
 	}
 }
 
+//guarantee:a-conversation-has-no-holes
 func TestSSEReplaysThenGoesLive(t *testing.T) {
 	e := open(t, func(o *gateway.Options) { o.Heartbeat = 50 * time.Millisecond })
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -169,6 +170,8 @@ func TestSSEReplaysThenGoesLive(t *testing.T) {
 
 // TestCursorOfAnotherStream: the epoch in the cursor is not this stream's, so nothing is known of
 // the place; the reader gets a gap, and then all that is there.
+//
+//guarantee:a-conversation-has-no-holes
 func TestCursorOfAnotherStream(t *testing.T) {
 	e := open(t)
 	e.note("c_1", 0, "x")
@@ -196,6 +199,8 @@ func TestCursorOfAnotherStream(t *testing.T) {
 }
 
 // TestCursorBelowRetention: events after the cursor are gone.
+//
+//guarantee:a-conversation-has-no-holes
 func TestCursorBelowRetention(t *testing.T) {
 	e := open(t)
 	for n := range 4 {

@@ -154,6 +154,8 @@ func told(text string) string {
 
 // TestEventStreamsAreTheSameOverEveryHTTP: history, the live mark, comments, an event that comes, and the end by a
 // drain.
+//
+//guarantee:a-conversation-has-no-holes
 func TestEventStreamsAreTheSameOverEveryHTTP(t *testing.T) {
 	inTime(t, func(t *testing.T, e *edge, _ *keys) {
 		e.note("c_1", 0, "a\r\nid: 9\r\n0\r\n\r\n")
@@ -294,6 +296,8 @@ func TestAnIdleEventStreamIsOneGoroutine(t *testing.T) {
 
 // TestEveryKindOfStreamEndsWithItsKey: whatever goes on when an account's key is rotated away, or the account
 // deleted, ends within a minute; that of another account goes on.
+//
+//guarantee:tenants-are-isolated
 func TestEveryKindOfStreamEndsWithItsKey(t *testing.T) {
 	inTime(t, func(t *testing.T, e *edge, k *keys) {
 		jobs := map[schemas.AccountID]schemas.Job{}

@@ -16,6 +16,8 @@ import (
 
 // TestACallWhoseResultIsNoLongerKept: retention has removed what its conversation said of it, while its id is still known.
 // Every route says that it has ended, and no event of it is published again. A call that only waits for long is not such a one.
+//
+//guarantee:the-same-id-is-the-same-call
 func TestACallWhoseResultIsNoLongerKept(t *testing.T) {
 	natstest.Hours(t)
 	inTime(t, func(t *testing.T, e *edge, _ *keys) {

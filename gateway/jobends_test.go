@@ -21,6 +21,7 @@ func (e *edge) report(id schemas.JobID, token, body string) answer {
 	return e.do(ask{method: http.MethodPost, path: "/sandbox-jobs/" + string(id) + "/complete", body: body, key: "-", header: h})
 }
 
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestTheFirstReportOfAnEndCounts(t *testing.T) {
 	e := open(t)
 	j := e.job()
@@ -43,6 +44,7 @@ func TestTheFirstReportOfAnEndCounts(t *testing.T) {
 	}
 }
 
+//guarantee:a-jobs-token-is-its-own
 func TestReportsThatAreRefused(t *testing.T) {
 	e := open(t)
 	j := e.job()
@@ -94,6 +96,8 @@ func TestReportsThatAreRefused(t *testing.T) {
 }
 
 // Jobs are looked up for any token: for so many at the same time, and others come back later.
+//
+//guarantee:bounds
 func TestJobsAreLookedUpForSoManyTokens(t *testing.T) {
 	e := open(t)
 	j := e.job()

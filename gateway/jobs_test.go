@@ -208,6 +208,7 @@ func TestListOfJobs(t *testing.T) {
 	}
 }
 
+//guarantee:a-jobs-token-is-its-own
 func TestForeignJobsAreNotFound(t *testing.T) {
 	e := open(t)
 	k := e.keeper()

@@ -95,6 +95,7 @@ func TestManifestsRefuse(t *testing.T) {
 	}
 }
 
+//guarantee:a-manifest-is-applied-whole-in-the-end-and-nothing-of-it-twice
 func TestVariablesAreSetAndNeverShown(t *testing.T) {
 	t.Parallel()
 	k := openKept(t)

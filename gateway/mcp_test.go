@@ -85,6 +85,8 @@ func saidOf(t *testing.T, res *sdk.CallToolResult, err error) (text, call string
 
 // TestMCPOverHTTP: a call by the protocol is a call as any other, once for its mark and whoever's gateway is asked, and no other
 // account's.
+//
+//guarantee:a-tool-use-by-mcp-is-one-call
 func TestMCPOverHTTP(t *testing.T) {
 	t.Parallel()
 	e := openMCP(t)
@@ -177,6 +179,8 @@ func TestMCPIsKeptFromOthers(t *testing.T) {
 }
 
 // TestMCPTasksAreOnTheLog: another gateway on the same log answers for a task, and cancels it.
+//
+//guarantee:a-tool-use-by-mcp-is-one-call
 func TestMCPTasksAreOnTheLog(t *testing.T) {
 	t.Parallel()
 	e := openMCP(t, func(o *gateway.Options) { o.MCPWait = time.Millisecond })

@@ -12,6 +12,8 @@ import (
 )
 
 // TestMisusesAreResults: what a model writes wrongly is the result of its call, at every door.
+//
+//guarantee:bad-input-is-answered-not-guessed
 func TestMisusesAreResults(t *testing.T) {
 	e := open(t)
 	e.work()

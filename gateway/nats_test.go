@@ -70,6 +70,8 @@ func TestPublisherIsAnswered(t *testing.T) {
 }
 
 // TestMalformedPublications: each ends among the dead letters with the reason, and as an event.
+//
+//guarantee:bad-input-is-answered-not-guessed
 func TestMalformedPublications(t *testing.T) {
 	e := open(t)
 	e.background(natsapi.IntakeConsumer{Bus: e.bus, Records: book{}}.Run)
@@ -107,6 +109,8 @@ func (e *edge) dead() []schemas.DeadLetter {
 }
 
 // TestForeignInbox: the router may publish anywhere and must not be made to for somebody else.
+//
+//guarantee:tenants-are-isolated
 func TestForeignInbox(t *testing.T) {
 	e := open(t)
 	e.background(natsapi.IntakeConsumer{Bus: e.bus, Records: book{}}.Run)
@@ -120,6 +124,8 @@ func TestForeignInbox(t *testing.T) {
 }
 
 // TestUnknownAccount: a role publishes for an account that has no records.
+//
+//guarantee:tenants-are-isolated
 func TestUnknownAccount(t *testing.T) {
 	e := open(t)
 	e.background(natsapi.IntakeConsumer{Bus: e.bus, Records: book{}}.Run)

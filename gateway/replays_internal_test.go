@@ -11,6 +11,8 @@ import (
 )
 
 // TestReplaysOfDeliveriesTakeTurns: one of an account at a time, few of all, and the others in the order in which they came.
+//
+//guarantee:a-webhook-is-delivered-at-least-once-under-one-id
 func TestReplaysOfDeliveriesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newReplays()

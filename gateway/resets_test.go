@@ -15,6 +15,8 @@ func h2Frame(kind, flags byte, stream uint32, payload []byte) []byte {
 
 // TestWhoTakesBackRequestsWithoutEndLosesTheConnection: a request that is taken back at once costs its client nothing. Many
 // may be, without an end they may not.
+//
+//guarantee:a-client-that-neither-sends-nor-reads-holds-nothing-for-long
 func TestWhoTakesBackRequestsWithoutEndLosesTheConnection(t *testing.T) {
 	inTime(t, func(t *testing.T, e *edge, _ *keys) {
 		const headers, reset, settings = 1, 3, 4

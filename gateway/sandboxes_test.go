@@ -67,6 +67,7 @@ func (k *kept) unused(h holder, id string) {
 
 const echo = `{"session_id":"s","command":"echo hello"}`
 
+//guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestSandboxRequestsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	k := openSessions(t)
@@ -134,6 +135,7 @@ func TestSandboxRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
+//guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestSandboxRequestsAreCalls(t *testing.T) {
 	t.Parallel()
 	k := openSessions(t)
@@ -162,6 +164,8 @@ func TestSandboxRequestsAreCalls(t *testing.T) {
 }
 
 // TestSessionsAreLimited: the limit holds whatever is asked at the same time, idle sessions make room, busy ones do not.
+//
+//guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestSessionsAreLimited(t *testing.T) {
 	t.Parallel()
 	k := openSessions(t)
@@ -264,6 +268,7 @@ func TestWhatSessionsReport(t *testing.T) {
 	}
 }
 
+//guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestSessionsOfTwoTenants(t *testing.T) {
 	t.Parallel()
 	k := openSessions(t)
@@ -309,6 +314,8 @@ func TestSessionsOfTwoTenants(t *testing.T) {
 }
 
 // TestASessionIsDestroyedWhole also by a second try, when the first broke off; meanwhile nobody enters.
+//
+//guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestASessionIsDestroyedWhole(t *testing.T) {
 	t.Parallel()
 	k := openSessions(t)

@@ -11,6 +11,8 @@ import (
 
 // One read answers all that ask while it is under way or in the quarter of a second after it, also where it fails, and where the
 // request for which it was begun has ended.
+//
+//guarantee:bounds
 func TestAReadIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0

@@ -9,6 +9,8 @@ import (
 
 // TestWhoOnlyListensIsNotTakenForGone: a client of a busy conversation says nothing by itself, and is told something all
 // the time. It is asked all the same whether it is there.
+//
+//guarantee:a-conversation-has-no-holes
 func TestWhoOnlyListensIsNotTakenForGone(t *testing.T) {
 	inTime(t, func(t *testing.T, e *edge, _ *keys) {
 		s := e.socket()

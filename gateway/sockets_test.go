@@ -16,6 +16,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+//guarantee:a-conversation-has-no-holes
 func TestSocketReplaysThenGoesLive(t *testing.T) {
 	e := open(t)
 	for n := range 3 {
@@ -127,6 +128,8 @@ func TestAttachments(t *testing.T) {
 
 // TestMalformedFrames: a frame that is no JSON object of the protocol ends the socket with 4503;
 // one that is, but says something wrong, is answered and the socket lives on.
+//
+//guarantee:bad-input-is-answered-not-guessed
 func TestMalformedFrames(t *testing.T) {
 	e := open(t)
 	for name, send := range map[string]func(*websocket.Conn) error{
@@ -222,6 +225,7 @@ func TestSocketKeys(t *testing.T) {
 	}
 }
 
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestDrainSaysBye(t *testing.T) {
 	e := open(t)
 	s := e.socket()
@@ -242,6 +246,8 @@ func TestDrainSaysBye(t *testing.T) {
 
 // TestSlowReader: a client that does not read is dropped once a write has stood still, without
 // harm to another on the same conversation, and finds everything when it comes back.
+//
+//guarantee:a-conversation-has-no-holes
 func TestSlowReader(t *testing.T) {
 	e := open(t, func(o *gateway.Options) { o.Stall = 2 * time.Second })
 	slow, quick := e.socket(), e.socket()

@@ -237,6 +237,8 @@ func tenantsThings(t *testing.T, k *kept) map[string]thing {
 
 // TestNoRouteShowsAnotherAccount asks every route for anna's things with bert's key: the answer is, to the
 // word and to the number of questions to the log, that for what never was.
+//
+//guarantee:tenants-are-isolated
 func TestNoRouteShowsAnotherAccount(t *testing.T) {
 	k := openKept(t, func(o *gateway.Options) {
 		store := o.Records.(*records.Store)
@@ -390,6 +392,8 @@ func replaceID(s string, things map[string]thing, id string) string {
 }
 
 // TestEveryRouteIsClassified fails for a route that nobody has thought about, until it is in the table.
+//
+//guarantee:tenants-are-isolated
 func TestEveryRouteIsClassified(t *testing.T) {
 	e := open(t)
 	var doc struct {

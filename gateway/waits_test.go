@@ -42,6 +42,8 @@ func (e *edge) metric(name string) float64 {
 
 // TestAThousandWaitersAreOneReader: those who wait for calls of a conversation share what is read of it, another account's
 // calls go their way meanwhile, and everybody gets the result.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestAThousandWaitersAreOneReader(t *testing.T) {
 	t.Parallel()
 	const calls, waiters, events = 100, 1000, 600
@@ -89,6 +91,8 @@ func TestAThousandWaitersAreOneReader(t *testing.T) {
 }
 
 // TestWaitsTakeAPlace: whoever waits holds what a long poll does, and is told before anything happens when there is none.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestWaitsTakeAPlace(t *testing.T) {
 	t.Parallel()
 	e := open(t, func(o *gateway.Options) { o.Limits.Sockets = 2 })
@@ -169,6 +173,8 @@ func (e *edge) slowly(key string, length int64) (end func() int) {
 
 // TestBodiesInMemoryAreBounded: an account's bodies take no more than their share, known before the first byte where the
 // length is announced, and all of them no more than all may.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestBodiesInMemoryAreBounded(t *testing.T) {
 	t.Parallel()
 	const announced = 40 << 10
@@ -220,6 +226,8 @@ func TestBodiesInMemoryAreBounded(t *testing.T) {
 }
 
 // TestRequestsInHandAreBounded: one account's slow requests leave others theirs.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestRequestsInHandAreBounded(t *testing.T) {
 	t.Parallel()
 	e := open(t, func(o *gateway.Options) { o.Limits.Requests, o.Limits.AllRequests = 2, 3 })

@@ -347,6 +347,8 @@ func TestAppendedEvents(t *testing.T) {
 
 // TestAnAppendIsRefusedWhoseDeliveriesDoNotFit: an event for a hundred endpoints takes the room of a hundred bodies, and is refused
 // before anything of it is written; so are the test of an endpoint, and what is appended at the same time.
+//
+//guarantee:a-webhook-is-delivered-at-least-once-under-one-id
 func TestAnAppendIsRefusedWhoseDeliveriesDoNotFit(t *testing.T) {
 	const quota = 8 << 20
 	e := openWithQuota(t, &streams.Quotas{Log: quota})

@@ -12,6 +12,8 @@ import (
 
 // Whoever dies while it takes a message of a chat leaves some of what follows on the log. Whoever takes it again, also hours later and
 // after the chat has gone on to another conversation, adds the rest, and nothing twice.
+//
+//guarantee:a-message-of-a-chat-counts-once
 func TestAMessageThatWasTakenHalfIsTakenWhole(t *testing.T) {
 	natstest.Hours(t)
 	chat := schemas.Chat{

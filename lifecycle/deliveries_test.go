@@ -16,6 +16,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
+//guarantee:a-webhook-is-delivered-at-least-once-under-one-id
 func TestReplayDeliveriesMakesThoseAgainThatMatch(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -106,6 +107,8 @@ func TestReplayDeliveriesTakesThePlaceOfATryThatWaits(t *testing.T) {
 
 // TestAReplayIsMadeInSlices: each delivery once, though those that are made again come behind the others meanwhile, and by whichever
 // process; a slice that is made once more, after a crash, does no harm.
+//
+//guarantee:a-webhook-is-delivered-at-least-once-under-one-id
 func TestAReplayIsMadeInSlices(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -160,6 +163,8 @@ func TestAReplayIsMadeInSlices(t *testing.T) {
 
 // TestNotifyWritesAllDeliveriesOrNone: an event of an agent or a job whose deliveries do not fit on the log has none of them written, and
 // all once there is room.
+//
+//guarantee:a-webhook-is-delivered-at-least-once-under-one-id
 func TestNotifyWritesAllDeliveriesOrNone(t *testing.T) {
 	t.Parallel()
 	const store = 48 << 20

@@ -28,6 +28,8 @@ func worst() *schemas.Origin {
 }
 
 // TestTheRecordOfAJobFitsItsBucket: from its start to its end, whatever bytes it is made of.
+//
+//guarantee:bounds
 func TestTheRecordOfAJobFitsItsBucket(t *testing.T) {
 	t.Parallel()
 	for _, bytes := range []string{"\x01", "\\", separator, "<", "ü"} {
@@ -69,6 +71,8 @@ func TestTheRecordOfAJobFitsItsBucket(t *testing.T) {
 
 // TestAParkedCallAlwaysHasItsQuestion: the record of an approval fits its bucket, whatever bytes its call is made of, and so does its
 // answer.
+//
+//guarantee:bounds
 func TestAParkedCallAlwaysHasItsQuestion(t *testing.T) {
 	t.Parallel()
 	for _, bytes := range []string{"\x01", separator, "<", "ü"} {

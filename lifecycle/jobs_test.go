@@ -18,6 +18,7 @@ func completion(state schemas.JobState) schemas.Completion {
 		ExitCode: &exit, Finished: time.Now().UTC()}
 }
 
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestTheFirstCompletionCounts(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

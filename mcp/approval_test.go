@@ -91,6 +91,8 @@ func asking(t *testing.T, d *desk, o mcp.Options) *line {
 }
 
 // TestStateIsNotForged: what a client carries counts for its own call, for ten minutes, and unchanged.
+//
+//guarantee:a-tool-use-by-mcp-is-one-call
 func TestStateIsNotForged(t *testing.T) {
 	t.Parallel()
 	d := newDesk()
@@ -199,6 +201,8 @@ func (l *line) task(t *testing.T, method string, ask taskAsk) *taskAnswer {
 }
 
 // TestLongCallsAreTasks: of who knows tasks. The task is the call, so that another server answers for it as well.
+//
+//guarantee:a-tool-use-by-mcp-is-one-call
 func TestLongCallsAreTasks(t *testing.T) {
 	t.Parallel()
 	for _, end := range []schemas.Status{schemas.StatusCompleted, schemas.StatusInterrupted, schemas.StatusCancelled} {
@@ -309,6 +313,8 @@ func TestAJobIsATask(t *testing.T) {
 }
 
 // TestAClosedStreamCancelsAfterAGrace of calls that may be asked for again, and whoever comes back meanwhile keeps them.
+//
+//guarantee:a-tool-use-by-mcp-is-one-call
 func TestAClosedStreamCancelsAfterAGrace(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

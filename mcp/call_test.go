@@ -123,6 +123,8 @@ func TestTheRecordIsTheResult(t *testing.T) {
 }
 
 // TestAMarkIsACall: with a mark it is the same call whoever asks again, without one another each time.
+//
+//guarantee:a-tool-use-by-mcp-is-one-call
 func TestAMarkIsACall(t *testing.T) {
 	t.Parallel()
 	marks := []map[string]any{
@@ -249,6 +251,8 @@ func TestRefusals(t *testing.T) {
 }
 
 // TestACancelledRequestCancelsItsCall: on a pair of streams at once, whatever its mark; a client that goes away cancels nothing.
+//
+//guarantee:a-tool-use-by-mcp-is-one-call
 func TestACancelledRequestCancelsItsCall(t *testing.T) {
 	t.Parallel()
 	d := newDesk()

@@ -74,6 +74,8 @@ func notConforming() map[string]map[string]string {
 
 // TestConformance has the public conformance package, as its lock file says, run what each revision requires, and what it has beyond that,
 // against a server with its fixture tools. What fails is listed with the reason, and what is listed fails.
+//
+//guarantee:a-tool-use-by-mcp-is-one-call
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "it installs the conformance package of the Model Context Protocol")

@@ -131,6 +131,8 @@ func TestARequestThatWaitsTakesAPlace(t *testing.T) {
 }
 
 // TestAnOlderClientCancelsByItsSession: the name that it got at its start says whose request is meant.
+//
+//guarantee:a-tool-use-by-mcp-is-one-call
 func TestAnOlderClientCancelsByItsSession(t *testing.T) {
 	t.Parallel()
 	s := mcp.New(mcp.Options{})

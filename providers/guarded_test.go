@@ -52,6 +52,8 @@ func capability[T any](t *testing.T, p providers.Provider) T {
 }
 
 // TestAPanicOfAProviderIsAnError: whatever is called, on whatever wraps it.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestAPanicOfAProviderIsAnError(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -12,6 +12,8 @@ import (
 )
 
 // Who accepts a call stamps it by the log's clock: its deadline is judged by that, in other processes.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAHostWhoseClockIsWrongStampsCallsByTheLogs(t *testing.T) {
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 24 * time.Hour} {
 		natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -104,6 +104,8 @@ func TestAManifestIsAppliedAndStands(t *testing.T) {
 }
 
 // Wherever an application is cut off, the next one makes the rest, and nothing twice.
+//
+//guarantee:a-manifest-is-applied-whole-in-the-end-and-nothing-of-it-twice
 func TestAnApplicationThatWasCutOffIsFinished(t *testing.T) {
 	t.Parallel()
 	before := manifest(t, boxB, workW, `{"kind": "workspace", "name": "old", "config": {"storage": {}}}`,
@@ -137,6 +139,8 @@ func TestAnApplicationThatWasCutOffIsFinished(t *testing.T) {
 }
 
 // Stores that do not hear of one another apply the same, and then something else, to the same account.
+//
+//guarantee:a-manifest-is-applied-whole-in-the-end-and-nothing-of-it-twice
 func TestManyMayApplyAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	b := bus(t)

@@ -129,6 +129,8 @@ func TestIssuedPasswordsEndWithTheirTimeAndTheirKey(t *testing.T) {
 }
 
 // TestWhoseKeysChangedIsTold: nothing else of an account is, and a new account has no connections yet.
+//
+//guarantee:tenants-are-isolated
 func TestWhoseKeysChangedIsTold(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -14,6 +14,8 @@ import (
 )
 
 // TestNoRecordGoesBeyondTheOperatorsWord: neither by POST, nor PATCH, nor a manifest, nor because it was there before.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestNoRecordGoesBeyondTheOperatorsWord(t *testing.T) {
 	t.Parallel()
 	providers := recordstest.Providers()

@@ -211,6 +211,8 @@ func TestPlanSaysAllThatIsWrong(t *testing.T) {
 }
 
 // What was applied is what stands: whatever was there before, the same plan is empty then.
+//
+//guarantee:a-manifest-is-applied-whole-in-the-end-and-nothing-of-it-twice
 func TestAppliedManifestsLeaveNothingToPlan(t *testing.T) {
 	t.Parallel()
 	proptest.Check(t, func(r *rapid.T) {

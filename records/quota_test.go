@@ -42,6 +42,8 @@ func box(name string, size int) []byte {
 	return fmt.Appendf(nil, `{"name":%q,"config":{"envVars":{"X":%q}}}`, name, strings.Repeat("x", size))
 }
 
+//guarantee:bounds
+//guarantee:what-one-tenant-can-do-to-another
 func TestAnAccountsRecordsAreBoundedTogether(t *testing.T) {
 	t.Parallel()
 	b := bus(t)
@@ -103,6 +105,8 @@ func TestAnAccountsRecordsAreBoundedTogether(t *testing.T) {
 }
 
 // TestRecordsThatAreWrittenAtTheSameTimeShareTheQuota: none of them is in the copy yet when the next is checked.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestRecordsThatAreWrittenAtTheSameTimeShareTheQuota(t *testing.T) {
 	t.Parallel()
 	s, a, _ := bounded(t, bus(t))
@@ -121,6 +125,8 @@ func TestRecordsThatAreWrittenAtTheSameTimeShareTheQuota(t *testing.T) {
 }
 
 // TestProcessesCountAlike: what one writes and deletes counts for the other, also of a record that it cannot open.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestProcessesCountAlike(t *testing.T) {
 	t.Parallel()
 	b := bus(t)
@@ -152,6 +158,8 @@ func TestProcessesCountAlike(t *testing.T) {
 
 // TestAManifestBeyondTheQuotaChangesNothing: it is refused before the first record is written, and where it makes an account smaller that
 // has too much it is applied.
+//
+//guarantee:bounds
 func TestAManifestBeyondTheQuotaChangesNothing(t *testing.T) {
 	t.Parallel()
 	s, a, _ := bounded(t, bus(t))

@@ -23,6 +23,8 @@ func added(t *testing.T, s *records.Store, a schemas.AccountID, c schemas.Collec
 
 // TestADeletionIsKnownForAsLongAsSomethingDependsOnTheRecord: a box is ended, and what an account leaves behind is removed, only where the
 // log says that the record was deleted. All other deletions leave nothing behind for long.
+//
+//guarantee:tenants-are-isolated
 func TestADeletionIsKnownForAsLongAsSomethingDependsOnTheRecord(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -56,6 +58,8 @@ func TestADeletionIsKnownForAsLongAsSomethingDependsOnTheRecord(t *testing.T) {
 
 // TestARecordDeletedDuringALongSleepIsForgotten: a process read the records, stood still before it followed them, and goes on
 // when nothing on the log says any more that there was such a sandbox. Its copy must not go by what it has read.
+//
+//guarantee:tenants-are-isolated
 func TestARecordDeletedDuringALongSleepIsForgotten(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -152,6 +152,8 @@ func TestMisusesAreInTheCall(t *testing.T) {
 }
 
 // Every mode with every tool.
+//
+//guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestWhatNeedsAnApproval(t *testing.T) {
 	reading := []schemas.Tool{schemas.ToolRead, schemas.ToolGlob, schemas.ToolGrep, schemas.ToolLS, schemas.ToolAsyncStatus,
 		schemas.ToolLoadSkill}
@@ -228,6 +230,7 @@ func TestACommandMayBringItsTimeout(t *testing.T) {
 	}
 }
 
+//guarantee:tenants-are-isolated
 func TestAuthenticate(t *testing.T) {
 	x := house()
 	if a, ok := x.authenticate(HashKey("alice's key"), time.Now()); !ok || a != alice {

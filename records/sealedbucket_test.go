@@ -132,6 +132,7 @@ func filesWith(t *testing.T, dir, text string) (found []string) {
 	return found
 }
 
+//guarantee:secrets-are-not-readable-on-the-log
 func TestSecretsAreNotInTheLog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -179,6 +180,8 @@ func TestPlainRecordsAreReadAndSealedByTheNextWrite(t *testing.T) {
 }
 
 // A process without the key knows that there is something, says what is missing, and leaves it alone.
+//
+//guarantee:secrets-are-not-readable-on-the-log
 func TestARecordWithoutItsKeyIsUnavailable(t *testing.T) {
 	t.Parallel()
 	for name, ring := range map[string]*seal.Ring{"no keys": nil, "other keys": ringOf(t, seal.Generate())} {
@@ -273,6 +276,8 @@ func (l *lockedText) String() string {
 }
 
 // What is sealed for one record does not open in another, whoever can write to the log.
+//
+//guarantee:secrets-are-not-readable-on-the-log
 func TestASealIsNotMovedToAnotherRecord(t *testing.T) {
 	t.Parallel()
 	b := openLog(t, t.TempDir())
@@ -359,6 +364,7 @@ func clone(t *rapid.T, r record) (c record) {
 	return c
 }
 
+//guarantee:secrets-are-not-readable-on-the-log
 func TestRotateSealsEverythingAndForgetsWhatWas(t *testing.T) {
 	t.Parallel()
 	b := openLog(t, t.TempDir())
@@ -401,6 +407,8 @@ func TestRotateSealsEverythingAndForgetsWhatWas(t *testing.T) {
 }
 
 // A rotation beside changes neither loses them nor is lost.
+//
+//guarantee:secrets-are-not-readable-on-the-log
 func TestRotateBesideChanges(t *testing.T) {
 	t.Parallel()
 	b := openLog(t, t.TempDir())

@@ -34,6 +34,8 @@ func zoes(key string) record {
 }
 
 // TestKeysAreFoundWhileARecordIsChecked: a check that takes long holds up nobody, also once somebody waits to write.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestKeysAreFoundWhileARecordIsChecked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -68,6 +70,8 @@ func TestKeysAreFoundWhileARecordIsChecked(t *testing.T) {
 
 // TestWhatWasHandedOutDoesNotChange: whoever looks at an account sees it as it was, whatever becomes of it; and what is not looked at is
 // changed in place.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestWhatWasHandedOutDoesNotChange(t *testing.T) {
 	t.Parallel()
 	s := local()
@@ -140,6 +144,8 @@ func TestNothingStaysOfRemovedAccounts(t *testing.T) {
 }
 
 // TestManifestsOfAnAccountTakeTurns: one is applied at a time, those of other accounts do not wait, and nothing is left of them.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestManifestsOfAnAccountTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -180,6 +186,8 @@ func TestManifestsOfAnAccountTakeTurns(t *testing.T) {
 }
 
 // TestAPlanChecksWhatItConcerns: a small manifest of an account with many records looks at few of them.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestAPlanChecksWhatItConcerns(t *testing.T) {
 	t.Parallel()
 	const many = 300

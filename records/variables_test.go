@@ -11,6 +11,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
+//guarantee:a-manifest-is-applied-whole-in-the-end-and-nothing-of-it-twice
 func TestVariablesReachTheSandboxesThatNameThem(t *testing.T) {
 	t.Parallel()
 	b := bus(t)

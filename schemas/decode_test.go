@@ -12,6 +12,8 @@ import (
 
 // Every way in which a request can be wrong, the field that the answer names, and a word of the
 // remedy.
+//
+//guarantee:bad-input-is-answered-not-guessed
 func TestDecodeRequestRefuses(t *testing.T) {
 	const ok = `"tool":"bash","input":{"command":"true"}`
 	long := strings.Repeat("x", 300)
@@ -196,6 +198,7 @@ func TestCallFromTheLog(t *testing.T) {
 	}
 }
 
+//guarantee:tenants-are-isolated
 func TestEventTakesItsAccountFromTheSource(t *testing.T) {
 	e := NewEvent(exampleCall(), CallStarted, "id", time.Unix(0, 0), StartedData{})
 	got, err := DecodeEvent(mustJSON(e))
@@ -212,6 +215,7 @@ func TestEventTakesItsAccountFromTheSource(t *testing.T) {
 	}
 }
 
+//guarantee:the-same-id-is-the-same-call
 func TestDigest(t *testing.T) {
 	digest := func(body string) string {
 		t.Helper()

@@ -24,6 +24,8 @@ func seeds(f *testing.F) {
 
 // What the front door lets in is valid text of bounded size that survives being written and read,
 // and names the same thing afterwards.
+//
+//guarantee:bad-input-is-answered-not-guessed
 func FuzzDecodeRequest(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -80,6 +82,8 @@ func FuzzDecodeEvent(f *testing.F) {
 }
 
 // One target per tool: a value comes back exactly when it keeps its limits.
+//
+//guarantee:bad-input-is-answered-not-guessed
 func FuzzDecodeInput(f *testing.F) {
 	for i, s := range []string{
 		`{"command":"true"}`, `{"file_path":"a","offset":3,"limit":0}`, `{"file_path":"a","content":"b","mode":"append"}`,

@@ -124,6 +124,8 @@ func BenchmarkRequest(b *testing.B) {
 }
 
 // TestACallThatIsReadHoldsItsInputOnce: what is large is dropped, and its reading stays.
+//
+//guarantee:bounds
 func TestACallThatIsReadHoldsItsInputOnce(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{10, MaxApprovalInput + 1} {

@@ -2,7 +2,7 @@ package schemas
 
 import "time"
 
-// Limits of what is accepted. Each is checked at the edge; docs/GUARANTEES.md lists them.
+// Limits of what is accepted. Each is checked at the edge; docs/LIMITS.md lists them.
 const (
 	MaxRequest        = 8 << 20   // bytes of a request's JSON, at every way in
 	MaxMembers        = 10_000    // members and elements of one JSON document, at every way in

@@ -82,6 +82,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
+//guarantee:a-manifest-is-applied-whole-in-the-end-and-nothing-of-it-twice
 func FuzzDecodeManifest(f *testing.F) {
 	f.Add([]byte(exampleManifest))
 	f.Add([]byte(`{"version":1,"project":"p","resources":[{"kind":"agent","name":"a","config":{"workspaces":[{"sandbox":null}]}}]}`))

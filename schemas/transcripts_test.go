@@ -52,6 +52,7 @@ func TestACommitIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
+//guarantee:a-transcript-has-one-order-and-nothing-in-it-is-partly-there
 func TestWhatNoCommitMayHave(t *testing.T) {
 	t.Parallel()
 	for field, spoil := range map[string]func(c *schemas.Commit){
@@ -90,6 +91,8 @@ func TestWhatNoCommitMayHave(t *testing.T) {
 }
 
 // What is read from the log is a commit or an error of code invalid, and what is a commit is written as it was.
+//
+//guarantee:a-transcript-has-one-order-and-nothing-in-it-is-partly-there
 func FuzzDecodeCommit(f *testing.F) {
 	first, err := schemas.EncodeCommit(exampleCommit())
 	if err != nil {

@@ -157,6 +157,7 @@ func TestEventIDsAreOnePerThing(t *testing.T) {
 	}
 }
 
+//guarantee:tenants-are-isolated
 func TestNamespaceIsOnePathComponentPerTenantsWorkspace(t *testing.T) {
 	a, b := Namespace("acct_1", "ws_1"), Namespace("acct_2", "ws_1")
 	if a == b || a == Namespace("acct_1", "ws_2") || a != Namespace("acct_1", "ws_1") || len(a) != 43 || strings.ContainsAny(a, "/.") {

@@ -11,6 +11,8 @@ import (
 )
 
 // TestABusKnowsWhatItHasAnnounced: once, as long as the log would recognise it by its id, and only what the log has confirmed.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestABusKnowsWhatItHasAnnounced(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		announce := func(id string) schemas.Call {
@@ -36,6 +38,8 @@ func TestABusKnowsWhatItHasAnnounced(t *testing.T) {
 }
 
 // TestALostConnectionEndsWhatABusKnows: a log that was started again may have lost its end.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestALostConnectionEndsWhatABusKnows(t *testing.T) {
 	t.Parallel()
 	l := natstest.Start(t, natstest.OnDisk())

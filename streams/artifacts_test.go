@@ -81,6 +81,8 @@ func TestArtifactsOnTheLog(t *testing.T) {
 }
 
 // TestOldArtifactsGo a day after events of their age, and what was stored again stays.
+//
+//guarantee:an-artifact-is-announced-once-with-all-of-its-bytes
 func TestOldArtifactsGo(t *testing.T) {
 	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -93,6 +93,8 @@ func TestAskAndAnswer(t *testing.T) {
 }
 
 // TestARequestThatWaitedTooLongIsNotCarriedOut: who asked has given up, and may have done something else since.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestARequestThatWaitedTooLongIsNotCarriedOut(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

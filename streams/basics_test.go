@@ -31,6 +31,7 @@ func eventOf(c schemas.Call, n string, typ schemas.EventType, data any) schemas.
 	return schemas.NewEvent(c, typ, c.EventID()+"."+n, time.Now(), data)
 }
 
+//guarantee:the-same-id-is-the-same-call
 func TestACallIsPublishedOnceAndFound(t *testing.T) {
 	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -99,6 +100,7 @@ func TestAHandlersLongWorkIsDeliveredOnce(t *testing.T) {
 	})
 }
 
+//guarantee:a-conversation-has-no-holes
 func TestFollowReplaysThenGoesOnLive(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -14,6 +14,8 @@ import (
 
 // TestRecordsOfJobsCountForTheirAccount: what a bucket keeps of an account is in its usage as it is written, without a count, and again
 // what a count finds. What is replaced counts by the difference, and what is deleted counts no more.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestRecordsOfJobsCountForTheirAccount(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx := t.Context()
@@ -74,6 +76,8 @@ func TestRecordsOfJobsCountForTheirAccount(t *testing.T) {
 
 // TestWhatBucketsKeepCountsAgainstTheQuota: an account whose records of jobs fill its quota begins nothing more, but what it has ends; once
 // its records are gone, it goes on.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestWhatBucketsKeepCountsAgainstTheQuota(t *testing.T) {
 	const quota = 1 << 20
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -7,6 +7,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
+//guarantee:pauses-cuts-and-full-disks
 func TestTheLogsTimeIsTakenWithCare(t *testing.T) {
 	t.Parallel()
 	const exact = 100 * time.Millisecond
@@ -93,6 +95,7 @@ func FuzzParseTime(f *testing.F) {
 	})
 }
 
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestACallIsDueByTheClockThatGivesItMoreTime(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -32,6 +32,7 @@ func TestTheLogsTimeIsThatOfItsServer(t *testing.T) {
 	})
 }
 
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAHostWhoseClockIsWrongGoesByTheLogsAndSaysSo(t *testing.T) {
 	natstest.Hours(t)
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 24 * time.Hour} {
@@ -50,6 +51,7 @@ func TestAHostWhoseClockIsWrongGoesByTheLogsAndSaysSo(t *testing.T) {
 	}
 }
 
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAClockThatIsSetRightIsNoticed(t *testing.T) {
 	var wrong atomic.Int64 // the clock is read by whoever asks the log
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

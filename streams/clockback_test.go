@@ -69,6 +69,8 @@ func (w *backward) after(t *testing.T, b *streams.Bus) streams.PlacedPiece {
 
 // TestWhatIsStoredAfterTheLogsClockWasSetBackIsFound: a conversation is read from about when a call was accepted on, by stamps. What the
 // call has got since then is found all the same, whatever the stamps say by then.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestWhatIsStoredAfterTheLogsClockWasSetBackIsFound(t *testing.T) {
 	for _, by := range []time.Duration{4 * time.Minute, time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
@@ -140,6 +142,8 @@ func (w *backward) found(t *testing.T, b *streams.Bus, last streams.PlacedPiece)
 }
 
 // TestWhoWaitsHearsAResultThatIsStoredAfterTheLogsClockWasSetBack: its stamp lies before that of the call.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestWhoWaitsHearsAResultThatIsStoredAfterTheLogsClockWasSetBack(t *testing.T) {
 	var w backward
 	play(t, part{time.Hour, w.before}, part{0, func(t *testing.T, b *streams.Bus) {
@@ -160,6 +164,8 @@ func TestWhoWaitsHearsAResultThatIsStoredAfterTheLogsClockWasSetBack(t *testing.
 
 // TestAnotherUseOfAnIdStaysAnotherWhenTheLogsClockWasSetBack: what the first call of an id has got is not taken for that of the second,
 // of which nothing is there yet.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAnotherUseOfAnIdStaysAnotherWhenTheLogsClockWasSetBack(t *testing.T) {
 	var first backward
 	var second schemas.Call
@@ -186,6 +192,8 @@ func TestAnotherUseOfAnIdStaysAnotherWhenTheLogsClockWasSetBack(t *testing.T) {
 }
 
 // TestMessagesSinceATimeAreFoundAfterTheLogsClockWasSetBack: those that were stored since then too.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestMessagesSinceATimeAreFoundAfterTheLogsClockWasSetBack(t *testing.T) {
 	var since time.Time
 	play(t, part{time.Hour, func(t *testing.T, b *streams.Bus) {
@@ -207,6 +215,8 @@ func TestMessagesSinceATimeAreFoundAfterTheLogsClockWasSetBack(t *testing.T) {
 }
 
 // TestNoCertaintyOutlastsAStepOfTheLogsClock: a log forgets by its own clock what it would recognise.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestNoCertaintyOutlastsAStepOfTheLogsClock(t *testing.T) {
 	for _, by := range []time.Duration{-time.Hour, time.Hour} {
 		var off atomic.Int64 // the clock is read by whoever asks the log
@@ -237,6 +247,8 @@ func TestNoCertaintyOutlastsAStepOfTheLogsClock(t *testing.T) {
 
 // TestAStepOfTheLogsClockIsNoticedByAll: a process begins while the log's clock is behind, and another asks for it before and after that
 // alone. What is stored meanwhile has stamps from before: the other does not take it for found either.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAStepOfTheLogsClockIsNoticedByAll(t *testing.T) {
 	t.Parallel()
 	l := natstest.Start(t)

@@ -227,6 +227,8 @@ func TestNoMoreInHandThanSlots(t *testing.T) {
 
 // TestExhaustedWhileNobodyLives: the last delivery's process dies, and no other is there when the
 // server gives the message up. A DeadLetterForwarder that comes a day later finds it.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestExhaustedWhileNobodyLives(t *testing.T) {
 	var log *streams.Options
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

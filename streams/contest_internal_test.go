@@ -47,6 +47,7 @@ func leader(t *testing.T, b *Bus, subject, undecided string, first int64, final 
 	return &asked
 }
 
+//guarantee:what-was-confirmed-is-found-at-every-server-of-a-cluster
 func TestAWriteThatMeetsOneInProcessIsSentAgain(t *testing.T) {
 	t.Parallel()
 	b := openBus(t)

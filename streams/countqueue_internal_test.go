@@ -14,6 +14,8 @@ import (
 
 // TestALargeCountHoldsUpNoOther: accounts that keep very much are counted for ten minutes each. Those of others are counted meanwhile, the ones
 // that a request waits for first, and each large one has its turn.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestALargeCountHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -9,6 +9,8 @@ import (
 )
 
 // All that ask at the same time are of one deployment, and another log is another one.
+//
+//guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestADeploymentHasOneID(t *testing.T) {
 	seen := map[string]bool{}
 	for range 2 {

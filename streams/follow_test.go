@@ -85,6 +85,8 @@ func publishNumbers(t *testing.T, b *streams.Bus, c schemas.Call, from, to int) 
 }
 
 // TestLostLiveMessagesAreReadFromTheLog drops live messages at random.
+//
+//guarantee:a-conversation-has-no-holes
 func TestLostLiveMessagesAreReadFromTheLog(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		rnd := rand.New(rand.NewPCG(1, 2))

@@ -17,6 +17,8 @@ import (
 )
 
 // TestTheNurseDecides walks through what happens to a server.
+//
+//guarantee:a-log-that-could-not-write-continues-when-it-can
 func TestTheNurseDecides(t *testing.T) {
 	yes, no := func() bool { return true }, func() bool { return false }
 	n := nurse{}
@@ -68,6 +70,9 @@ func TestTheNurseDecides(t *testing.T) {
 // confirmed is there afterwards, health tells the truth all the time, and writing works again without a restart of the process.
 //
 // It does so in a process of its own: the limit is the process's, and go test writes files too.
+//
+//guarantee:a-log-that-could-not-write-continues-when-it-can
+//guarantee:pauses-cuts-and-full-disks
 func TestAServerThatCouldNotWriteIsHealed(t *testing.T) {
 	const alone = "SANDJET_TEST_WITHOUT_FILES"
 	if os.Getenv(alone) == "" {

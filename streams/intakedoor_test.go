@@ -61,6 +61,8 @@ func publishFor(t *testing.T, nc *nats.Conn, a schemas.AccountID, body string, h
 
 // TestMessageIDsAreAnAccountsOwn: whoever used an id before, another account's publication of the same id is
 // another one.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestMessageIDsAreAnAccountsOwn(t *testing.T) {
 	t.Parallel()
 	l, me, you := tenants(t)
@@ -86,6 +88,8 @@ func TestMessageIDsAreAnAccountsOwn(t *testing.T) {
 
 // TestHeadersTellNothingOfOthers: what the log is asked to compare with its state is refused, whatever its
 // state is, and places are not told.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestHeadersTellNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	_, me, you := tenants(t)
@@ -137,6 +141,8 @@ func TestPublicationsAreTakenAfterARestart(t *testing.T) {
 
 // TestTheDoorDoesNotWaitForALogThatCannotWrite: what it has in hand when it closes is refused within a moment, so that
 // the log can be started again.
+//
+//guarantee:a-log-that-could-not-write-continues-when-it-can
 func TestTheDoorDoesNotWaitForALogThatCannotWrite(t *testing.T) {
 	var o *streams.Options
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -14,6 +14,8 @@ import (
 
 // TestLargeMessagesShareTheirBytes: whatever comes and ends, the large messages in progress are within their bytes, those that are not large
 // never wait for them, each large one has its turn, and nothing is left of the sums.
+//
+//guarantee:bounds
 func TestLargeMessagesShareTheirBytes(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -81,6 +83,8 @@ func TestLargeMessagesShareTheirBytes(t *testing.T) {
 }
 
 // TestALargeMessageLetsNoLargerOnePass: one that waits for others of its size lets small ones pass, and no large one that came later.
+//
+//guarantee:bounds
 func TestALargeMessageLetsNoLargerOnePass(t *testing.T) {
 	t.Parallel()
 	const slots = 16
@@ -112,6 +116,8 @@ func TestALargeMessageLetsNoLargerOnePass(t *testing.T) {
 // TestOverdueMessagesShareTheirBytes: those that are overdue begin without a slot while all slots are taken for hours, as they come or while
 // they wait. The large ones among them are in progress within their bytes; small ones and another account's do not wait for all of them, and
 // each has its turn.
+//
+//guarantee:bounds
 func TestOverdueMessagesShareTheirBytes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -188,6 +194,8 @@ func TestOverdueMessagesShareTheirBytes(t *testing.T) {
 
 // TestAnOverdueMessageWithoutRoomLeavesItsPlaceToOthers: of an account that has its share of the places while others wait, an overdue message for
 // which there are no bytes goes back, and comes again after a while like others. A small one begins.
+//
+//guarantee:bounds
 func TestAnOverdueMessageWithoutRoomLeavesItsPlaceToOthers(t *testing.T) {
 	t.Parallel()
 	const slots, large = 4, 8 << 20

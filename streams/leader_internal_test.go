@@ -14,6 +14,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+//guarantee:what-was-confirmed-is-found-at-every-server-of-a-cluster
 func TestALeaderThatHearsNobodyIsNotBelieved(t *testing.T) {
 	peer := func(active time.Duration, offline bool) *jetstream.PeerInfo {
 		return &jetstream.PeerInfo{Active: active, Offline: offline}
@@ -46,6 +47,8 @@ func TestALeaderThatHearsNobodyIsNotBelieved(t *testing.T) {
 }
 
 // What one look says is the answer to all that asked before it began, and to none that asked later.
+//
+//guarantee:what-was-confirmed-is-found-at-every-server-of-a-cluster
 func TestALookAtALeaderIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -84,6 +87,8 @@ func TestALookAtALeaderIsShared(t *testing.T) {
 }
 
 // A leader that is heard of again may be one that others have replaced.
+//
+//guarantee:what-was-confirmed-is-found-at-every-server-of-a-cluster
 func TestALookThatFailsPutsTheNextInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := errors.New("away")

@@ -15,6 +15,8 @@ import (
 
 // TestDeadLettersAreLoggedOnceAMinute: an account whose messages all fail has one line for each code, another has its own, and those that were
 // left out are counted.
+//
+//guarantee:bounds
 func TestDeadLettersAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer

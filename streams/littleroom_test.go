@@ -36,6 +36,8 @@ func small(t *testing.T, size string) (dir string) {
 
 // TestAFullDiskLeavesTheLogItsReserve: the disk of the log is filled to its last byte, faster than anything looks. The log works with what it had
 // set aside, also when its process is started again, and sets it aside again when there is room.
+//
+//guarantee:pauses-cuts-and-full-disks
 func TestAFullDiskLeavesTheLogItsReserve(t *testing.T) {
 	dir := small(t, "size=160m")
 	start := func() (b *streams.Bus, stop func()) {
@@ -99,6 +101,8 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // A log starts where one that runs would heal: else a full disk would be no fault until the next restart. With less it says how much is missing.
+//
+//guarantee:pauses-cuts-and-full-disks
 func TestALogStartsWithTheRoomInWhichItHeals(t *testing.T) {
 	for size, starts := range map[string]bool{"size=24m": true, "size=12m": false} {
 		dir := small(t, size)

@@ -14,6 +14,8 @@ import (
 )
 
 // An event whose payload is gone for good is a gap, whoever reads it; it is never skipped.
+//
+//guarantee:what-was-confirmed-is-found-at-every-server-of-a-cluster
 func TestAnEventWhosePayloadIsGoneIsAGap(t *testing.T) {
 	l := natstest.Start(t, natstest.Listen(natsauth.User{Name: "role", Password: "r"}))
 	c := callOf("a")

@@ -13,6 +13,8 @@ import (
 
 // A log comes back without its end, as after a power cut, and grows again: whoever has seen the end is told so,
 // though there are other events at its places now.
+//
+//guarantee:a-conversation-has-no-holes
 func TestACursorOfALostEndIsRecognised(t *testing.T) {
 	dir := t.TempDir()
 	data, image := filepath.Join(dir, "data"), filepath.Join(dir, "image")

@@ -39,6 +39,8 @@ func TestAddressesOfConnections(t *testing.T) {
 
 // Of an address the oldest connections that say nothing are ended beyond 64, young ones only where there are many; and of all what is
 // beyond half.
+//
+//guarantee:bounds
 func TestTooManyNewcomers(t *testing.T) {
 	now := time.Now()
 	list := func(address string, first uint64, n int, age time.Duration) (l []newcomer) {
@@ -77,6 +79,8 @@ func TestTooManyNewcomers(t *testing.T) {
 }
 
 // Who takes all connections and says nothing does not keep others out.
+//
+//guarantee:bounds
 func TestConnectionsThatSayNothingAreEnded(t *testing.T) {
 	testwait.ForRealTime(t)
 	const most = 150
@@ -112,6 +116,8 @@ func TestConnectionsThatSayNothingAreEnded(t *testing.T) {
 }
 
 // Of clients that are refused one line a minute is logged for each kind of fault.
+//
+//guarantee:bounds
 func TestRefusedClientsAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines bytes.Buffer

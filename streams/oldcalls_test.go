@@ -14,6 +14,8 @@ import (
 
 // TestOldCallsThatCannotBeRead: one whose input cannot be read is known by its summary; what is no call is told, until it has a dead
 // letter.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestOldCallsThatCannotBeRead(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		good, large, bad := callOf("good"), callOf("large"), callOf("bad")

@@ -13,6 +13,8 @@ import (
 
 // TestALeaseEndsWhereTheLogsClockIsSetBack as soon as elsewhere, or after twice its time: one that was written before, and is not renewed,
 // is over; one that is renewed is not.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestALeaseEndsWhereTheLogsClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	var before uint64
@@ -57,6 +59,8 @@ func TestALeaseEndsWhereTheLogsClockIsSetBack(t *testing.T) {
 }
 
 // TestADutyIsTakenOverWhereTheLogsClockIsSetBack: its holder has died before that.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestADutyIsTakenOverWhereTheLogsClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	took := func(b *streams.Bus) func(context.Context, *testing.T) (after time.Duration) {

@@ -16,6 +16,8 @@ import (
 
 // TestAPayloadIsAwaitedForAMinuteOfTheLogsClock: a server may have a message before it has the payload. Until the message is a minute old
 // the payload counts as on its way, then as gone. The log's clock stamps the message, so its age is by that clock.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAPayloadIsAwaitedForAMinuteOfTheLogsClock(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -10,6 +10,8 @@ import (
 )
 
 // TestPlacesAreTakenInTurn: whoever has thousands waiting delays another by one of its own.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestPlacesAreTakenInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -90,6 +92,8 @@ func TestWhoLeavesWithAPlaceGivesItBack(t *testing.T) {
 }
 
 // TestOneAccountHasItsShareOfThePlaces: however many of it wait, the others' places stay free, and none of its own is lost.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestOneAccountHasItsShareOfThePlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

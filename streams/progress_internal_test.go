@@ -9,6 +9,7 @@ import (
 	"github.com/sandjet/sandjet/internal/clock"
 )
 
+//guarantee:side-effects-are-started-at-most-once
 func TestSignsOfLifeOfAHostThatSlept(t *testing.T) {
 	t.Parallel()
 	const nap = 15 * time.Minute
@@ -29,6 +30,7 @@ func TestSignsOfLifeOfAHostThatSlept(t *testing.T) {
 	}
 }
 
+//guarantee:side-effects-are-started-at-most-once
 func TestAnotherConnectionMakesADeliveryLate(t *testing.T) {
 	t.Parallel()
 	bus := &Bus{anew: reconnects{changed: make(chan nats.Status, 1)}, anewWork: reconnects{changed: make(chan nats.Status, 1)}}

@@ -97,6 +97,8 @@ func older(t *testing.T, c *natstest.Client) {
 }
 
 // TestRecordsTakeNoRoomOnceTheyAreGone: a tenant that makes and deletes records, or changes one again and again, leaves nothing behind.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestRecordsTakeNoRoomOnceTheyAreGone(t *testing.T) {
 	t.Parallel()
 	const many, large = 200, 8 << 10
@@ -130,6 +132,8 @@ func TestRecordsTakeNoRoomOnceTheyAreGone(t *testing.T) {
 }
 
 // TestAnOlderBucketOfRecordsIsBroughtUpToDate: what it keeps of earlier values goes when the log is opened.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestAnOlderBucketOfRecordsIsBroughtUpToDate(t *testing.T) {
 	t.Parallel()
 	l := natstest.Start(t, natstest.OnDisk(), natstest.Listen(natsauth.User{Name: "operator", Password: "p"}))
@@ -158,6 +162,8 @@ func TestAnOlderBucketOfRecordsIsBroughtUpToDate(t *testing.T) {
 
 // TestAProcessThatWasAwayForgetsWhatWasDeleted: marks of deletions end, and the copy of whoever was away meanwhile must not keep the
 // record, which may be the key of an account, for ever.
+//
+//guarantee:tenants-are-isolated
 func TestAProcessThatWasAwayForgetsWhatWasDeleted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -10,6 +10,8 @@ import (
 
 // TestALetterThatIsSentTwiceIsOneMessage: whether the first time is not confirmed or the letter is not removed. A publication stays what
 // its publisher called it, also when it is given up and sent again once more.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestALetterThatIsSentTwiceIsOneMessage(t *testing.T) {
 	t.Parallel()
 	b := openBus(t)

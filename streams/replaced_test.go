@@ -12,6 +12,8 @@ import (
 
 // TestAWordIsSaidOfTheMessageItIsMeantFor: the log is restarted while a message is in flight. If it has the message still, it is
 // acknowledged; if another message has taken its sequence since, in a log that was made anew, that one is left alone.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestAWordIsSaidOfTheMessageItIsMeantFor(t *testing.T) {
 	for name, c := range map[string]struct{ anew bool }{"the log is made anew": {true}, "the log is the same": {false}} {
 		t.Run(name, func(t *testing.T) {

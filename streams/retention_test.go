@@ -109,6 +109,8 @@ func TestWhatHasEndedGoesByAgeAndWhatRunsStays(t *testing.T) {
 }
 
 // TestTheGapReachesUpToWhatIsKept: also where another conversation holds the beginning of the stream.
+//
+//guarantee:a-conversation-has-no-holes
 func TestTheGapReachesUpToWhatIsKept(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const conv, kept, all = "c_1", 10, 30
@@ -171,6 +173,8 @@ func TestAConversationKeepsSoManyEventsAndWhatRuns(t *testing.T) {
 
 // TestAnEndedCallStaysUntilItsWorkerHasAcknowledgedIt: a worker that dies between the result and its acknowledgement leaves a call
 // that is handed out again. Whoever gets it must find the result.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestAnEndedCallStaysUntilItsWorkerHasAcknowledgedIt(t *testing.T) {
 	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -225,6 +229,8 @@ func TestAnEndedCallStaysUntilItsWorkerHasAcknowledgedIt(t *testing.T) {
 }
 
 // TestLargeEventsAreNotReadToBeRemoved: what runs is known without the payloads that lie in the object store.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestLargeEventsAreNotReadToBeRemoved(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		text := strings.Repeat("x", 3<<20)
@@ -268,6 +274,8 @@ func TestLargeEventsAreNotReadToBeRemoved(t *testing.T) {
 }
 
 // TestAConversationThatCannotBeReadNowIsLeft: what cannot be read may be the beginning of what runs. Others are trimmed.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestAConversationThatCannotBeReadNowIsLeft(t *testing.T) {
 	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -336,6 +344,8 @@ func TestRetentionMayBeStoppedAnywhere(t *testing.T) {
 }
 
 // Where the host's clock is a day ahead, nothing is a day older for it, also at the start.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAHostWhoseClockIsAheadRemovesNothingBeforeItsTime(t *testing.T) {
 	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -431,6 +441,8 @@ func publishMany(t *testing.T, b *streams.Bus, a schemas.AccountID, conv schemas
 
 // TestConversationsAreRemovedInTurnBetweenAccounts: one account has hundreds of conversations that are old, more than a list has room
 // for or not. Another's few are removed behind as many of the first.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestConversationsAreRemovedInTurnBetweenAccounts(t *testing.T) {
 	natstest.Hours(t)
 	for name, listed := range map[string]int{"all at once": 4096, "some at a time": 16} {
@@ -464,6 +476,8 @@ func TestConversationsAreRemovedInTurnBetweenAccounts(t *testing.T) {
 
 // TestALargeConversationIsRemovedInSlices: while conversations of thousands of events are read to be removed, others are removed, and two
 // accounts' large ones take turns.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestALargeConversationIsRemovedInSlices(t *testing.T) {
 	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -54,6 +54,8 @@ func TestRoomOfTiers(t *testing.T) {
 
 // TestReservedRoomIsKept: what is reserved counts until it is written, whatever the looks of that time have seen, and for all who ask
 // in that time.
+//
+//guarantee:a-webhook-is-delivered-at-least-once-under-one-id
 func TestReservedRoomIsKept(t *testing.T) {
 	used := int64(10)
 	r := newRoom(func(context.Context) (roomView, error) { return roomView{limit: 100, used: used}, nil })

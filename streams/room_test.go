@@ -14,6 +14,9 @@ import (
 // TestAFullLogKeepsRoomForWhatEndsIt: durable streams fill the log as far as they may. Nothing new is taken then, in the words of a
 // full log; what follows from accepted work still goes on, and leases, records and removals when that has no room either. So it is
 // for another process, and after a restart; a removal makes the room again.
+//
+//guarantee:pauses-cuts-and-full-disks
+//guarantee:what-one-tenant-can-do-to-another
 func TestAFullLogKeepsRoomForWhatEndsIt(t *testing.T) {
 	const store = 48 << 20
 	l := natstest.Start(t, natstest.OnDisk(), func(s *streams.ServerOptions, _ *streams.Options) { s.MaxStore = store })
@@ -110,6 +113,8 @@ func TestAFullLogKeepsRoomForWhatEndsIt(t *testing.T) {
 }
 
 // TestALogThatIsLargerThanItMayBe: the operator starts it with a smaller limit than what it keeps.
+//
+//guarantee:pauses-cuts-and-full-disks
 func TestALogThatIsLargerThanItMayBe(t *testing.T) {
 	dir, ctx := t.TempDir(), t.Context()
 	first, err := streams.StartServer(ctx, streams.ServerOptions{DataDir: dir, Port: -1, MaxStore: 64 << 20})

@@ -8,6 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+//guarantee:side-effects-are-started-at-most-once
 func TestWhatRunsKeepsItsEventsFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -14,6 +14,8 @@ import (
 
 // TestServedProvidersAreKnown: a provider counts as served while a worker notes it and for the grace after, also
 // to a process that starts meanwhile; at a process's start, and where a worker has its lease, every time.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestServedProvidersAreKnown(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		begin := func() (*streams.Served, func()) {

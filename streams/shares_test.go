@@ -18,6 +18,8 @@ import (
 
 // TestOneAccountsRequestsLeaveOthersTheirTurn: an account asks thousands of times while nothing of it is
 // answered. Another one is answered at once, and everything that is too much is refused at once.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestOneAccountsRequestsLeaveOthersTheirTurn(t *testing.T) {
 	t.Parallel()
 	l, me, you := tenants(t)
@@ -69,6 +71,8 @@ func TestOneAccountsRequestsLeaveOthersTheirTurn(t *testing.T) {
 
 // TestAFloodOfOneAccountIsNobodyElsesReset: requests that are too many and too large are refused, and neither
 // the watchers nor the connections of the process notice.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestAFloodOfOneAccountIsNobodyElsesReset(t *testing.T) {
 	t.Parallel()
 	l, me, _ := tenants(t)
@@ -124,6 +128,8 @@ func TestAFloodOfOneAccountIsNobodyElsesReset(t *testing.T) {
 
 // TestThousandsOfOneAccountLeaveOthersTheirTurn: in virtual time, where each message takes 10 ms and one
 // account has 2,000 waiting before another publishes one.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestThousandsOfOneAccountLeaveOthersTheirTurn(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const flood, slots, each = 2000, 16, 10 * time.Millisecond

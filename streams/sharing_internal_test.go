@@ -10,6 +10,8 @@ import (
 
 // TestWhatAccountsLeaveToEachOther: an account that is alone has all slots; who was active in the last minutes finds some free; and
 // what is dear, the search behind the messages of others, ends soon.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestWhatAccountsLeaveToEachOther(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)

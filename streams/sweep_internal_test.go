@@ -13,6 +13,8 @@ import (
 
 // TestAListLeavesRoomForOthers: however many conversations of one account are due, those of others are listed, the list is no longer than it
 // may be, and what was left out is found by the next ones.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestAListLeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -70,6 +72,8 @@ func TestAListLeavesRoomForOthers(t *testing.T) {
 
 // TestSoManyConversationsAreHalfReadAtATime: one that takes more than a slice waits while other accounts have as many as may be. Small ones of
 // its account and of others do not, and it is read from its beginning when it may.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestSoManyConversationsAreHalfReadAtATime(t *testing.T) {
 	t.Parallel()
 	b := openBus(t)

@@ -43,6 +43,7 @@ func transcript(t testing.TB, b *streams.Bus, c schemas.ConversationID) (texts [
 	return texts, tail
 }
 
+//guarantee:a-transcript-has-one-order-and-nothing-in-it-is-partly-there
 func TestATranscriptIsWrittenBehindItsTail(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		add := func(c schemas.ConversationID, after, from uint64, commit schemas.Commit) (uint64, error) {
@@ -89,6 +90,8 @@ func TestATranscriptIsWrittenBehindItsTail(t *testing.T) {
 }
 
 // Of many who append behind the same tail one is let through, each time.
+//
+//guarantee:a-transcript-has-one-order-and-nothing-in-it-is-partly-there
 func TestTwoWritersOfATranscript(t *testing.T) {
 	l := natstest.Start(t)
 	const writers, each = 4, 8
@@ -130,6 +133,8 @@ func TestTwoWritersOfATranscript(t *testing.T) {
 }
 
 // A transcript outlives its server; a commit that is larger than a message is kept beside it, and found by its id.
+//
+//guarantee:a-transcript-has-one-order-and-nothing-in-it-is-partly-there
 func TestATranscriptAfterARestart(t *testing.T) {
 	l := natstest.Start(t, natstest.Dir(t.TempDir()))
 	large := said("L" + strings.Repeat("x", 3<<20))
@@ -157,6 +162,7 @@ func TestATranscriptAfterARestart(t *testing.T) {
 	}
 }
 
+//guarantee:a-transcript-has-one-order-and-nothing-in-it-is-partly-there
 func TestALongTranscriptIsReadWholeAndFromItsSummary(t *testing.T) {
 	many := 2500
 	if longtest.Asked() {
@@ -186,6 +192,7 @@ func TestALongTranscriptIsReadWholeAndFromItsSummary(t *testing.T) {
 	})
 }
 
+//guarantee:a-transcript-has-one-order-and-nothing-in-it-is-partly-there
 func TestTheTranscriptsOfAnAccountGoWithIt(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const other schemas.AccountID = "acct_other"

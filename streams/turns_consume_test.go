@@ -18,6 +18,9 @@ import (
 // TestTensOfThousandsOfOneAccountLeaveOthersTheirTurn: in virtual time, one account has 30,000 calls waiting, more than
 // a consumer used to hand back, when another account's call comes. It is begun after as many as were in hand, and
 // everything ends once.
+//
+//guarantee:one-result-for-every-accepted-call
+//guarantee:what-one-tenant-can-do-to-another
 func TestTensOfThousandsOfOneAccountLeaveOthersTheirTurn(t *testing.T) {
 	longtest.Only(t, "30,000 calls of one account; hundreds are in a test of the call worker")
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -94,6 +97,8 @@ func TestTensOfThousandsOfOneAccountLeaveOthersTheirTurn(t *testing.T) {
 
 // TestALoneCallIsNotSearchedForTwice: in virtual time, another account sends its calls one after the other beside a flood. Once the
 // first was found behind the flood, no other waits for longer than a slot takes.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestALoneCallIsNotSearchedForTwice(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const flood, slots, each, lone = 2000, 8, 100 * time.Millisecond, 80
@@ -152,6 +157,8 @@ func TestALoneCallIsNotSearchedForTwice(t *testing.T) {
 }
 
 // TestLargeCallsAreHandledAFewAtATime: 16 slots do not hold 8 calls of 6 MiB, and a neighbour's small call does not wait for them.
+//
+//guarantee:bounds
 func TestLargeCallsAreHandledAFewAtATime(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx, stop := context.WithCancel(t.Context())

@@ -14,6 +14,8 @@ import (
 
 // TestTurnsByChance: whatever comes, is done and is taken out in whatever order, no more is in hand than there are
 // slots, nobody begins above his share, nobody who may begin is passed over by another twice, and every place comes back.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestTurnsByChance(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -237,6 +239,8 @@ func TestALoneAccountWithNothingHereIsNoContest(t *testing.T) {
 
 // TestWhoSendsOneAfterTheOtherKeepsItsShare: an account that has nothing waiting when it is looked for, because it sends its next
 // message after each result, counts for as long as it goes on.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestWhoSendsOneAfterTheOtherKeepsItsShare(t *testing.T) {
 	t.Parallel()
 	const slots = 4
@@ -326,6 +330,8 @@ func TestTheOldestThatWaitsComesAgainSoon(t *testing.T) {
 
 // TestFairnessByChance: whatever comes, ends, goes back and is overdue, an account that shares with others has no more
 // than its share here, what goes back comes again within a bound and by its end, and all places come back.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestFairnessByChance(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {

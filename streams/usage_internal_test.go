@@ -92,6 +92,8 @@ func TestACountIsSpared(t *testing.T) {
 
 // TestATimerThatHasFiredIsTakenOffOnce: it counts no more, unless a count has found it gone already. What was taken off is known until the
 // next count.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestATimerThatHasFiredIsTakenOffOnce(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	held := func(n int64) (u usage) {

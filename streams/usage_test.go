@@ -18,6 +18,8 @@ const neighbour schemas.AccountID = "acct_quiet"
 // TestAnAccountThatKeepsMuchIsHeldAlone: an account writes until its quotas are used up, through two gateways. It is told that they
 // are its own; a neighbour's work goes on, and so does what was accepted of the account. The quotas hold after a restart of the log
 // and for a new gateway, and removals make the room again.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestAnAccountThatKeepsMuchIsHeldAlone(t *testing.T) {
 	const quota = 8 << 20
 	quotas := &streams.Quotas{Log: quota, Durable: quota}
@@ -90,6 +92,8 @@ func TestAnAccountThatKeepsMuchIsHeldAlone(t *testing.T) {
 }
 
 // TestRequestsAtTheSameTimeShareAQuota: what one has reserved another does not get, until it is released.
+//
+//guarantee:a-webhook-is-delivered-at-least-once-under-one-id
 func TestRequestsAtTheSameTimeShareAQuota(t *testing.T) {
 	const quota = 1 << 20
 	l := natstest.Start(t, func(_ *streams.ServerOptions, o *streams.Options) { o.Quotas = &streams.Quotas{Log: quota} })
@@ -111,6 +115,8 @@ func TestRequestsAtTheSameTimeShareAQuota(t *testing.T) {
 }
 
 // TestACountFindsWhatIsThere: what was removed, what another process never recorded, and large payloads.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestACountFindsWhatIsThere(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx := t.Context()
@@ -145,6 +151,8 @@ func TestACountFindsWhatIsThere(t *testing.T) {
 
 // TestWhatIsPutAsideCountsForItsAccount: a message that waits for its time counts beside the one that it will replace, and a count finds it.
 // When its time has come it counts no more: at once where its queue hands it out, and once only, though a count has found it gone.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestWhatIsPutAsideCountsForItsAccount(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const size = 10_000
@@ -202,6 +210,8 @@ func TestWhatIsPutAsideCountsForItsAccount(t *testing.T) {
 
 // TestWhatIsPutAsideCountsAgainstTheQuota: an account that fills its quota with what waits for its time begins nothing more, while that goes on
 // waiting and others begin. A large one counts with its payload. When all have come, it begins again.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestWhatIsPutAsideCountsAgainstTheQuota(t *testing.T) {
 	const quota = 16 << 20
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -27,6 +27,8 @@ func worst() string { return strings.Repeat("[ab]{0,90}", 50) + "[cd]" }
 
 // TestSearchesEndWithTheirContext gives the tools work for many minutes, in one long line, in many short ones and in
 // names, and takes their time away.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestSearchesEndWithTheirContext(t *testing.T) {
 	t.Parallel()
 	const size = 16 << 20
@@ -106,6 +108,8 @@ func TestSearchesEndWithTheirContext(t *testing.T) {
 }
 
 // TestPatternsAreBounded compiles patterns that would take seconds and gigabytes if they were written out.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestPatternsAreBounded(t *testing.T) {
 	t.Parallel()
 	const most = 100 << 20 // bytes that a compilation may allocate: most of it is gone at once
@@ -292,6 +296,8 @@ func TestGlobKeepsWhatItCanShow(t *testing.T) {
 }
 
 // TestAnswersAreNotMultiplied words answers in which a long path would be repeated for each of many short lines.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestAnswersAreNotMultiplied(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat(strings.Repeat("d", 200)+"/", 19)

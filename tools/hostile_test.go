@@ -113,6 +113,8 @@ func hostile(t *rapid.T) (schemas.Tool, any) {
 
 // TestHostileInputsAreBounded carries out random inputs that are made to take memory and time. Each has a moment,
 // after which it is cancelled; each may allocate a bounded amount, and say so much and no more.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestHostileInputsAreBounded(t *testing.T) {
 	root := hostileFiles(t) // not beside other tests: what is allocated is measured for the whole process
 	const (

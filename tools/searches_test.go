@@ -29,6 +29,8 @@ func work(ctx context.Context, s *Searches, a schemas.AccountID, d time.Duration
 
 // TestSearchesOfAQuietAccountHaveTheirTurn: an account searches without end, as often as it may. Another account's search is done as soon as
 // it has worked in its turns, however many there are of the first.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestSearchesOfAQuietAccountHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	for _, flood := range []int{1, 4, 64} {

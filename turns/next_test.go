@@ -73,6 +73,7 @@ func (w *world) last() schemas.Entry {
 	return entries[len(entries)-1]
 }
 
+//guarantee:a-turn-keeps-to-its-budget-and-its-steps-and-its-transcript-can-be-sent-to-a-model-at-any-time
 func TestATurnWithATool(t *testing.T) {
 	t.Parallel()
 	w := table(t)
@@ -108,6 +109,7 @@ func TestATurnWithATool(t *testing.T) {
 	}
 }
 
+//guarantee:a-turn-keeps-to-its-budget-and-its-steps-and-its-transcript-can-be-sent-to-a-model-at-any-time
 func TestOverloadedModels(t *testing.T) {
 	t.Parallel()
 	w := table(t)
@@ -137,6 +139,7 @@ func TestOverloadedModels(t *testing.T) {
 	}
 }
 
+//guarantee:a-turn-keeps-to-its-budget-and-its-steps-and-its-transcript-can-be-sent-to-a-model-at-any-time
 func TestWhatIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, class := range []models.Class{models.SpendLimit, models.BadKey, models.BadRequest, models.TooLong} {
@@ -149,6 +152,7 @@ func TestWhatIsNotTriedAgain(t *testing.T) {
 	}
 }
 
+//guarantee:a-turn-keeps-to-its-budget-and-its-steps-and-its-transcript-can-be-sent-to-a-model-at-any-time
 func TestAStepThatAnotherHasOpened(t *testing.T) {
 	t.Parallel()
 	w := table(t)
@@ -160,6 +164,7 @@ func TestAStepThatAnotherHasOpened(t *testing.T) {
 	}
 }
 
+//guarantee:a-turn-keeps-to-its-budget-and-its-steps-and-its-transcript-can-be-sent-to-a-model-at-any-time
 func TestTooLongIsSummedUpOnce(t *testing.T) {
 	t.Parallel()
 	w := table(t)
@@ -186,6 +191,7 @@ func TestTooLongIsSummedUpOnce(t *testing.T) {
 	}
 }
 
+//guarantee:a-turn-keeps-to-its-budget-and-its-steps-and-its-transcript-can-be-sent-to-a-model-at-any-time
 func TestATurnIsStopped(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []turns.Mode{turns.StopNow, turns.Interrupt} {
@@ -279,6 +285,7 @@ func TestATranscriptWithoutItsBeginning(t *testing.T) {
 	}
 }
 
+//guarantee:a-turn-keeps-to-its-budget-and-its-steps-and-its-transcript-can-be-sent-to-a-model-at-any-time
 func TestPairing(t *testing.T) {
 	t.Parallel()
 	result := func(id string) schemas.Block { return schemas.Block{Type: schemas.BlockToolResult, Use: id} }

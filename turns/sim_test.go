@@ -236,6 +236,9 @@ func played(t *testing.T, seed uint64) *world {
 
 // Whatever models, people and crashes do: transcripts are valid at each commit, turns keep to their budget and steps, have one end, and
 // whoever reads the transcript again has the same state.
+//
+//guarantee:a-turn-keeps-to-its-budget-and-its-steps-and-its-transcript-can-be-sent-to-a-model-at-any-time
+//guarantee:a-turn-outlives-the-process-that-carries-it-out
 func TestTurnsThroughAnything(t *testing.T) {
 	t.Parallel()
 	ends, kinds := map[schemas.TurnStatus]bool{}, map[schemas.EntryKind]bool{}
@@ -255,6 +258,7 @@ func TestTurnsThroughAnything(t *testing.T) {
 	}
 }
 
+//guarantee:a-turn-keeps-to-its-budget-and-its-steps-and-its-transcript-can-be-sent-to-a-model-at-any-time
 func FuzzTurns(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(seed)

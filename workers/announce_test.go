@@ -32,6 +32,8 @@ func (w *world) wantOrder(c schemas.Call) {
 
 // TestCallsAreAcceptedBeforeAllElse: hundreds of calls whose admission publishes them at once, late or never,
 // while they are run, refused and cancelled.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestCallsAreAcceptedBeforeAllElse(t *testing.T) {
 	const calls = 300
 	inWorld(t, func(t *testing.T, w *world) {
@@ -78,6 +80,8 @@ func TestCallsAreAcceptedBeforeAllElse(t *testing.T) {
 }
 
 // TestWhoHasAdmittedACallNeedNotAnnounceItAgain: admission and worker are one process, and the log has confirmed what it published.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestWhoHasAdmittedACallNeedNotAnnounceItAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var calls []schemas.Call
@@ -102,6 +106,8 @@ func TestWhoHasAdmittedACallNeedNotAnnounceItAgain(t *testing.T) {
 
 // TestACallIsAnnouncedOnceHoweverLate: a call that waited for long is announced by whoever starts or ends it,
 // unless it is announced, which the log may not recognise any more.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestACallIsAnnouncedOnceHoweverLate(t *testing.T) {
 	const wait = 11 * time.Minute
 	for _, told := range []bool{true, false} {
@@ -154,6 +160,8 @@ func TestACallIsAnnouncedOnceHoweverLate(t *testing.T) {
 }
 
 // TestTheCallExpirerAnnouncesWhatItEnds: so does who ends calls that no worker has in hand.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestTheCallExpirerAnnouncesWhatItEnds(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		defer closing(w, "fake")()

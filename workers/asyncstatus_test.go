@@ -73,6 +73,8 @@ func TestAsyncStatusKnowsOnlyJobsOfItsConversation(t *testing.T) {
 }
 
 // Reading the result of a job of a group takes it out of the follow-up, in one step.
+//
+//guarantee:a-result-of-a-job-reaches-the-agent-once
 func TestAResultThatWasReadIsObserved(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		w.settleJobs()

@@ -106,6 +106,7 @@ func command(text string) func(*schemas.Call) {
 // patient gives a call the longest time.
 func patient(c *schemas.Call) { c.Timeout = schemas.Duration(schemas.MaxTimeout) }
 
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestTheBoxOfADeletedSandboxIsReleased(t *testing.T) {
 	natstest.Hours(t)
 	for name, remove := range map[string]func(*deletable){
@@ -170,6 +171,7 @@ func TestABoxOutlivesTheLossOfItsRecord(t *testing.T) {
 	})
 }
 
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestAnIdleBoxIsReleasedAndABusyOneIsNot(t *testing.T) {
 	natstest.Hours(t)
 	eachKind(t, func(t *testing.T, w *world, p *keeps) {
@@ -197,6 +199,7 @@ func TestAnIdleBoxIsReleasedAndABusyOneIsNot(t *testing.T) {
 	})
 }
 
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestTheDeadlineOfABoxIsNotMovedByItsUse(t *testing.T) {
 	natstest.Hours(t)
 	eachKind(t, func(t *testing.T, w *world, p *keeps) {
@@ -217,6 +220,7 @@ func TestTheDeadlineOfABoxIsNotMovedByItsUse(t *testing.T) {
 	})
 }
 
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestTheDeadlineOfABoxOutlivesItsWorker(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.specs.persistent = true

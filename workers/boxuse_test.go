@@ -31,6 +31,7 @@ func eachJobKind(t *testing.T, f func(*testing.T, *world, *jobHost)) {
 	}
 }
 
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestAJobKeepsItsBox(t *testing.T) {
 	natstest.Hours(t)
 	eachJobKind(t, func(t *testing.T, w *world, h *jobHost) {
@@ -55,6 +56,7 @@ func TestAJobKeepsItsBox(t *testing.T) {
 	})
 }
 
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestAJobEndsWithItsBox(t *testing.T) {
 	natstest.Hours(t)
 	eachJobKind(t, func(t *testing.T, w *world, h *jobHost) {

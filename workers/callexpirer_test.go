@@ -57,6 +57,8 @@ func (w *world) accept(c schemas.Call) schemas.Call {
 
 // TestCallsThatWereLeftForDaysEnd: everything is off for longer than a call is the record of its id. Each
 // that was accepted has its end soon after somebody is back, says the truth in it, and is forgotten then.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestCallsThatWereLeftForDaysEnd(t *testing.T) {
 	natstest.Hours(t)
 	away := map[string]time.Duration{"a day": 25 * time.Hour}
@@ -139,6 +141,8 @@ func TestCallsAreForgottenAfterADay(t *testing.T) {
 
 // TestAParkedCallThatWasNeverAskedAboutHasItsEnd: the process that parked a call died before it made the record of its approval. The
 // call is not taken for one that is done: it has a question and its end before it is forgotten. One that has its end needs none.
+//
+//guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestAParkedCallThatWasNeverAskedAboutHasItsEnd(t *testing.T) {
 	natstest.Hours(t)
 	inWorld(t, func(t *testing.T, w *world) {
@@ -175,6 +179,8 @@ func TestAParkedCallThatWasNeverAskedAboutHasItsEnd(t *testing.T) {
 }
 
 // TestACallThatCannotBeReadIsNotForgottenWithoutItsEnd: it waits for a worker, which puts it to the dead letters.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestACallThatCannotBeReadIsNotForgottenWithoutItsEnd(t *testing.T) {
 	natstest.Hours(t)
 	inWorld(t, func(t *testing.T, w *world) {
@@ -200,6 +206,8 @@ func TestACallThatCannotBeReadIsNotForgottenWithoutItsEnd(t *testing.T) {
 }
 
 // TestADeadLetterOfAStartedCallWhoseWorkerLives: the handler breaks after the run, and its worker lives on.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestADeadLetterOfAStartedCallWhoseWorkerLives(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		defer closing(w)()
@@ -218,6 +226,8 @@ func TestADeadLetterOfAStartedCallWhoseWorkerLives(t *testing.T) {
 }
 
 // TestCancellingWhatNobodyServes: a call of a provider that no worker serves ends within seconds of the request.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestCancellingWhatNobodyServes(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		defer closing(w)()
@@ -245,6 +255,8 @@ func TestCancellingWhatNobodyServes(t *testing.T) {
 }
 
 // TestAWorkerNotesThatItServes: gateways know it, also when its lease is gone.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestAWorkerNotesThatItServes(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := &streams.Served{Bus: w.bus}
@@ -270,6 +282,8 @@ func TestAWorkerNotesThatItServes(t *testing.T) {
 }
 
 // TestOverdueCallsOfAProviderThatNobodyEverServed: the queue has no consumer at all.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestOverdueCallsOfAProviderThatNobodyEverServed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		defer closing(w, "absent")()
@@ -283,6 +297,7 @@ func TestOverdueCallsOfAProviderThatNobodyEverServed(t *testing.T) {
 	})
 }
 
+//guarantee:one-result-for-every-accepted-call
 func TestADeadLetterGetsItsResult(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		closer := &maintenance.CallExpirer{Bus: w.open(), Log: slog.New(slog.DiscardHandler)}
@@ -305,6 +320,8 @@ func TestADeadLetterGetsItsResult(t *testing.T) {
 
 // TestOverdueCallsEndWithoutAWorker: a call that nobody takes has its result soon after its deadline,
 // one that a worker died over is told to be interrupted, and a worker that comes later runs neither.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestOverdueCallsEndWithoutAWorker(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		soon := func(c *schemas.Call) { c.Deadline = time.Now().Add(10 * time.Minute) }

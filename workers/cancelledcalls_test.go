@@ -11,6 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestCancelBeforeTheStart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := &fake{}
@@ -28,6 +29,7 @@ func TestCancelBeforeTheStart(t *testing.T) {
 	})
 }
 
+//guarantee:one-result-for-every-accepted-call
 func TestCancelInTheQueueIsAnsweredAtOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := &fake{run: sleeper(20 * time.Second)}
@@ -49,6 +51,7 @@ func TestCancelInTheQueueIsAnsweredAtOnce(t *testing.T) {
 	})
 }
 
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestCancelWhileItRuns(t *testing.T) {
 	for _, tool := range []schemas.Tool{schemas.ToolBash, schemas.ToolRead} {
 		t.Run(string(tool), func(t *testing.T) {
@@ -77,6 +80,7 @@ func TestCancelWhileItRuns(t *testing.T) {
 	}
 }
 
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestCancelAfterTheEndChangesNothing(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.employ(&fake{})

@@ -69,6 +69,8 @@ func TestCancelSetLetsGoOfTheOld(t *testing.T) {
 }
 
 // TestCancelsOfOneAccountLeaveOthersTheirMemory: calls of others are not looked up because one account cancels without end.
+//
+//guarantee:bounds
 func TestCancelsOfOneAccountLeaveOthersTheirMemory(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

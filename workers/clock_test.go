@@ -16,6 +16,8 @@ func (w *world) hostAhead(d time.Duration) (now func() time.Time) {
 }
 
 // Deadlines are judged by the log's clock, whatever the worker's says, also from its start on.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAWorkerWhoseClockIsWrongEndsNoCallBeforeItsTime(t *testing.T) {
 	for _, ahead := range []time.Duration{time.Hour, 24 * time.Hour, -time.Hour} {
 		inWorld(t, func(t *testing.T, w *world) {
@@ -37,6 +39,7 @@ func TestAWorkerWhoseClockIsWrongEndsNoCallBeforeItsTime(t *testing.T) {
 	}
 }
 
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAWorkerWhoseClockIsWrongStopsNoJobBeforeItsTime(t *testing.T) {
 	for _, ahead := range []time.Duration{24 * time.Hour, -time.Hour} {
 		inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
@@ -86,6 +89,8 @@ func TestACallMayBeAnnouncedAfterAWorkerHasIt(t *testing.T) {
 
 // TestACallIsNotOverdueWhenItIsAccepted: the log's clock was set ahead by an hour. A gateway that does not follow it yet accepts calls, and
 // processes that have just begun go by it.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestACallIsNotOverdueWhenItIsAccepted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const life = 10 * time.Minute

@@ -14,6 +14,8 @@ import (
 // TestACallIsNotRunTwiceWhenTheLogsClockIsSetBack: a worker dies when its call has started, or has its result, and is not acknowledged.
 // Until the next one takes the call, the log's server is started anew with its clock set back. Each of the two parts has a virtual time
 // of its own, which begins at the same moment.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestACallIsNotRunTwiceWhenTheLogsClockIsSetBack(t *testing.T) {
 	for _, c := range []struct {
 		by   time.Duration
@@ -52,6 +54,8 @@ func setBackAfter(t *testing.T, by time.Duration, at stage, want schemas.Status)
 
 // TestACancelIsHeardWhenTheLogsClockIsSetBack: it is stored with a stamp that lies before that of the call. It ends the call that runs, the
 // one that waits, the one that nobody serves, and the one that a worker takes later.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestACancelIsHeardWhenTheLogsClockIsSetBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		accepted := func(c *schemas.Call) { // before the clock was set back

@@ -58,6 +58,8 @@ func newOutliving() *outliving {
 
 // TestAnInterruptedRunIsEndedFirst: a worker dies while a command runs; who takes the call over ends the command before it says that
 // it was interrupted, and may die before and after that.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestAnInterruptedRunIsEndedFirst(t *testing.T) {
 	for name, deaths := range map[string][]stage{
 		"the next worker lives":                    {atRan},
@@ -98,6 +100,8 @@ func TestAnInterruptedRunIsEndedFirst(t *testing.T) {
 }
 
 // TestARunThatCannotBeEndedIsWaitedFor: its engine is away. The call has its end when the run has, or cannot be there any more.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestARunThatCannotBeEndedIsWaitedFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		away   time.Duration
@@ -130,6 +134,8 @@ func TestARunThatCannotBeEndedIsWaitedFor(t *testing.T) {
 }
 
 // TestARunWhoseEngineIsLostIsEndedFirst: the provider does not know how a run ended, and nothing of it may go on when its call has ended.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestARunWhoseEngineIsLostIsEndedFirst(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := newOutliving()

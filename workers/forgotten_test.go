@@ -37,6 +37,8 @@ func (w *world) trim(c schemas.Call) {
 
 // TestACallThatEndedIsNotRunAgainAfterRetention: its worker dies before it can acknowledge the call, and nobody takes it until its
 // conversation has long had too many events.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestACallThatEndedIsNotRunAgainAfterRetention(t *testing.T) {
 	natstest.Hours(t)
 	for _, tool := range []schemas.Tool{schemas.ToolBash, schemas.ToolRead} {
@@ -65,6 +67,8 @@ func TestACallThatEndedIsNotRunAgainAfterRetention(t *testing.T) {
 
 // TestACallThatIsForgottenMayHaveBeenRun: a call comes to a worker again, as from a dead letter that is sent again, when retention has
 // removed what its conversation said of it.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestACallThatIsForgottenMayHaveBeenRun(t *testing.T) {
 	natstest.Hours(t)
 	for name, c := range map[string]struct {

@@ -56,6 +56,7 @@ func TestScriptsRunBeforeTheCalls(t *testing.T) {
 	})
 }
 
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestOnlyOneCallMakesABoxReady(t *testing.T) {
 	eachKind(t, func(t *testing.T, w *world, p *keeps) {
 		w.withHooks()
@@ -86,6 +87,7 @@ func TestOnlyOneCallMakesABoxReady(t *testing.T) {
 	})
 }
 
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestAFailedScriptEndsTheCallAndItsBox(t *testing.T) {
 	eachKind(t, func(t *testing.T, w *world, p *keeps) {
 		w.withHooks()
@@ -136,6 +138,8 @@ func TestAFailedResumeLeavesTheBox(t *testing.T) {
 
 // A worker dies after onCreate has run and before anybody knows: it runs once more, in the same box where
 // that outlives its worker, and the call has one result.
+//
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestScriptsRunAgainWhenTheirWorkerDies(t *testing.T) {
 	eachKind(t, func(t *testing.T, w *world, p *keeps) {
 		w.withHooks()

@@ -36,6 +36,8 @@ func (w *world) wantReplaced(call schemas.Call) {
 }
 
 // Whoever notices that a job's box is another one by now says the same of it.
+//
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestAJobWhoseBoxWasMadeAnewHasFailed(t *testing.T) {
 	for name, notice := range map[string]func(*world, *jobHost) schemas.Call{
 		"the manager of its worker, after another call": func(w *world, h *jobHost) schemas.Call {
@@ -98,6 +100,8 @@ func TestAJobWhoseBoxWasMadeAnewHasFailed(t *testing.T) {
 }
 
 // Where no worker is left that could look, it is the rescuer that settles it.
+//
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestTheRescuerKnowsABoxThatWasMadeAnew(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		old := schemas.Ref{ID: "box", Epoch: "1"}

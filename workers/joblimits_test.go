@@ -29,6 +29,7 @@ func free(t *testing.T, l limits.Limiter, key string, most int) bool {
 	return true
 }
 
+//guarantee:caps-hold-and-losing-redis-loses-nothing
 func TestTheCapOfJobsOfASandbox(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		memory := new(limits.Memory)
@@ -130,6 +131,7 @@ func (l *wayward) Release(ctx context.Context, leases ...limits.Lease) error {
 	return m.Release(ctx, leases...)
 }
 
+//guarantee:caps-hold-and-losing-redis-loses-nothing
 func TestCallsWaitForALimiterThatIsAway(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		l := &wayward{Limiter: new(limits.Memory), away: true}
@@ -145,6 +147,7 @@ func TestCallsWaitForALimiterThatIsAway(t *testing.T) {
 	})
 }
 
+//guarantee:caps-hold-and-losing-redis-loses-nothing
 func TestPlacesThatALimiterForgotAreTakenAgain(t *testing.T) {
 	natstest.Hours(t)
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {

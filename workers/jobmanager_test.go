@@ -29,6 +29,7 @@ func (w *world) launched(h *jobHost, script string) schemas.Call {
 	return call
 }
 
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestAJobOfADeadWorkerIsTakenOver(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		call := w.launched(h, "print hello\nsleep 10m\nexit 4")
@@ -49,6 +50,8 @@ func TestAJobOfADeadWorkerIsTakenOver(t *testing.T) {
 
 // TestAJobOutlivesMomentsWithoutALease: the lease of its worker is missing for less than a second now and then, as after outages of
 // the log, while another worker reads it.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestAJobOutlivesMomentsWithoutALease(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		h.tied = true
@@ -103,6 +106,7 @@ func TestAWorkerSaysWhichJobsEndWithIt(t *testing.T) {
 	}
 }
 
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestAJobWhoseSandboxVanishesIsLost(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		w.employ(h)

@@ -35,6 +35,7 @@ func at(worker string, change func(*schemas.Job)) func(*schemas.Job) {
 	return func(j *schemas.Job) { j.Worker = worker; change(j) }
 }
 
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestJobsOfDeadWorkersAreSweptUp(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		ctx, stop := context.WithCancel(w.t.Context())
@@ -102,6 +103,7 @@ func TestJobsOfEndedCallsAreSweptUp(t *testing.T) {
 	})
 }
 
+//guarantee:a-result-of-a-job-reaches-the-agent-once
 func TestAGroupGoesOnWithoutCallsThatNeverCome(t *testing.T) {
 	longtest.Only(t, "30 hours of virtual time")
 	inWorld(t, func(t *testing.T, w *world) {
@@ -133,6 +135,8 @@ func TestAGroupGoesOnWithoutCallsThatNeverCome(t *testing.T) {
 
 // TestJobsAreSweptUpInTurn: hundreds of jobs of one account are left over beside one of another, which is younger than all of them.
 // It is settled behind one of the first account, whatever their number.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestJobsAreSweptUpInTurn(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const flood = 300

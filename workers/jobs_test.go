@@ -70,6 +70,8 @@ func TestABackgroundJobComesHome(t *testing.T) {
 }
 
 // Wherever a worker dies, its call has one result and its job starts at most once and settles once.
+//
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestAWorkerMayDieAtEveryStageOfALaunch(t *testing.T) {
 	for _, c := range []struct {
 		at     stage
@@ -371,6 +373,8 @@ func TestAResultWithoutAStatusIDDoesNotEndAJobThatRuns(t *testing.T) {
 
 // TestJobsAreStartedInTurn: dozens of background calls of one account wait for a worker that takes a while to start each. Another
 // account's job is started when a few more are.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestJobsAreStartedInTurn(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		const flood, slots = 60, 4

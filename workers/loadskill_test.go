@@ -160,6 +160,8 @@ func (a shown) SkillsOfAgent(context.Context, schemas.AccountID, schemas.AgentID
 
 // TestLoadsShareABudget: skills that are being loaded for one account take its share of memory and no more, and another account's calls load
 // theirs meanwhile. All are loaded in the end.
+//
+//guarantee:bounds
 func TestLoadsShareABudget(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const calls, parts = 8, 4

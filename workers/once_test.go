@@ -33,6 +33,9 @@ func meanwhile(at stage, do func(schemas.Call)) func(*Worker) {
 
 // TestAPauseBeforeTheProofStartsNothing: what another worker did while this one stood still is found, also
 // when the log does not recognise its proof any more.
+//
+//guarantee:pauses-cuts-and-full-disks
+//guarantee:side-effects-are-started-at-most-once
 func TestAPauseBeforeTheProofStartsNothing(t *testing.T) {
 	const pause = 11 * time.Minute
 	for _, ended := range []bool{true, false} {
@@ -62,6 +65,8 @@ func TestAPauseBeforeTheProofStartsNothing(t *testing.T) {
 }
 
 // TestAPauseBeforeTheProofCostsNoCall: nobody else had the call, so it is run.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestAPauseBeforeTheProofCostsNoCall(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := &fake{}
@@ -77,6 +82,8 @@ func TestAPauseBeforeTheProofCostsNoCall(t *testing.T) {
 
 // TestWhoEndsAnUnstartedCallTakesItsStart: a worker that still makes ready for a call cannot start it once
 // somebody has ended it, whatever it has heard.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestWhoEndsAnUnstartedCallTakesItsStart(t *testing.T) {
 	for _, tool := range []schemas.Tool{schemas.ToolBash, schemas.ToolRead} {
 		t.Run(string(tool), func(t *testing.T) {
@@ -102,6 +109,8 @@ func TestWhoEndsAnUnstartedCallTakesItsStart(t *testing.T) {
 }
 
 // TestAStartedCallIsNotEndedAsUnstarted is the other way round: the start was first.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestAStartedCallIsNotEndedAsUnstarted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := &fake{}
@@ -119,6 +128,8 @@ func TestAStartedCallIsNotEndedAsUnstarted(t *testing.T) {
 }
 
 // TestASlowPreparationHearsOfACancel: a cancelled call that is still made ready shows no start.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestASlowPreparationHearsOfACancel(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := &fake{}
@@ -138,6 +149,8 @@ func TestASlowPreparationHearsOfACancel(t *testing.T) {
 }
 
 // TestACancelIsOfOneUseOfAnID: a call whose id was used and cancelled the day before is run.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestACancelIsOfOneUseOfAnID(t *testing.T) {
 	natstest.Hours(t)
 	inWorld(t, func(t *testing.T, w *world) {
@@ -153,6 +166,8 @@ func TestACancelIsOfOneUseOfAnID(t *testing.T) {
 }
 
 // TestAnOverdueCallIsEndedOnce: the closer has ended a call that a busy worker is handed long after.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestAnOverdueCallIsEndedOnce(t *testing.T) {
 	natstest.Hours(t)
 	inWorld(t, func(t *testing.T, w *world) {
@@ -181,6 +196,8 @@ func TestAnOverdueCallIsEndedOnce(t *testing.T) {
 }
 
 // TestTheCallExpirerKnowsADeathFromAnOutage: after an outage of the log everybody's lease is gone for a moment.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestTheCallExpirerKnowsADeathFromAnOutage(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		c := w.publish(w.call("call_1", schemas.ToolBash))
@@ -219,6 +236,8 @@ func TestTheCallExpirerKnowsADeathFromAnOutage(t *testing.T) {
 }
 
 // TestPlacesOfCallsThatALimiterForgotAreTakenAgain: a limiter that has lost its store knows within seconds what runs.
+//
+//guarantee:caps-hold-and-losing-redis-loses-nothing
 func TestPlacesOfCallsThatALimiterForgotAreTakenAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := &wayward{Limiter: new(limits.Memory)}

@@ -58,6 +58,7 @@ func (r *recorder) text(stream string) string {
 	return b.String()
 }
 
+//guarantee:a-conversation-has-no-holes
 func TestLiveOutputIsWholeAndInOrder(t *testing.T) {
 	t.Parallel()
 	proptest.Check(t, func(t *rapid.T) {

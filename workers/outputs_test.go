@@ -130,6 +130,8 @@ func TestArtifactsOfACall(t *testing.T) {
 
 // TestArtifactsThroughADeath: the worker dies at each place between the run and the result. No artifact is lost, none is there twice,
 // and none is named without its bytes.
+//
+//guarantee:an-artifact-is-announced-once-with-all-of-its-bytes
 func TestArtifactsThroughADeath(t *testing.T) {
 	for _, at := range []stage{atRan, atBytes, atKept, atAnnounced, atFinished} {
 		t.Run(string(at), func(t *testing.T) {
@@ -156,6 +158,8 @@ func TestArtifactsThroughADeath(t *testing.T) {
 }
 
 // TestAWorkerDiesBeforeItLooked: what the dead worker's call has left is found by when it was changed.
+//
+//guarantee:an-artifact-is-announced-once-with-all-of-its-bytes
 func TestAWorkerDiesBeforeItLooked(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := leaves(t, map[string]string{"outputs/a": "a"})

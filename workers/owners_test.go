@@ -60,6 +60,8 @@ func (h *host) Run(_ context.Context, cmd providers.Command) (providers.Result, 
 
 // TestAKeptBoxIsOneBoxForAllWorkers: several workers of a provider whose boxes are their own share a log, and every
 // call of a sandbox and workspace finds the same box, until its worker is gone.
+//
+//guarantee:a-persistent-instance-is-one-box
 func TestAKeptBoxIsOneBoxForAllWorkers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.specs.persistent = true
@@ -107,6 +109,7 @@ func TestAKeptBoxIsOneBoxForAllWorkers(t *testing.T) {
 	})
 }
 
+//guarantee:a-persistent-instance-is-one-box
 func TestForeignWorkspacesAreRefused(t *testing.T) {
 	now := time.Now()
 	mine := leases.Record{Worker: "worker_2", Provider: "local", Started: now, Store: "store_a"}
@@ -138,6 +141,7 @@ type stored struct {
 
 func (s *stored) WorkspaceStore() string { return s.store }
 
+//guarantee:a-persistent-instance-is-one-box
 func TestAWorkerWithForeignWorkspacesDoesNotJoin(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.employ(&stored{store: "store_a"})

@@ -35,6 +35,8 @@ func TestHowLongACallStaysAway(t *testing.T) {
 }
 
 // TestReturnsOfWaitingCallsAreBounded: whatever waits, it comes back no more often than it may.
+//
+//guarantee:caps-hold-and-losing-redis-loses-nothing
 func TestReturnsOfWaitingCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, all := range []int{10, 1000, 5000, 30_000} {
@@ -75,6 +77,8 @@ func TestPutBacksAreRemembered(t *testing.T) {
 
 // TestWaitingCallsCostOthersNothing: hundreds of calls above a cap, on a conversation with as many events, are hardly
 // ever looked up while they wait, and another account's call is run at once.
+//
+//guarantee:caps-hold-and-losing-redis-loses-nothing
 func TestWaitingCallsCostOthersNothing(t *testing.T) {
 	const flood, printed = 300, 300
 	inWorld(t, func(t *testing.T, w *world) {
@@ -124,6 +128,8 @@ func TestWaitingCallsCostOthersNothing(t *testing.T) {
 
 // TestPutBacksOfOneAccountLeaveOthersTheirMemory: calls of one account that wait in their thousands do not keep those of others from being
 // remembered.
+//
+//guarantee:bounds
 func TestPutBacksOfOneAccountLeaveOthersTheirMemory(t *testing.T) {
 	t.Parallel()
 	w := newPutBacks()

@@ -17,6 +17,7 @@ import (
 	"github.com/sandjet/sandjet/workers/limits"
 )
 
+//guarantee:side-effects-are-started-at-most-once
 func TestAStartThatTheLogForgotToHaveDelivered(t *testing.T) {
 	for _, attempt := range []int{1, 2, 7} { // of the start; what was delivered before it may be forgotten too
 		t.Run(fmt.Sprint("at attempt ", attempt), func(t *testing.T) { forgottenStart(t, attempt) })
@@ -41,6 +42,7 @@ func forgottenStart(t *testing.T, attempt int) {
 	})
 }
 
+//guarantee:side-effects-are-started-at-most-once
 func TestARedeliveryWaitsForALivingWorker(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		// The first worker's proof of the start and its lease, without its signs of life on the message.
@@ -74,6 +76,7 @@ func TestARedeliveryWaitsForALivingWorker(t *testing.T) {
 	})
 }
 
+//guarantee:side-effects-are-started-at-most-once
 func TestAWorkerThatWasTakenForDeadDropsItsResult(t *testing.T) {
 	natstest.Hours(t)
 	inWorld(t, func(t *testing.T, w *world) {

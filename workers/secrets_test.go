@@ -21,6 +21,8 @@ import (
 // A variable of a sandbox reaches the command and nothing else: not the log with its events, results,
 // jobs and dead letters, and not what the processes say. Only a command that prints it shows it, which
 // is also how the search proves that it finds something.
+//
+//guarantee:secrets-are-not-readable-on-the-log
 func TestVariablesOfSandboxesAreNowhereElse(t *testing.T) {
 	const secret = "pl4nted-s3cret"
 	p, dir := openLocal(t), t.TempDir()

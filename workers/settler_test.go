@@ -24,6 +24,8 @@ import (
 
 // TestASettlerDiesAtEachStage lets a settler die between any two effects, and the next one come while
 // the log knows the first one's events, or so late that it has forgotten them.
+//
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestASettlerDiesAtEachStage(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Hour} {
 		for i, stage := range maintenance.SettleStages() {
@@ -76,6 +78,9 @@ func TestASettlerDiesAtEachStage(t *testing.T) {
 }
 
 // TestTwoHundredJobsSettleOnce has settlers die at random places under a crowd of jobs.
+//
+//guarantee:a-result-of-a-job-reaches-the-agent-once
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestTwoHundredJobsSettleOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const jobs, groupSize = 200, 5
@@ -139,6 +144,7 @@ func TestTwoHundredJobsSettleOnce(t *testing.T) {
 	})
 }
 
+//guarantee:a-result-of-a-job-reaches-the-agent-once
 func TestAResultThatWasReadIsLeftOut(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var group []schemas.Job
@@ -176,6 +182,8 @@ func TestAResultThatWasReadIsLeftOut(t *testing.T) {
 }
 
 // TestAGroupKeepsWhatItHasUntilItIsWhole: its members end more than a week apart. When it is done they are forgotten as others.
+//
+//guarantee:a-result-of-a-job-reaches-the-agent-once
 func TestAGroupKeepsWhatItHasUntilItIsWhole(t *testing.T) {
 	longtest.Only(t, "it plays weeks of virtual time")
 	inWorld(t, func(t *testing.T, w *world) {
@@ -280,6 +288,8 @@ func TestWhatIsNoTextSettlesToo(t *testing.T) {
 }
 
 // TestTheWorstEndOfAJobSettles ends a job all of whose texts are as large as JSON can make them.
+//
+//guarantee:bounds
 func TestTheWorstEndOfAJobSettles(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const separator = "\u2028" // three bytes in the JSON that came in, six on the log
@@ -363,6 +373,8 @@ func TestACallThatIsGivenUpSettlesItsJob(t *testing.T) {
 
 // TestEndsOfJobsAreSettledInTurn: hundreds of ends of one account's jobs wait for a settler that takes a while for each. Another
 // account's, which comes behind them, is settled when a few more are.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestEndsOfJobsAreSettledInTurn(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const flood, slots, each = 300, 4, time.Second

@@ -27,6 +27,8 @@ func newLate(longest, takes time.Duration) *outliving {
 
 // TestTheTimeOfACommandCountsFromItsStart: what a sandbox takes to start is beside the time of its command, as long as the provider says
 // that it may, and both end by the call's deadline.
+//
+//guarantee:bounds
 func TestTheTimeOfACommandCountsFromItsStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit, takes, deadline time.Duration
@@ -64,6 +66,8 @@ func TestTheTimeOfACommandCountsFromItsStart(t *testing.T) {
 
 // TestWhatOthersHaveEndedIsNotStarted: while a sandbox starts its worker is taken for dead, and another one ends the call, after it has
 // looked for what runs. The command must not start behind that.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestWhatOthersHaveEndedIsNotStarted(t *testing.T) {
 	for name, c := range map[string]struct {
 		away  time.Duration

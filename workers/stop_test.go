@@ -14,6 +14,8 @@ import (
 )
 
 // TestStartAndStop stops workers before, at and after their start, more than once, with work about.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestStartAndStop(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		bus := w.open()
@@ -55,6 +57,7 @@ func startAndStop(t *testing.T, wk *Worker, after time.Duration) {
 	}
 }
 
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestDrain(t *testing.T) {
 	for name, c := range map[string]struct {
 		tool schemas.Tool
@@ -106,6 +109,8 @@ func TestDrain(t *testing.T) {
 
 // TestARunThatDoesNotEndGivesItsSlotBack: whatever a tool or a provider does, the call has its result, the next one
 // is run, and the worker can stop.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestARunThatDoesNotEndGivesItsSlotBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		release, ended := make(chan struct{}), make(chan struct{}, 4)
@@ -157,6 +162,8 @@ func TestARunThatDoesNotEndGivesItsSlotBack(t *testing.T) {
 }
 
 // TestAWorkerStopsWithoutARunThatDoesNotEnd: the call of a run that cannot be ended is told to be interrupted.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestAWorkerStopsWithoutARunThatDoesNotEnd(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		release, ended := make(chan struct{}), make(chan struct{})

@@ -17,6 +17,8 @@ import (
 // TestOneAccountsCallsLeaveOthersTheirTurn: without any cap, an account has hundreds of long calls waiting. Another's call
 // is run when the next place is free; what is cancelled and what is overdue ends at its time although no place comes; a
 // worker that is replaced loses nothing; and everything ends once.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestOneAccountsCallsLeaveOthersTheirTurn(t *testing.T) {
 	const flood, slots, each = 300, 4, time.Minute
 	inWorld(t, func(t *testing.T, w *world) {
@@ -98,6 +100,8 @@ func (s searching) OpenWorkspace(ctx context.Context, a schemas.AccountID, _ pro
 
 // TestAQuietAccountFindsASlotAfterEachPause: an account that was active minutes ago finds a slot for its next call, whatever runs of an
 // account that floods the worker: commands of seconds, those of 40 s, or searches that do not end.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestAQuietAccountFindsASlotAfterEachPause(t *testing.T) {
 	const quiet, pause, within = schemas.AccountID("acct_2"), 3 * time.Second, time.Second
 	for name, c := range map[string]struct {

@@ -7,6 +7,8 @@ import (
 )
 
 // TestDecide pins the verdicts by name; TestDecideInvariants holds over all facts.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	const left = time.Minute
@@ -63,6 +65,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+//guarantee:one-result-for-every-accepted-call
+//guarantee:side-effects-are-started-at-most-once
 func TestDecideInvariants(t *testing.T) {
 	t.Parallel()
 	seen := map[verdict]bool{}

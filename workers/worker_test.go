@@ -74,6 +74,9 @@ func TestTheTimeoutIsTheSmallest(t *testing.T) {
 
 // TestAWorkerDiesAtEachStage is the first two promises in one process: whatever the stage at which a
 // worker dies, the call gets one result, and one with side effects is run once at most.
+//
+//guarantee:one-result-for-every-accepted-call
+//guarantee:side-effects-are-started-at-most-once
 func TestAWorkerDiesAtEachStage(t *testing.T) {
 	type outcome struct {
 		status schemas.Status
@@ -259,6 +262,7 @@ func TestAnotherProvidersCallIsLeftAlone(t *testing.T) {
 	})
 }
 
+//guarantee:one-result-for-every-accepted-call
 func TestAPanicIsAResult(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.employ(&fake{run: func(context.Context, providers.Command) (providers.Result, error) { panic("out of thin air") }})
@@ -272,6 +276,8 @@ func TestAPanicIsAResult(t *testing.T) {
 
 // TestABrokenProviderEndsNoWorker: a provider that panics at each look at a job and at each question about it ends neither the worker
 // nor the job.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestABrokenProviderEndsNoWorker(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		var broken atomic.Bool
@@ -329,6 +335,8 @@ func TestRecordsThatAreMissingOrAway(t *testing.T) {
 
 // TestNothingFollowsAResult: a worker that was taken for dead tells nothing more of a call that others have ended, and
 // ends its run.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestNothingFollowsAResult(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		over := make(chan error, 1)

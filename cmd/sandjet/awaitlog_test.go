@@ -28,6 +28,8 @@ func (h *heard) Handle(_ context.Context, l slog.Record) error {
 }
 
 // A role that is started before its log waits for it; a credential that the log refuses is an error at once, and so is a wish to stop.
+//
+//guarantee:pauses-cuts-and-full-disks
 func TestARoleWaitsForItsLog(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

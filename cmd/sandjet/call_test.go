@@ -277,6 +277,8 @@ func TestTailBufferKeepsTheEnd(t *testing.T) {
 
 // TestPatientTellsWhyTheGatewayRefuses: the person in front is told after a moment, once, in the gateway's words; and not of what
 // passes at once.
+//
+//guarantee:a-log-that-could-not-write-continues-when-it-can
 func TestPatientTellsWhyTheGatewayRefuses(t *testing.T) {
 	var status atomic.Int32
 	slow := make(chan struct{})

@@ -51,6 +51,8 @@ func (w withEngine) Run() int { return dockertest.Main(w.tests) }
 //	redis start|kill|restart     runs a Redis server; its URL is in $REDIS
 //	[long]                       holds in the long form: what the short form leaves out begins with [!long] skip
 //	kms                          runs a key service; its URL is in $KMS, the name of its key in $KMSKEY
+//
+//guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestScripts(t *testing.T) {
 	scripts := &processes{}
 	caps := &redisServers{t: t}

@@ -85,6 +85,7 @@ func TestErrorsOfManifestsNameTheLine(t *testing.T) {
 	}
 }
 
+//guarantee:a-manifest-is-applied-whole-in-the-end-and-nothing-of-it-twice
 func FuzzReadManifest(f *testing.F) {
 	f.Add([]byte("version: 1\nproject: p\nresources:\n- kind: sandbox\n  name: b\n  config: {timeout: 3}\n"))
 	f.Add([]byte("a: &a [*a]\n---\n!!x {<<: *a}\n"))

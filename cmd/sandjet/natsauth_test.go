@@ -16,6 +16,8 @@ import (
 
 // TestAServerAloneKnowsTheAccountsOfItsLog has the server in one process and the records in another. It
 // comes first, so that there is no log yet.
+//
+//guarantee:tenants-are-isolated
 func TestAServerAloneKnowsTheAccountsOfItsLog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

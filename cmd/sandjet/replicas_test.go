@@ -9,6 +9,8 @@ import (
 )
 
 // Roles as their help shows them leave the log as whoever made it wanted it, and so does each reconnect.
+//
+//guarantee:what-can-be-lost-by-durability
 func TestRolesLeaveTheNumberOfCopiesAlone(t *testing.T) {
 	c := natstest.StartCluster(t, natstest.ClusterOptions{Streams: streams.Options{Shards: 1}})
 	c.Open()

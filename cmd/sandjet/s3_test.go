@@ -15,6 +15,8 @@ import (
 )
 
 // TestWorkspacesOnS3 goes the whole way by the command line, with a real server of S3.
+//
+//guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestWorkspacesOnS3(t *testing.T) {
 	runScripts(t, "testdata/s3", settingsOfS3(s3test.Start(t, "agents")))
 }

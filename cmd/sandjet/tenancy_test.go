@@ -27,6 +27,8 @@ type natsTenant struct {
 
 // TestNoSubjectReachesAnotherAccount has a whole gateway and two accounts with issued credentials on one
 // server: one tries everything on the other, whose own calls and events go on meanwhile.
+//
+//guarantee:tenants-are-isolated
 func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

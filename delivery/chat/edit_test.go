@@ -95,6 +95,7 @@ func (s *editor) want(t *testing.T, want ...string) {
 	}
 }
 
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestAQuestionSaysHowItWasAnswered(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -151,6 +152,8 @@ func TestAQuestionSaysHowItWasAnswered(t *testing.T) {
 }
 
 // Whoever dies in between: the question says it, and nothing else comes.
+//
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestAnAnswerThroughDeathsIsThereOnce(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -29,6 +29,8 @@ func ends(t *testing.T, b *streams.Bus) map[string][]schemas.Event {
 
 // TestDeliveriesGoThroughTheLog runs deliverers over the log: what arrives and what is given up is on the conversation, once each;
 // what a channel refuses goes by its fallback; and a deliverer that ends leaves the rest to the next one.
+//
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestDeliveriesGoThroughTheLog(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -129,6 +129,8 @@ func harmful() []chatfake.Fault {
 // TestEveryChannelHasEveryMessageOnce sends by the adapters of all services to their doubles, which lose requests and answers, while the
 // three deliverers die and stand still: nothing is lost; nothing comes twice where the service lets anybody know, and where it does
 // not, all but one say that they may be repeats.
+//
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestEveryChannelHasEveryMessageOnce(t *testing.T) {
 	t.Parallel()
 	deliveries := 500

@@ -48,6 +48,8 @@ func (c *crowd) Send(ctx context.Context, to channel.Destination, m channel.Mess
 
 // Hundreds of chats that are slow or limited, of the same account too, leave their places to the others: in virtual time a message to a
 // healthy chat goes at once, though each of the slow ones holds a place for twenty seconds, again and again.
+//
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestSlowAndLimitedChatsLeaveOthersTheirLanes(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

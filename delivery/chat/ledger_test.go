@@ -63,6 +63,8 @@ func (w *world) arrive(r request) {
 // TestLedgersByChance plays deliverers that die, stand still and race, against a service that loses requests and answers: whatever
 // happens, a delivery that is done has reached the chat whole, and no part came twice where the service lets anybody know, or
 // without saying so where it does not.
+//
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestLedgersByChance(t *testing.T) {
 	t.Parallel()
 	rounds := 1
@@ -260,6 +262,8 @@ func TestWithoutAKeyASecondTryIsMarked(t *testing.T) {
 
 // FuzzLedger decides on whatever stands in the bucket as a ledger, such as one of a newer version: it never panics, never lets what is
 // settled be sent again, and what it writes is read as it was written.
+//
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func FuzzLedger(f *testing.F) {
 	for _, text := range []string{
 		`{"parts":[{"state":"queued","text":"a"},{"state":"queued","file":true}]}`,
@@ -312,6 +316,8 @@ func FuzzLedger(f *testing.F) {
 }
 
 // FuzzBody plans whatever stands as the body of a delivery: it is refused, or says something in every part.
+//
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func FuzzBody(f *testing.F) {
 	f.Add([]byte(`{"text":"a\nb","buttons":[{"label":"x","data":"y"}],"edit":{"delivery":"dlv_1","text":"c"}}`), false)
 	f.Add([]byte(`{"text":"x","results":[{"command":"ls","logs":"a"}]}`), true)

@@ -194,6 +194,8 @@ var errDied = errors.New("it died")
 // TestEveryMessageComesOnce sends 500 deliveries by three processes that die and stand still wherever they can, to a service that
 // loses requests and answers. Nothing is lost; nothing comes twice where the service lets anybody know; where it does not, what may
 // be a repeat says so.
+//
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestEveryMessageComesOnce(t *testing.T) {
 	t.Parallel()
 	for _, once := range []channel.Once{channel.OnceByKey, channel.OnceByLook, channel.OnceNever} {
@@ -322,6 +324,8 @@ func try(t *testing.T, s *Sender, d schemas.Delivery) delivery.Verdict {
 }
 
 // What is done with a message that may have arrived is the account's choice.
+//
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestTheAccountChoosesWhatBecomesOfAmbiguousMessages(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -398,6 +402,8 @@ func TestAPlaceRestsAsItsServiceSays(t *testing.T) {
 }
 
 // A place that is limited is left alone without a request, and no other place waits for it.
+//
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestALimitHoldsBackOnePlace(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -432,6 +438,7 @@ func TestALimitHoldsBackOnePlace(t *testing.T) {
 	})
 }
 
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestDeliveriesThatNoTryWillHelp(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

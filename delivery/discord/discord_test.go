@@ -424,6 +424,7 @@ func TestTokensOfCommandsAreSealed(t *testing.T) {
 	}
 }
 
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func FuzzAnswers(f *testing.F) { channeltest.FuzzAnswers(f, harness()) }
 
 func FuzzRoute(f *testing.F) {

@@ -292,6 +292,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func FuzzAnswers(f *testing.F) { channeltest.FuzzAnswers(f, harness()) }
 
 func FuzzRoute(f *testing.F) {

@@ -228,6 +228,7 @@ func content(n int) []byte {
 	return b
 }
 
+//guarantee:a-message-of-a-chat-counts-once
 func TestFilesOfAMessageAreStored(t *testing.T) {
 	o := newOffice(t)
 	small, large := content(3), content(3*schemas.MaxFileChunk)
@@ -319,6 +320,7 @@ func TestFilesOfAMessageAreStoredOnS3(t *testing.T) {
 	}
 }
 
+//guarantee:a-message-of-a-chat-counts-once
 func TestWhyFilesAreNotStored(t *testing.T) {
 	for name, c := range map[string]struct {
 		set    func(*office)
@@ -412,6 +414,8 @@ func TestTheFilesOfAMessageTogetherHaveALimit(t *testing.T) {
 }
 
 // Whoever dies between any two effects, or stands still there while another one takes over, leaves no half file and nothing twice.
+//
+//guarantee:a-message-of-a-chat-counts-once
 func TestDeathAtAnyPlace(t *testing.T) {
 	died := errors.New("died")
 	chance := rand.New(rand.NewPCG(7, 11))

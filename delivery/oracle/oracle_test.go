@@ -174,6 +174,8 @@ func (s service) spoilt(body string, signed time.Time) (list []request) {
 }
 
 // TestWithTheServicesLibraries is one test, because it installs them.
+//
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestWithTheServicesLibraries(t *testing.T) {
 	t.Parallel()
 	l := install(t)

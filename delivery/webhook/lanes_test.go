@@ -79,6 +79,8 @@ func TestALaneTakesAsManyAsItsEndpointDeserves(t *testing.T) {
 
 // TestLanesOfAnAccountAreBounded: one that makes and removes endpoints, or changes their URLs, without end has so many lanes, and takes
 // none from others.
+//
+//guarantee:bounds
 func TestLanesOfAnAccountAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -122,6 +124,8 @@ func TestLanesOfAnAccountAreBounded(t *testing.T) {
 }
 
 // TestALaneThatRestsIsNotForgotten: an endpoint that asked for an hour is not asked sooner.
+//
+//guarantee:bounds
 func TestALaneThatRestsIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -138,6 +142,7 @@ func TestALaneThatRestsIsNotForgotten(t *testing.T) {
 	})
 }
 
+//guarantee:what-one-tenant-can-do-to-another
 func TestSuspectsShareAPartOfThePlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

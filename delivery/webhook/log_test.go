@@ -23,6 +23,8 @@ func (unread) Endpoint(context.Context, schemas.AccountID, schemas.EndpointID) (
 
 // TestUnreadEndpointsAreLoggedOnceAMinute: thousands of deliveries of an endpoint whose record cannot be read have one line, another has its own,
 // and those that were left out are counted.
+//
+//guarantee:bounds
 func TestUnreadEndpointsAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer

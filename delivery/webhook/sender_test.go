@@ -212,6 +212,7 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
+//guarantee:a-webhook-is-delivered-at-least-once-under-one-id
 func TestARedirectIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	var followed atomic.Bool
@@ -225,6 +226,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
+//guarantee:a-webhook-is-delivered-at-least-once-under-one-id
 func TestWhatLeadsInsideIsRefused(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Bool

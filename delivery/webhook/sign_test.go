@@ -15,6 +15,7 @@ import (
 
 const body = `{"type":"job.finished","data":{"text":"dòng chữ"}}`
 
+//guarantee:a-webhook-is-delivered-at-least-once-under-one-id
 func TestThePublicLibraryVerifiesWhatWeSign(t *testing.T) {
 	t.Parallel()
 	old, fresh, over := NewSecret(), NewSecret(), NewSecret()

@@ -106,6 +106,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) { channeltest.ReadAny(t, a, channel.Request{Body: body}, to(`{}`)) })
 }
 
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func FuzzAnswers(f *testing.F) { channeltest.FuzzAnswers(f, harness()) }
 
 func FuzzRoute(f *testing.F) {

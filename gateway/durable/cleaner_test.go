@@ -16,6 +16,8 @@ const quiet schemas.AccountID = "acct_zz_quiet" // of which everything comes las
 
 // TestStreamsAreRemovedInTurnBetweenAccounts: one account has many streams that are over, another has few. Those of the other go in the first
 // round, however small it is, and a look has as many rounds as it needs.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestStreamsAreRemovedInTurnBetweenAccounts(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const many, few, round = 60, 3, 10
@@ -63,6 +65,8 @@ func TestStreamsAreRemovedInTurnBetweenAccounts(t *testing.T) {
 
 // TestLeftoversAreRemovedInTurnBetweenAccounts: of very many leftovers of one account so many go in a look, those of another among the first,
 // and the next looks have the rest.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestLeftoversAreRemovedInTurnBetweenAccounts(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const many, few, most = 25, 3, 10

@@ -18,6 +18,8 @@ import (
 const suiteTests = 332
 
 // TestThePublicConformanceSuitePasses runs the protocol's own suite against a gateway.
+//
+//guarantee:an-append-to-a-durable-stream-counts-once
 func TestThePublicConformanceSuitePasses(t *testing.T) {
 	longtest.Only(t, "the suite of others, 30 s and a download; its cases are in our words beside it")
 	dir := installSuite(t)

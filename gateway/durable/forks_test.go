@@ -31,6 +31,8 @@ func wantData(t *testing.T, h *Handler, path, want string) {
 
 // TestAForkWhoseConfirmationIsLostKeepsWhatItInherits: the record of a fork is stored, and the gateway does not learn it. The fork has
 // the data of its source also when that is deleted.
+//
+//guarantee:an-append-to-a-durable-stream-counts-once
 func TestAForkWhoseConfirmationIsLostKeepsWhatItInherits(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		h := New(Options{Bus: b})
@@ -79,6 +81,8 @@ func (r refusing) Create(context.Context, string, Record, time.Duration) (uint64
 }
 
 // TestAForkThatItsSourceDoesNotKnowIsNotedAgain: the cleaner finds it before it removes the source whose time is over.
+//
+//guarantee:an-append-to-a-durable-stream-counts-once
 func TestAForkThatItsSourceDoesNotKnowIsNotedAgain(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		h := New(Options{Bus: b})

@@ -172,6 +172,8 @@ func TestAnAccountMayHaveSoManyStreams(t *testing.T) {
 }
 
 // TestTheStreamCleanerRemovesWhatCrashesLeave stands in the places where a gateway may die.
+//
+//guarantee:an-append-to-a-durable-stream-counts-once
 func TestTheStreamCleanerRemovesWhatCrashesLeave(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx, h := t.Context(), New(Options{Bus: b})
@@ -258,6 +260,8 @@ func (a *accountsBut) set(err error) {
 }
 
 // TestStreamsGoWithTheirAccount cleans beside an account that is deleted, and its neighbour.
+//
+//guarantee:an-append-to-a-durable-stream-counts-once
 func TestStreamsGoWithTheirAccount(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const every = 2 * time.Minute
@@ -315,6 +319,8 @@ func TestStreamsGoWithTheirAccount(t *testing.T) {
 }
 
 // TestAnAppendToADeletedStreamIsLost deletes a stream under a gateway that remembers its end.
+//
+//guarantee:an-append-to-a-durable-stream-counts-once
 func TestAnAppendToADeletedStreamIsLost(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx, here, there := t.Context(), New(Options{Bus: b}), New(Options{Bus: b})
@@ -336,6 +342,8 @@ func TestAnAppendToADeletedStreamIsLost(t *testing.T) {
 }
 
 // TestAGatewayThatLagsBehindRefusesNothingInVain lets another gateway move a producer on.
+//
+//guarantee:an-append-to-a-durable-stream-counts-once
 func TestAGatewayThatLagsBehindRefusesNothingInVain(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx, here, there := t.Context(), New(Options{Bus: b}), New(Options{Bus: b})
@@ -356,6 +364,8 @@ func TestAGatewayThatLagsBehindRefusesNothingInVain(t *testing.T) {
 }
 
 // The clock of the host is a day ahead of the log's: a stream ends by the log's.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAHostWhoseClockIsAheadEndsNoStreamBeforeItsTime(t *testing.T) {
 	const ahead = 24 * time.Hour
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

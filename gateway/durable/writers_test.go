@@ -59,6 +59,8 @@ func wantOnce(t *testing.T, got []value, writers, each int) {
 
 // TestProducersThatRetryThroughTwoGatewaysWriteOnce sends every append twice, at the same time and
 // through gateways that know nothing of one another.
+//
+//guarantee:an-append-to-a-durable-stream-counts-once
 func TestProducersThatRetryThroughTwoGatewaysWriteOnce(t *testing.T) {
 	t.Parallel()
 	const writers, each = 4, 25
@@ -98,6 +100,8 @@ func TestProducersThatRetryThroughTwoGatewaysWriteOnce(t *testing.T) {
 
 // TestAppendsSurviveRestartsOfTheServer restarts the server under producers that try again until they
 // hear a word.
+//
+//guarantee:an-append-to-a-durable-stream-counts-once
 func TestAppendsSurviveRestartsOfTheServer(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "ten seconds of restarts")

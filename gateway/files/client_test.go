@@ -57,6 +57,8 @@ func (b *broken) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // TestTheClientGoesOn: files come and go whole over a network that loses requests and answers, also in the middle of a file.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestTheClientGoesOn(t *testing.T) {
 	t.Parallel()
 	p := start(t, 2, nil)

@@ -205,6 +205,8 @@ func random(n int) []byte {
 }
 
 // TestEachProviderHasItsOwnFiles: workers of another one, whose folders are others, are not asked.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestEachProviderHasItsOwnFiles(t *testing.T) {
 	t.Parallel()
 	mine, others := t.TempDir(), t.TempDir()
@@ -226,6 +228,8 @@ func TestEachProviderHasItsOwnFiles(t *testing.T) {
 }
 
 // TestAWorkerThatStoodStillChangesNothing: who asked has given up meanwhile.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestAWorkerThatStoodStillChangesNothing(t *testing.T) {
 	t.Parallel()
 	dir, bus := t.TempDir(), natstest.Start(t).Bus
@@ -271,6 +275,8 @@ func TestAWorkerThatStoodStillChangesNothing(t *testing.T) {
 }
 
 // TestFilesComeAndGoAsTheyAre: of all sizes around a piece, whole and in ranges, beside workers that die after each third thing they do.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestFilesComeAndGoAsTheyAre(t *testing.T) {
 	t.Parallel()
 	var n atomic.Int64
@@ -310,6 +316,8 @@ func TestFilesComeAndGoAsTheyAre(t *testing.T) {
 }
 
 // TestAnUploadThatBrokeOffGoesOn where it had come to, and is not there before it is whole.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestAnUploadThatBrokeOffGoesOn(t *testing.T) {
 	t.Parallel()
 	p := start(t, 1, nil)
@@ -348,6 +356,8 @@ type failing struct{}
 func (failing) Read([]byte) (int, error) { return 0, errors.New("the client is gone") }
 
 // TestAFileThatChangesIsNotMixed: who reads it gets an error, never one half of each.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestAFileThatChangesIsNotMixed(t *testing.T) {
 	t.Parallel()
 	p := start(t, 1, nil)
@@ -374,6 +384,8 @@ func TestAFileThatChangesIsNotMixed(t *testing.T) {
 }
 
 // TestATransferEndsWithItsKey: nothing of the file is there, and no more of it is sent.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestATransferEndsWithItsKey(t *testing.T) {
 	t.Parallel()
 	p := start(t, 1, nil)
@@ -398,6 +410,8 @@ func TestATransferEndsWithItsKey(t *testing.T) {
 }
 
 // TestTransfersHaveABound: uploads and archives that are slow take what one account may, and what is more is refused until some have ended.
+//
+//guarantee:bounds
 func TestTransfersHaveABound(t *testing.T) {
 	t.Parallel()
 	p := start(t, 1, nil)

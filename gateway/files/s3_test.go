@@ -77,6 +77,8 @@ func TestFilesOnS3ComeAndGo(t *testing.T) {
 }
 
 // TestLimitsOfFilesAreFinal: what a limit of the files refuses is answered so that no client repeats it, and it says which limit that is.
+//
+//guarantee:bounds
 func TestLimitsOfFilesAreFinal(t *testing.T) {
 	t.Parallel()
 	p := startOnS3(t, 1, &worker.Room{Files: 4, Bytes: 2<<20 + 10, FileSize: 1 << 20})

@@ -64,6 +64,8 @@ func TestDecide(t *testing.T) {
 }
 
 // Whatever is written and pressed, nobody who is not named answers an approval, and nothing of a place that is not listed counts.
+//
+//guarantee:a-message-of-a-chat-counts-once
 func FuzzDecide(f *testing.F) {
 	f.Add("/approve appr_1", "approve:appr_1", "7", "42", true)
 	f.Add("/run rm -rf /", "", "", "", false)

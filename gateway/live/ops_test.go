@@ -50,6 +50,7 @@ func TestDecodeOp(t *testing.T) {
 	}
 }
 
+//guarantee:bad-input-is-answered-not-guessed
 func FuzzDecodeOp(f *testing.F) {
 	for _, s := range []string{`{"op":"attach","id":1,"conv":"c_1","after":"-1"}`,
 		`{"op":"send","request":{"tool":"bash"}}`, `{"op":`, `null`} {

@@ -5,6 +5,7 @@ import (
 	"testing"
 )
 
+//guarantee:tenants-are-isolated
 func TestReplyInbox(t *testing.T) {
 	for inbox, ok := range map[string]bool{
 		"":                                   true,

@@ -85,6 +85,8 @@ func bashRequest(id, conv string) string {
 }
 
 // TestPublicationsOutliveADayWithoutAGateway: what was confirmed is admitted when one is there.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestPublicationsOutliveADayWithoutAGateway(t *testing.T) {
 	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -101,6 +103,8 @@ func TestPublicationsOutliveADayWithoutAGateway(t *testing.T) {
 
 // TestAPublicationIsTriedForAWeek: a part that is away costs no publication its call; when it stays away the
 // conversation is told, with the true reason.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestAPublicationIsTriedForAWeek(t *testing.T) {
 	natstest.Hours(t)
 	away := schemas.Errorf(schemas.Unavailable, "", "a record cannot be read now")
@@ -165,6 +169,8 @@ func letters(t *testing.T, b *streams.Bus) []schemas.DeadLetter {
 
 // TestAnAccountThatIsHeldUpDelaysNobody: hundreds of publications that cannot be admitted now cost a try a
 // second, and another account's goes through at once.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestAnAccountThatIsHeldUpDelaysNobody(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const flood = 200
@@ -223,6 +229,8 @@ func taken(t *testing.T, b *streams.Bus, do func(streams.Publication)) {
 
 // TestAPublicationIsHandledOnce: a router that died before its acknowledgement leaves no second outcome to
 // the next one, however late that comes.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestAPublicationIsHandledOnce(t *testing.T) {
 	t.Run("rejected", func(t *testing.T) {
 		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -276,6 +284,8 @@ func TestAPublicationIsHandledOnce(t *testing.T) {
 
 // TestAPublicationThatIsSentAgainTwiceIsOneCall: its letter is sent again, and again since the letter was not removed, soon and after the
 // log has forgotten the call.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestAPublicationThatIsSentAgainTwiceIsOneCall(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		var there atomic.Bool
@@ -323,6 +333,8 @@ func TestAPublicationThatIsSentAgainTwiceIsOneCall(t *testing.T) {
 
 // TestADefectAfterAnOutageCostsNoPublication: tries while a part is away do not count as those that end in an error of
 // our own.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestADefectAfterAnOutageCostsNoPublication(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const outage = 30 * time.Minute
@@ -363,6 +375,8 @@ func TestADefectThatStaysEndsAPublication(t *testing.T) {
 
 // TestAPublicationThatMayHaveBeenAdmittedIsRejected: an earlier try came to nobody knows what, and retention has removed what its
 // conversation said since. One that only waited on a conversation of which as much was removed is admitted.
+//
+//guarantee:one-result-for-every-accepted-call
 func TestAPublicationThatMayHaveBeenAdmittedIsRejected(t *testing.T) {
 	natstest.Hours(t)
 	for _, tried := range []bool{true, false} {

@@ -221,6 +221,8 @@ func TestAKernelShowsPicturesAndTables(t *testing.T) {
 }
 
 // TestAKernelShowsNoMoreThanFits: neither prints nor pictures, and what is left out is an error that says so.
+//
+//guarantee:bounds
 func TestAKernelShowsNoMoreThanFits(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, nil)
@@ -254,6 +256,8 @@ func TestAKernelShowsNoMoreThanFits(t *testing.T) {
 
 // TestCodeEndsWithWhoAsked: the code of one who is gone is interrupted, also where it does not want that; the kernel keeps what was
 // there, and one code runs after the other.
+//
+//guarantee:bounds
 func TestCodeEndsWithWhoAsked(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, nil)

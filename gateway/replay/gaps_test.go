@@ -14,6 +14,8 @@ import (
 )
 
 // TestTheStreamIsMadeAnew: readers are told that what they had is not that any more.
+//
+//guarantee:a-conversation-has-no-holes
 func TestTheStreamIsMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog()
@@ -99,6 +101,8 @@ func TestAGapEndsBeforeWhatIsTold(t *testing.T) {
 
 // TestACursorOfALostEndIsRecognised: another event lies at its place now. Readers in the ring, behind it, at the end and
 // of other conversations' places are told of a gap, and then everything; the others are told of none.
+//
+//guarantee:a-conversation-has-no-holes
 func TestACursorOfALostEndIsRecognised(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const n = 1500 // more than a ring
@@ -147,6 +151,8 @@ func TestACursorOfALostEndIsRecognised(t *testing.T) {
 }
 
 // TestALostEventIsAGap: its payload is gone, and readers are told so, from the ring and from the log.
+//
+//guarantee:what-was-confirmed-is-found-at-every-server-of-a-cluster
 func TestALostEventIsAGap(t *testing.T) {
 	at := func(seq uint64) schemas.Cursor { return schemas.Cursor{Epoch: "e1", Seq: seq} }
 	synctest.Test(t, func(t *testing.T) {

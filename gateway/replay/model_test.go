@@ -157,6 +157,8 @@ func (tr *transcript) check(t *testing.T, l *fakeLog, ever map[place][]uint64, m
 // TestEveryReaderSeesTheLog lets readers come and go at random places of conversations while events
 // are stored, live events get lost, reads fail and frames are forgotten: each reader is told exactly
 // what is in the log. Where the log itself loses something, the reader gets of a gap.
+//
+//guarantee:a-conversation-has-no-holes
 func TestEveryReaderSeesTheLog(t *testing.T) {
 	for seed := range uint64(16) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

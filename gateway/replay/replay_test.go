@@ -42,6 +42,8 @@ func TestReplayThenLive(t *testing.T) {
 
 // TestManyReadersAreOneRead: a storm of readers that come back at random places costs the log as
 // much as a few.
+//
+//guarantee:a-conversation-has-no-holes
 func TestManyReadersAreOneRead(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		log := &counted{Log: replay.NewBusLog(b)}

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Limits of requests. docs/GUARANTEES.md lists them.
+// Limits of requests. docs/LIMITS.md lists them.
 const (
 	MaxCode      = 512 << 10 // bytes of the code of one execute
 	MaxEnvBytes  = 64 << 10  // bytes of the names and values of a request's env

@@ -215,6 +215,8 @@ func (h *house) nothing(t *testing.T) {
 }
 
 // TestASessionIsDestroyedByOneAtATime: requests of several gateways and the end by itself come together, and each says that it is gone.
+//
+//guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestASessionIsDestroyedByOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := openHouse()
@@ -291,6 +293,8 @@ func TestACallThatEmptiesIsMadeAgain(t *testing.T) {
 }
 
 // TestWhoEntersTooLateLeavesNothing: a gateway that stood still after it made a session makes its workspace when the session is destroyed.
+//
+//guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestWhoEntersTooLateLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := openHouse()
@@ -319,6 +323,8 @@ func TestWhoEntersTooLateLeavesNothing(t *testing.T) {
 
 // TestWhatBrokeOffIsFinished: a gateway cannot reach the log at one of its steps, or dies there, or stands still for eleven minutes. The
 // session ends all the same, without being asked for again, and one that is made meanwhile is not touched.
+//
+//guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestWhatBrokeOffIsFinished(t *testing.T) {
 	for _, what := range []string{"fails", "dies", "stands still"} {
 		for n := 1; n <= 7; n++ {
@@ -392,6 +398,8 @@ func brokenOff(t *testing.T, what string, at int) {
 
 // TestAccountsTakeTurnsAtTheEnd: whatever is due, each account has its turn, a session of it does not come back before its others did, and
 // none has more at once than it may.
+//
+//guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestAccountsTakeTurnsAtTheEnd(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	all := []schemas.SandboxSessions{}

@@ -77,6 +77,8 @@ func inside(t *testing.T, p string) {
 }
 
 // TestTextsStayTexts runs what is made of hostile texts, and wants each to be what it was.
+//
+//guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestTextsStayTexts(t *testing.T) {
 	hostile := "it's $(touch x) `touch y` \"\\\n; exit 3 #"
 	run := func(command string) string {
@@ -128,6 +130,8 @@ func TestTextsStayTexts(t *testing.T) {
 }
 
 // TestSessionsByChance makes random changes, and wants the limit and the names to hold.
+//
+//guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestSessionsByChance(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const limit = 3

@@ -154,6 +154,8 @@ func (h *held) of(a schemas.AccountID) int {
 
 // TestUploadsShareABudget: what was unpacked is counted until it is stored. One account's uploads have its share, whether they are large
 // or may be, and another account's have theirs meanwhile. All are stored in the end.
+//
+//guarantee:bounds
 func TestUploadsShareABudget(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const uploads, size = 12, 25 << 20

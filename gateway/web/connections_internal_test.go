@@ -2,6 +2,7 @@ package web
 
 import "testing"
 
+//guarantee:a-client-that-neither-sends-nor-reads-holds-nothing-for-long
 func TestDefaultConnections(t *testing.T) {
 	const gib = 1 << 30
 	for _, tc := range []struct {

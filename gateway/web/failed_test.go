@@ -13,6 +13,8 @@ import (
 )
 
 // TestRequestsThatFailAreLoggedOnceAMinute: a client that has a route fail without end fills no disk with lines about it.
+//
+//guarantee:bounds
 func TestRequestsThatFailAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer

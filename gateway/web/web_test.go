@@ -31,6 +31,7 @@ func TestEveryCodeHasItsStatus(t *testing.T) {
 	}
 }
 
+//guarantee:tenants-are-isolated
 func TestProblemsShowNoCause(t *testing.T) {
 	secret := errors.New("dial tcp 10.1.2.3:4222: /var/lib/secret")
 	for _, err := range []error{
@@ -100,6 +101,7 @@ func TestLastEventIDWinsOverAfter(t *testing.T) {
 	}
 }
 
+//guarantee:bad-input-is-answered-not-guessed
 func FuzzQuery(f *testing.F) {
 	f.Add("wait=30s&limit=5&after=-1", "")
 	f.Add("after=abc_00000000000000000007", "now")

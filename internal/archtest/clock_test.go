@@ -12,6 +12,8 @@ var byTheLogsClock = []string{"streams", "records", "workers", "workers/leases",
 
 // TestStampsComeFromTheLogsClock finds stamps and times until something that are taken from the clock of the host,
 // which may be wrong: Bus.Now is the log's. A clock that only measures how long something took stays local.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestStampsComeFromTheLogsClock(t *testing.T) {
 	excused := map[string]string{
 		"gateway/live/eventconn.go": "the Date header is the host's word",

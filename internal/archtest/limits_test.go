@@ -18,16 +18,16 @@ import (
 	"time"
 )
 
-// TestGuaranteesHaveTheLimitsOfTheCode: where docs/GUARANTEES.md names a limit, of schemas or as `package.Name` of another package, its
+// TestLimitsAreThoseOfTheCode: where docs/LIMITS.md names a limit, of schemas or as `package.Name` of another package, its
 // row has the value that the code has.
-func TestGuaranteesHaveTheLimitsOfTheCode(t *testing.T) {
+func TestLimitsAreThoseOfTheCode(t *testing.T) {
 	folders := map[string]string{} // of packages, by their last element
 	for _, p := range packages(t) {
 		folders[filepath.Base(p.Path)] = p.Path
 	}
 	of := map[string]map[string]int64{}
 	n := 0
-	for row := range strings.SplitSeq(read(t, "docs/GUARANTEES.md"), "\n") {
+	for row := range strings.SplitSeq(read(t, "docs/LIMITS.md"), "\n") {
 		if !strings.HasPrefix(row, "| ") {
 			continue
 		}
@@ -38,7 +38,7 @@ func TestGuaranteesHaveTheLimitsOfTheCode(t *testing.T) {
 			}
 			value, ok := of[pkg][m[2]]
 			if !ok {
-				t.Errorf("docs/GUARANTEES.md names %s.%s, which is not a constant there", pkg, m[2])
+				t.Errorf("docs/LIMITS.md names %s.%s, which is not a constant there", pkg, m[2])
 				continue
 			}
 			n++
@@ -58,13 +58,13 @@ func TestGuaranteesHaveTheLimitsOfTheCode(t *testing.T) {
 // limitName is a limit in a document, with its package where that is not schemas. Types of limits and buckets are none.
 var limitName = regexp.MustCompile("`(?:([a-z]+)\\.)?((?:Max|Min|Default|Measure|Publication)[A-Za-z]+|[A-Z][A-Za-z]+Lifetime)`")
 
-// TestGuaranteesHaveTheDefaultsOfSettings: a default that stands behind its flag in docs/GUARANTEES.md is the one of the example
+// TestLimitsHaveTheDefaultsOfSettings: a default that stands behind its flag in docs/LIMITS.md is the one of the example
 // configuration, which a test of cmd/sandjet holds to the flags.
-func TestGuaranteesHaveTheDefaultsOfSettings(t *testing.T) {
+func TestLimitsHaveTheDefaultsOfSettings(t *testing.T) {
 	example := read(t, "deploy/sandjet.example.yaml")
 	n := 0
 	for _, m := range regexp.MustCompile("`--([a-z0-9-]+)`, ([0-9][0-9,]*)( s| min| minutes| days| [KMG]iB)?\\b").
-		FindAllStringSubmatch(read(t, "docs/GUARANTEES.md"), -1) {
+		FindAllStringSubmatch(read(t, "docs/LIMITS.md"), -1) {
 		have := regexp.MustCompile(`(?m)^#? ?` + m[1] + `: *"?([^"\s#]+)"?`).FindStringSubmatch(example)
 		if have == nil {
 			t.Errorf("deploy/sandjet.example.yaml has no setting %s", m[1])
@@ -72,7 +72,7 @@ func TestGuaranteesHaveTheDefaultsOfSettings(t *testing.T) {
 		}
 		n++
 		if got, want := plain(m[2]+m[3]), plain(have[1]); got != want {
-			t.Errorf("docs/GUARANTEES.md says %q of --%s, which is %s in the example", m[2]+m[3], m[1], have[1])
+			t.Errorf("docs/LIMITS.md says %q of --%s, which is %s in the example", m[2]+m[3], m[1], have[1])
 		}
 	}
 	if n < 15 {

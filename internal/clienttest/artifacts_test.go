@@ -42,6 +42,8 @@ const victim = `<!doctype html><body><script>
 // TestAHostileArtifactReadsNothing: pages and pictures that commands have written are opened in a real browser, on the origin of the
 // gateway, whose key the browser has. They run nothing, also where a proxy takes their disposition away. Without the gateway's headers
 // they do, which shows that the test can see it.
+//
+//guarantee:an-artifact-is-announced-once-with-all-of-its-bytes
 func TestAHostileArtifactReadsNothing(t *testing.T) {
 	t.Parallel()
 	long(t)

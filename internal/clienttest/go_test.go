@@ -13,6 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+//guarantee:a-conversation-has-no-holes
 func TestTheGoClientSeesEveryEventOnceThroughCuts(t *testing.T) {
 	t.Parallel()
 	t.Run("over WebSockets, a crowd", func(t *testing.T) {

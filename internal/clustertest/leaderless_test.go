@@ -11,6 +11,8 @@ import (
 )
 
 // A server that finds no majority of the others is one to wait for, also while it still takes itself for their leader.
+//
+//guarantee:pauses-cuts-and-full-disks
 func TestALogWithoutALeaderIsUnavailable(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "three servers: make long-cluster")

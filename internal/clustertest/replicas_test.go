@@ -31,6 +31,8 @@ func newCall(id schemas.CallID, input []byte) schemas.Call {
 }
 
 // How many copies there are is decided once, and changed by one command only.
+//
+//guarantee:what-can-be-lost-by-durability
 func TestOnlyOneCommandChangesTheNumberOfCopies(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "three servers: make long-cluster")

@@ -44,6 +44,8 @@ func patiently[T any](ask func() (T, error)) (v T, err error) {
 
 // What is confirmed at one server is there at all: one writes where the streams are led, and at once reads
 // where the copies are behind.
+//
+//guarantee:what-was-confirmed-is-found-at-every-server-of-a-cluster
 func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "three servers: make long-cluster")

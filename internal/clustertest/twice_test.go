@@ -19,6 +19,8 @@ import (
 )
 
 // TestTheSameCallTwiceAtOnce publishes each call by two processes at once. The one that is refused must find the call.
+//
+//guarantee:what-was-confirmed-is-found-at-every-server-of-a-cluster
 func TestTheSameCallTwiceAtOnce(t *testing.T) {
 	longtest.Only(t, "writes that meet one in process on three servers")
 	c := natstest.StartCluster(t, natstest.ClusterOptions{SyncAlways: true, Streams: streams.Options{Shards: 1}})

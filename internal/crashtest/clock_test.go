@@ -122,6 +122,8 @@ func (p *process) setClock(t *testing.T, ahead time.Duration) {
 
 // TestAClockThatIsSetEndsNothing: the wall clock of each role but the log's is set an hour ahead and an hour back, while it runs and before
 // it starts. Calls and jobs that run and wait, a question to a person, a stream with a lifetime and a kept box stay as they are.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAClockThatIsSetEndsNothing(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "it builds the standard library anew")
@@ -189,6 +191,8 @@ func TestAClockThatIsSetEndsNothing(t *testing.T) {
 
 // TestTheLogsClockIsSetBack while calls run, at once or by a start after a kill, and set right again after a while; each worker is killed
 // meanwhile. No call runs twice, and what ends while the clock is behind is seen at once.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestTheLogsClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "it builds the standard library anew")

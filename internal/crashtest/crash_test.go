@@ -32,6 +32,9 @@ func sizeOf() size {
 // TestEveryCallOnceInSpiteOfKills holds Sandjet to its first two promises: while calls are in
 // flight, each role is killed with SIGKILL again and again and started anew. At the end every call
 // has exactly one result, and none has run twice: each appends its id to a file of the workspace.
+//
+//guarantee:one-result-for-every-accepted-call
+//guarantee:side-effects-are-started-at-most-once
 func TestEveryCallOnceInSpiteOfKills(t *testing.T) {
 	t.Parallel()
 	s := sizeOf()

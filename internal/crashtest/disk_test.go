@@ -74,6 +74,9 @@ func fill(t *testing.T, dir string) (free func()) {
 
 // TestEveryAcceptedCallEndsAfterADiskWasFull: the disk of the log is filled while calls run and more come, and freed after a
 // while. Health tells the truth meanwhile; afterwards, without a restart of any process, every call that was accepted has its result.
+//
+//guarantee:a-log-that-could-not-write-continues-when-it-can
+//guarantee:pauses-cuts-and-full-disks
 func TestEveryAcceptedCallEndsAfterADiskWasFull(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "a whole installation on a disk that is filled; what the log does then is in streams")

@@ -107,6 +107,8 @@ func (c *contained) processes(t *testing.T, word string) string {
 
 // TestWhatSurvivesAWorkerOnDocker: a worker is killed, or stands still. Its job goes on in its container, and the other worker has it
 // from then on: its log is whole, and it ends once. Its command is interrupted, and nothing of it goes on when that is said.
+//
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestWhatSurvivesAWorkerOnDocker(t *testing.T) {
 	longtest.Only(t, "workers on an engine, killed and standing still")
 	t.Parallel()

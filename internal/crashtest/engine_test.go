@@ -27,6 +27,8 @@ import (
 // TestNothingIsLeftOnAnEngineInSpiteOfKills: while calls and jobs run in containers that are kept and in such that are not, each role,
 // Redis and the engine itself are killed with SIGKILL again and again. Each call has one result and ran once at most, each job has
 // one end; and when the sandboxes are deleted, the engine has no container, network or process of theirs, and the log no instance.
+//
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestNothingIsLeftOnAnEngineInSpiteOfKills(t *testing.T) {
 	longtest.Only(t, "an engine that is killed")
 	t.Parallel()

@@ -177,6 +177,10 @@ func (c *cluster) pauseAndCut(ctx context.Context, t *testing.T, s faultSize, r 
 // TestEveryCallOnceInSpiteOfPausesAndCuts: while calls are in flight and clients follow them, each role is made to stand
 // still, cut off, slowed down and killed. At the end each accepted call has one result, none has run twice (each appends its id to a
 // file that is read without Sandjet's help), fewer than half are interrupted, and each client has seen the log whole and in order.
+//
+//guarantee:one-result-for-every-accepted-call
+//guarantee:pauses-cuts-and-full-disks
+//guarantee:side-effects-are-started-at-most-once
 func TestEveryCallOnceInSpiteOfPausesAndCuts(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "calls in spite of pauses, cuts and partitions beside those in spite of kills")

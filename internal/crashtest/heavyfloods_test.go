@@ -57,6 +57,8 @@ func heavyFloods() []flood {
 // TestHeavyFloodsHaveABound: one tenant has the installation hold as much as it can, in each way that we know of, on a disk of 3 GB. No
 // process ever holds 3 GiB or ends, each call of another tenant has its result, in the long form at a time that is not much later than
 // without, and what was held is given back.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestHeavyFloodsHaveABound(t *testing.T) {
 	t.Parallel()
 	s, size := sizeOf(), floodSizeOf(t)

@@ -22,6 +22,8 @@ import (
 // jobs start, run and end, each role and the Redis server of their caps is killed with SIGKILL again and again. At the end every job has
 // settled once, its conversation was told once, one follow-up was made of it, and the webhook receiver,
 // which fails now and then, has heard of each, repeats under the same id only.
+//
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestEveryJobComesHomeInSpiteOfKills(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "jobs in spite of kills; calls in spite of kills are in the short form")

@@ -22,6 +22,8 @@ const boxMark = `mkdir /tmp/named 2>/dev/null && echo "$RANDOM$RANDOM$RANDOM" > 
 // TestAKeptBoxIsOneBoxWhateverHappensToItsWorker: two workers share a kept box. All calls come to the one that has it, with what an earlier
 // one has left running; when that worker is killed, or stands still for longer than it counts as alive, the other one makes a new
 // box, and no call runs twice.
+//
+//guarantee:a-persistent-instance-is-one-box
 func TestAKeptBoxIsOneBoxWhateverHappensToItsWorker(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "workers that share a box as processes; inside one process they do so in workers")

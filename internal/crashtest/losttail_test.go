@@ -19,6 +19,9 @@ import (
 // TestALostTailIsToldToEveryReader: the log comes back as it was some seconds ago, as after a power cut, and goes on
 // from there. Clients that were attached, and one that comes back later with a cursor of what was lost, are told so and miss nothing of
 // what follows.
+//
+//guarantee:a-conversation-has-no-holes
+//guarantee:pauses-cuts-and-full-disks
 func TestALostTailIsToldToEveryReader(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "servers that lose the end of their log; package gateway/replay has the readers alone")

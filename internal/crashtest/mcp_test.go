@@ -15,6 +15,8 @@ import (
 
 // TestMCPOutlivesItsProcesses: whichever process is killed while a client of the Model Context Protocol waits for a call, follows a task
 // or shows a question to its user, a client that comes again finds the one call, and its command has run once.
+//
+//guarantee:a-tool-use-by-mcp-is-one-call
 func TestMCPOutlivesItsProcesses(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), sizeOf().ends)

@@ -45,6 +45,8 @@ func floodSizeOf(t *testing.T) floodSize {
 // TestAQuietTenantIsServedBesideEachFlood: one tenant floods the installation in every way that we know of, one after the other, with real
 // processes on loopback. Each call that another tenant makes meanwhile is taken at once, has its result, and takes not much
 // longer than without.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestAQuietTenantIsServedBesideEachFlood(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "each flood against all processes; each queue on its own has its test beside it")

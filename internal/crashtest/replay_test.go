@@ -36,6 +36,8 @@ func replaySizeOf(t *testing.T) replaySize {
 // TestEveryEventOnceInSpiteOfKills: while events are appended and clients follow, the server and the
 // gateway are killed with SIGKILL again and again and started anew. At the end every event that was
 // accepted is on the log once, and each client has seen the log, whole and in order.
+//
+//guarantee:a-conversation-has-no-holes
 func TestEveryEventOnceInSpiteOfKills(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "readers in spite of kills; calls in spite of kills are in the short form")

@@ -66,6 +66,9 @@ func ordeals(long bool) []ordeal {
 // TestEveryCallOnceOnThreeServers holds Sandjet to its promises on a log of three servers, while these are killed,
 // cut off, stopped, restarted and robbed of their disks, one after the other and mostly the one that leads. Each
 // call has one result and has run at most once, each reader has seen the log, and no store has failed.
+//
+//guarantee:pauses-cuts-and-full-disks
+//guarantee:what-can-be-lost-by-durability
 func TestEveryCallOnceOnThreeServers(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "calls in spite of kills once more, with three servers; the copies themselves are in internal/clustertest")

@@ -241,6 +241,8 @@ func TestExamplesKeepTheirDocuments(t *testing.T) {
 
 // What the document of a request says, its decoder and validation do. They may be stricter (lengths are
 // bytes, names twice are refused), never looser.
+//
+//guarantee:bad-input-is-answered-not-guessed
 func TestRequestDocumentAgreesWithTheDecoder(t *testing.T) {
 	s := compile(t)["request"]
 	for _, text := range []string{

@@ -1,6 +1,7 @@
 // Command gen writes the documents that describe what crosses a wire: a JSON Schema (2020-12) for
 // each message and record, made from the Go types in schemas, an AsyncAPI document, made from
-// the topology in streams, and the schemas of the OpenAPI document, made from the types of requests and answers.
+// the topology in streams, and the schemas of the OpenAPI document, made from the types of requests and answers. And it lists the tests
+// that prove each promise.
 //
 //	go run ./internal/gen          # write them
 //	go run ./internal/gen -check   # fail if a written one is not what would be written now
@@ -60,7 +61,7 @@ func compare(root string, documents map[string][]byte) error {
 		case err != nil:
 			errs = append(errs, err)
 		case !bytes.Equal(have, documents[name]):
-			errs = append(errs, fmt.Errorf("%s is not what the Go types say", name))
+			errs = append(errs, fmt.Errorf("%s is not what the code says", name))
 		}
 	}
 	there, err := filepath.Glob(filepath.Join(root, "schemas", "json", "*"))

@@ -131,6 +131,9 @@ func Documents(dir string) (map[string][]byte, error) {
 	if out["schemas/asyncapi.json"], err = asyncAPI(); err != nil {
 		return nil, err
 	}
+	if out["docs/PROOFS.md"], err = proofs(dir); err != nil {
+		return nil, err
+	}
 	return out, nil
 }
 

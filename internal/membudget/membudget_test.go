@@ -9,6 +9,8 @@ import (
 )
 
 // TestAccountsTakeTurns: one account holds its share at most, another finds room behind any number that wait, and all is given back.
+//
+//guarantee:bounds
 func TestAccountsTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

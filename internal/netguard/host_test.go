@@ -48,6 +48,7 @@ func TestHostsThatMeanTwoThings(t *testing.T) {
 	}
 }
 
+//guarantee:a-box-reaches-what-its-rules-name
 func FuzzParseHost(f *testing.F) {
 	for _, s := range []string{"example.com.", "127.1", "0x7f.1", "::ffff:1.2.3.4", "bücher.example", "a..b", "0377.0.1", "a_b"} {
 		f.Add(s)

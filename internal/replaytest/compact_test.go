@@ -130,6 +130,8 @@ func line(call, piece int) string { return fmt.Sprintf("%03d/%03d\n", call, piec
 
 // TestCompactReadersShowTheSame: through cuts, whoever leaves out what a later event tells whole has
 // the same on the screen as who reads everything, and never meets a call in its middle.
+//
+//guarantee:a-conversation-has-no-holes
 func TestCompactReadersShowTheSame(t *testing.T) {
 	t.Parallel()
 	s := open(t)

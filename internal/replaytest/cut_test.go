@@ -16,6 +16,8 @@ import (
 )
 
 // TestTheLogIsMadeAnew: clients are told that what they had is gone, once, and go on in the new log.
+//
+//guarantee:a-conversation-has-no-holes
 func TestTheLogIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	role := natsauth.User{Name: "role", Password: "role"}
@@ -55,6 +57,8 @@ func TestTheLogIsMadeAnew(t *testing.T) {
 }
 
 // TestWhoComesBackBehindTheCutIsToldSo: retention has removed what follows their cursors.
+//
+//guarantee:a-conversation-has-no-holes
 func TestWhoComesBackBehindTheCutIsToldSo(t *testing.T) {
 	t.Parallel()
 	const kept = 100
@@ -107,6 +111,8 @@ func TestWhoComesBackBehindTheCutIsToldSo(t *testing.T) {
 
 // TestRetentionUnderway: while events are removed as fast as they come, each client has seen what was
 // there, or was told that it was not.
+//
+//guarantee:a-conversation-has-no-holes
 func TestRetentionUnderway(t *testing.T) {
 	t.Parallel()
 	s := open(t)

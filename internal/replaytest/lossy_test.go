@@ -119,6 +119,8 @@ func (p *lossy) loses(subject string) bool {
 }
 
 // TestLostLiveMessagesAreReadFromTheLog: each live message that follows shows that one is missing.
+//
+//guarantee:a-conversation-has-no-holes
 func TestLostLiveMessagesAreReadFromTheLog(t *testing.T) {
 	t.Parallel()
 	role := natsauth.User{Name: "role", Password: "role"}

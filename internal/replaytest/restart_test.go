@@ -37,6 +37,8 @@ func TestManyConversationsOnOneSocketThroughCuts(t *testing.T) {
 
 // TestTwoGatewaysAreReplacedUnderLoad: one after the other they drain and others take their places,
 // while events are published and clients follow through both.
+//
+//guarantee:a-conversation-has-no-holes
 func TestTwoGatewaysAreReplacedUnderLoad(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "ten seconds under load")

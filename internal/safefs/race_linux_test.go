@@ -20,6 +20,8 @@ const patience = 2 * time.Minute
 // TestExchange swaps a directory and a link that leads out, again and again, while names below are
 // read, written, listed and removed. Nothing outside may be seen or changed. It goes on until each of
 // these has found the directory in its place at least once.
+//
+//guarantee:a-run-stays-in-its-box
 func TestExchange(t *testing.T) {
 	t.Parallel()
 	swaps := 100_000

@@ -253,6 +253,8 @@ func TestWalkSorted(t *testing.T) {
 }
 
 // TestWalksHoldBoundedNames fills directories with long names: what waits is bounded, what was left is not counted any more.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestWalksHoldBoundedNames(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, r *Root, dir string) {
@@ -368,6 +370,7 @@ func TestRename(t *testing.T) {
 	})
 }
 
+//guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestPlace(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, r *Root, dir string) {

@@ -45,6 +45,7 @@ func TestKeysHaveABound(t *testing.T) {
 	})
 }
 
+//guarantee:bounds
 func TestWhatIsLeftOutIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k Counted

@@ -111,6 +111,7 @@ func TestMessagesArePutTogether(t *testing.T) {
 	}
 }
 
+//guarantee:bad-input-is-answered-not-guessed
 func FuzzSplitFrame(f *testing.F) {
 	f.Add(clientFrame(text, `{"op":"ping"}`), false)
 	f.Add(clientFrame(text|bitDeflated, "\xaaV\xca/P\xb2R*\xc8\xccKW\xaa\x05\x00"), true)

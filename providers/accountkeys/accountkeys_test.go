@@ -121,6 +121,8 @@ func (w *world) did(t *testing.T, want ...string) {
 func spec(a schemas.AccountID) providers.Spec { return providers.Spec{Account: a} }
 
 // TestWhoseKey: an account's own key is used where it has one, and a kept sandbox stays with the key that it was made with.
+//
+//guarantee:bounds
 func TestWhoseKey(t *testing.T) {
 	t.Parallel()
 	w, ctx := newWorld(t, nil), t.Context()
@@ -224,6 +226,8 @@ func TestKeysThatCannotBeUsed(t *testing.T) {
 }
 
 // TestLists: all keys are listed, each account's boxes by its own key; where one does not answer, it is said whose boxes are not known.
+//
+//guarantee:bounds
 func TestLists(t *testing.T) {
 	t.Parallel()
 	w, ctx := newWorld(t, nil), t.Context()
@@ -263,6 +267,8 @@ func TestLists(t *testing.T) {
 
 // TestListsWhileAServiceIsUnavailable: of a thousand keys few are asked while the service gives no answer, or answers some of them alone; the
 // list says whose boxes it lacks, and the next one begins with those that were not asked.
+//
+//guarantee:bounds
 func TestListsWhileAServiceIsUnavailable(t *testing.T) {
 	t.Parallel()
 	const many = 1000
@@ -316,6 +322,8 @@ func TestListsWhileAServiceIsUnavailable(t *testing.T) {
 }
 
 // TestOpenProviders: those that nothing uses are closed when there are too many, one that is in use never, and all at the end.
+//
+//guarantee:bounds
 func TestOpenProviders(t *testing.T) {
 	t.Parallel()
 	w, ctx := newWorld(t, nil), t.Context()

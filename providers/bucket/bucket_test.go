@@ -105,6 +105,8 @@ func aVersionIsReplacedOnlyByWhoeverKnowsIt(t *testing.T, s s3test.Server) {
 
 // TestCopiedMetadataIsNotBelieved replaces a file by another of the same size with the metadata of the first, as programs do that keep
 // metadata: a write of the first content is a conflict then.
+//
+//guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestCopiedMetadataIsNotBelieved(t *testing.T) {
 	s3test.Each(t, "files", copiedMetadataIsNotBelieved)
 }

@@ -80,6 +80,8 @@ func openStalled(t *testing.T, account string, budget *Budget, via http.RoundTri
 
 // TestTransfersShareABudget: however many transfers of however many accounts run at the same time, in and out, the files that they have in
 // memory are within the budget, an account's within its share, and all transfers end.
+//
+//guarantee:bounds
 func TestTransfersShareABudget(t *testing.T) {
 	const parts, share, each = 4, 2, 6
 	synctest.Test(t, func(t *testing.T) {
@@ -139,6 +141,8 @@ func TestTransfersShareABudget(t *testing.T) {
 
 // TestAnAccountsFloodLeavesTurns: an account with any number of transfers whose service stalls keeps no other from its turn, and who gives
 // up waiting takes nothing with it.
+//
+//guarantee:bounds
 func TestAnAccountsFloodLeavesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stalled{gate: make(chan struct{}), bytes: map[string]int{}}
@@ -178,6 +182,8 @@ func TestAnAccountsFloodLeavesTurns(t *testing.T) {
 
 // TestSmallFilesDoNotPassALargeOne: a part that waits for room is next however many small files come after it, and a small file takes
 // little of the budget.
+//
+//guarantee:bounds
 func TestSmallFilesDoNotPassALargeOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := NewBudget(PartSize, PartSize)

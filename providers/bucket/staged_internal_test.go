@@ -56,6 +56,8 @@ func has(t *testing.T, f files, name string, want []byte) {
 
 // TestASuspendedWorkerReplacesNothing: it looked at an upload and at what the upload replaces, and goes on when another worker has given the
 // upload its name and another writer has replaced the file.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestASuspendedWorkerReplacesNothing(t *testing.T) {
 	s3test.Each(t, "files", func(t *testing.T, s s3test.Server) {
 		for name, content := range map[string][]byte{"small": []byte("of the upload"), "large": make([]byte, PartSize+1)} {
@@ -89,6 +91,8 @@ func TestASuspendedWorkerReplacesNothing(t *testing.T) {
 }
 
 // TestASuspendedWorkerSparesTheNextUpload: it goes on with removing or extending an upload when the id has become that of another one.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestASuspendedWorkerSparesTheNextUpload(t *testing.T) {
 	s3test.Each(t, "files", func(t *testing.T, s s3test.Server) {
 		a, b := twoWorkers(t, s)

@@ -309,6 +309,8 @@ func TestDeadWorker(t *testing.T) {
 }
 
 // TestRootProcess: a command that has become root is ended alone, and its sandbox lives on.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestRootProcess(t *testing.T) {
 	t.Parallel()
 	p, _ := start(t, daytonatest.Options{}, nil)
@@ -317,6 +319,8 @@ func TestRootProcess(t *testing.T) {
 }
 
 // TestUnendable: what is left of a command cannot be ended in any way, again and again. The sandbox is deleted, and only then.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestUnendable(t *testing.T) {
 	t.Parallel()
 	p, s := start(t, daytonatest.Options{}, nil)

@@ -16,6 +16,8 @@ import (
 )
 
 // TestListsEnd: a list without an end is an error, and not a part of it.
+//
+//guarantee:bounds
 func TestListsEnd(t *testing.T) {
 	t.Parallel()
 	cloudtest.ListsEnd(t, func(w http.ResponseWriter, _ int64) {
@@ -27,6 +29,8 @@ func TestListsEnd(t *testing.T) {
 }
 
 // TestStoppedSandboxesInLists: a list has what has stopped for as long as the service keeps it, and that may be more than any other answer.
+//
+//guarantee:bounds
 func TestStoppedSandboxesInLists(t *testing.T) {
 	t.Parallel()
 	p, s := start(t, denotest.Options{}, nil)

@@ -76,6 +76,8 @@ func volumesOf(t *testing.T, installation string) string {
 }
 
 // TestCredentials: containers work with a secret that they do not have, whether their root is read-only or not.
+//
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestCredentials(t *testing.T) {
 	for name, writable := range map[string]bool{"read-only root": false, "writable root": true} {
 		t.Run(name, func(t *testing.T) {
@@ -105,6 +107,8 @@ func TestCredentials(t *testing.T) {
 
 // TestCredentialsOutliveTheirWorker: a job goes on with what stands for its secret, and with the certificate that it trusts, when its
 // worker has ended and another one serves its container.
+//
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestCredentialsOutliveTheirWorker(t *testing.T) {
 	w := egresstest.New(t)
 	bank := egresstest.NewBank(w)
@@ -198,6 +202,8 @@ func TestCredentialsOutliveTheirWorker(t *testing.T) {
 
 // TestCredentialsOfAnotherWorker: a command that one worker runs in a container whose network another one serves has the same in place
 // of the secret; and a worker without the key of the container's secrets lets nothing out of it, and says which key it is.
+//
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestCredentialsOfAnotherWorker(t *testing.T) {
 	w := egresstest.New(t)
 	bank := egresstest.NewBank(w)
@@ -254,6 +260,8 @@ func TestCredentialsOfAnotherWorker(t *testing.T) {
 }
 
 // FuzzCredentialsLabel: whatever a label says, it is read or refused.
+//
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func FuzzCredentialsLabel(f *testing.F) {
 	f.Add(`{"key":"key_one","nonce":"N","certificate":"MAo="}`)
 	f.Add(`{"key":"key_one"}`)

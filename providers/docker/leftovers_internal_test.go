@@ -12,6 +12,8 @@ import (
 )
 
 // A kept container belongs to a record from its first start on. Before it belongs to who makes it, and that takes seconds.
+//
+//guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestOnlyUnstartedKeptContainersAreLeftBehind(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)

@@ -47,6 +47,8 @@ func inWorkspace(script string) providers.Command {
 }
 
 // TestRestrictedNetwork tries every way out of a container that may reach a few hosts.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestRestrictedNetwork(t *testing.T) {
 	w := egresstest.Furnish(t)
 	s := networked(t, w, nil)
@@ -68,6 +70,8 @@ func TestRestrictedNetwork(t *testing.T) {
 }
 
 // TestAllowAllNetwork: everything public, and nothing of the host's.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestAllowAllNetwork(t *testing.T) {
 	w := egresstest.Furnish(t)
 	s := networked(t, w, func(o *docker.Options) { o.PrivateNetworks = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} })
@@ -76,6 +80,8 @@ func TestAllowAllNetwork(t *testing.T) {
 }
 
 // TestRelaysOutliveTheirWorker: while no worker is there nothing gets out of a kept container, and the next one goes on with it.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestRelaysOutliveTheirWorker(t *testing.T) {
 	w := egresstest.Furnish(t)
 	var o docker.Options
@@ -140,6 +146,8 @@ func TestRelaysOutliveTheirWorker(t *testing.T) {
 
 // TestNetworksThatAWorkerCannotKeep: where a worker cannot enter the networks of containers, restricted is refused, and the profile
 // does not have it.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestNetworksThatAWorkerCannotKeep(t *testing.T) {
 	w := egresstest.Furnish(t)
 	p := open(t, func(o *docker.Options) {
@@ -163,6 +171,8 @@ func TestNetworksThatAWorkerCannotKeep(t *testing.T) {
 }
 
 // TestNetworksOfOthersAreNotEntered: the engine's word for a process is not believed.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestNetworksOfOthersAreNotEntered(t *testing.T) {
 	id := strings.Repeat("ab", 32)
 	for _, pid := range []int{0, 1, os.Getpid(), 1 << 22} {

@@ -78,6 +78,8 @@ func (e *sweepingEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // TestSweepOfKeptContainer: a kept container is ended for a command in it only where sweeps have repeatedly seen that something stays.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestSweepOfKeptContainer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

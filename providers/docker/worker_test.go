@@ -131,6 +131,8 @@ func employ(t *testing.T, o docker.Options) (*exec.Cmd, report) {
 
 // TestARunIsEndedByAnotherWorker: a worker stands still, so that its connections stay and its commands go on. Another one ends them, each
 // alone, and nothing of them is left when it says so; the job beside them goes on.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestARunIsEndedByAnotherWorker(t *testing.T) {
 	t.Parallel()
 	var o docker.Options

@@ -24,6 +24,8 @@ import (
 
 // TestFilesOfARemovedAccountStayInContainers: no folder is removed that a container on the engine has, or while the engine does not say;
 // that of an account that exists stays in any case, and the others go after a week.
+//
+//guarantee:bounds
 func TestFilesOfARemovedAccountStayInContainers(t *testing.T) {
 	t.Parallel()
 	const account = schemas.AccountID("acct_docker")
@@ -93,6 +95,8 @@ func TestFilesOfARemovedAccountStayInContainers(t *testing.T) {
 }
 
 // TestAWorkspaceThatIsOpenedIsNotRemoved: from the folder on until the engine knows the container, a sweep leaves the folder alone.
+//
+//guarantee:bounds
 func TestAWorkspaceThatIsOpenedIsNotRemoved(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "[]") }))

@@ -316,6 +316,8 @@ func TestDeadWorker(t *testing.T) {
 }
 
 // TestRootProcess: a command that has become root is ended alone, and its sandbox lives on.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestRootProcess(t *testing.T) {
 	t.Parallel()
 	p, _ := start(t, e2btest.Options{}, nil)
@@ -324,6 +326,8 @@ func TestRootProcess(t *testing.T) {
 }
 
 // TestRootProcessTimesOut: a command that has become root, and that its own user cannot kill, has timed out, and its sandbox lives on.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestRootProcessTimesOut(t *testing.T) {
 	t.Parallel()
 	p, _ := start(t, e2btest.Options{}, nil)
@@ -340,6 +344,8 @@ func TestRootProcessTimesOut(t *testing.T) {
 
 // TestSweepFails: the daemon of a sandbox does not answer for a moment, or for longer than the end of a run is tried. Its sandbox lives on
 // with what is in it, for nobody has seen that its processes cannot be ended.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestSweepFails(t *testing.T) {
 	t.Parallel()
 	const sweeps = "sandjet-run" // only a sweep as root is sent with it by EndRun

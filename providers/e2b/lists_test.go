@@ -12,6 +12,8 @@ import (
 )
 
 // TestListsEnd: a list without an end is an error, and not a part of it.
+//
+//guarantee:bounds
 func TestListsEnd(t *testing.T) {
 	t.Parallel()
 	cloudtest.ListsEnd(t, func(w http.ResponseWriter, n int64) {

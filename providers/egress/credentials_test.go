@@ -158,6 +158,8 @@ func (b *bank) do(c *http.Client, url string, change func(*http.Request)) (*http
 }
 
 // TestSecretsReachTheirHosts: the secret is in the headers of requests to its host, and in nothing that the sandbox sees.
+//
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestSecretsReachTheirHosts(t *testing.T) {
 	for _, alpn := range []string{"http/1.1", "h2"} {
 		t.Run(alpn, func(t *testing.T) {
@@ -198,6 +200,8 @@ func TestSecretsReachTheirHosts(t *testing.T) {
 }
 
 // TestSecretsReachNobodyElse: another bound host, a host without secrets, HTTP without TLS.
+//
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestSecretsReachNobodyElse(t *testing.T) {
 	b := newBank(t)
 	b.trust.AddCert(mustParse(t, selfSigned(t, "x.example").Certificate[0]))
@@ -223,6 +227,8 @@ func TestSecretsReachNobodyElse(t *testing.T) {
 }
 
 // TestSecretsAreForTheServerThatIsMeant: not for one whose certificate is not good, nor by the wrong name.
+//
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestSecretsAreForTheServerThatIsMeant(t *testing.T) {
 	b := newBank(t)
 	resp, body, err := b.do(b.client("http/1.1"), "https://wrong.example/", nil)
@@ -260,6 +266,8 @@ func TestSecretsAreForTheServerThatIsMeant(t *testing.T) {
 }
 
 // TestSecretsByProxy: the same through CONNECT.
+//
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestSecretsByProxy(t *testing.T) {
 	b := newBank(t)
 	c, err := net.Dial("tcp", b.proxy)
@@ -286,6 +294,8 @@ func TestSecretsByProxy(t *testing.T) {
 }
 
 // TestNewValuesHoldAtOnce: a secret that was changed is what the next request has.
+//
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestNewValuesHoldAtOnce(t *testing.T) {
 	b := newBank(t)
 	c := b.client("h2")
@@ -301,6 +311,7 @@ func TestNewValuesHoldAtOnce(t *testing.T) {
 	}
 }
 
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestValuesThatCannotBeBound(t *testing.T) {
 	b := newBank(t)
 	for _, value := range []string{"", "short", "two\r\nX-Lines: 1", "a NUL \x00 in it", " spaces around ", "snow ☃ falls",
@@ -327,6 +338,8 @@ func TestValuesThatCannotBeBound(t *testing.T) {
 }
 
 // TestTheAuthorityIsForItsHostsOnly: whoever had its key could not be another host by it.
+//
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestTheAuthorityIsForItsHostsOnly(t *testing.T) {
 	b := newBank(t)
 	for host, good := range map[string]bool{"api.example": true, "other.example": true, "plain.example": false, "evil.example": false} {
@@ -343,6 +356,8 @@ func TestTheAuthorityIsForItsHostsOnly(t *testing.T) {
 
 // FuzzMasked: a body that comes in any pieces is masked as one that comes whole, and has no secret in it.
 // TestDerivedCredentials: who has the seed is the same authority, with the same texts.
+//
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestDerivedCredentials(t *testing.T) {
 	n := restricted("api.example")
 	n.Credentials = map[string][]string{"KEY": {"api.example"}}
@@ -386,6 +401,8 @@ func TestDerivedCredentials(t *testing.T) {
 
 // TestFollowedValues: values that the relay looks up are those of now; what cannot be looked up for the moment stays, and what is gone
 // is used no more.
+//
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestFollowedValues(t *testing.T) {
 	n := restricted("api.example")
 	n.Credentials = map[string][]string{"KEY": {"api.example"}}
@@ -440,6 +457,7 @@ func TestFollowedValues(t *testing.T) {
 	})
 }
 
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func FuzzMasked(f *testing.F) {
 	f.Add([]byte("see abababab and 12345678"), "abab", "12345678")
 	f.Add([]byte("aaaaaaaaaab"), "aaab", "ab")
@@ -461,6 +479,8 @@ func FuzzMasked(f *testing.F) {
 }
 
 // FuzzUnlock: whatever headers say, the secret gets only where what stands for it was.
+//
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func FuzzUnlock(f *testing.F) {
 	f.Add("Authorization", "Bearer MARK", "Basic "+base64.StdEncoding.EncodeToString([]byte("me:MARK")))
 	f.Add("Cookie", "a=MARK; b=MARKMARK", "x")

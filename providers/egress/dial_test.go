@@ -30,6 +30,7 @@ func TestAddressLiterals(t *testing.T) {
 	}
 }
 
+//guarantee:a-box-reaches-what-its-rules-name
 func TestNamesThatLeadToClosedPlaces(t *testing.T) {
 	for to, rule := range map[string]string{
 		"127.0.0.1": RuleNotPublic, "10.0.0.1": RuleNotPublic, "169.254.169.254": RuleMetadata, "fd00:ec2::254": RuleMetadata,
@@ -60,6 +61,8 @@ func TestNamesThatLeadToClosedPlaces(t *testing.T) {
 }
 
 // TestRebinding: what a name resolved to earlier does not matter, and what it resolves to later is checked.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestRebinding(t *testing.T) {
 	w := newWorld(t)
 	w.Echo("93.184.216.34:22")

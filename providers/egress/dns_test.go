@@ -95,6 +95,7 @@ func TestQuestionsOverTCP(t *testing.T) {
 	}
 }
 
+//guarantee:a-box-reaches-what-its-rules-name
 func FuzzAnswer(f *testing.F) {
 	f.Add(question(f, "a.example.", dnsmessage.TypeA))
 	f.Add(question(f, "x.b.example.", dnsmessage.TypeAAAA))

@@ -125,6 +125,8 @@ func shows(pass string) string {
 }
 
 // TestGate: a sandbox reaches what its pass says and nothing else, whatever others may.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestGate(t *testing.T) {
 	g := newGate(t)
 	mine := g.pass(nil)
@@ -167,6 +169,8 @@ func TestGate(t *testing.T) {
 }
 
 // TestPassesThatAreNotGood: whoever shows none, another's, an old or a changed one gets nothing, and is told why.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestPassesThatAreNotGood(t *testing.T) {
 	g := newGate(t)
 	_, strange, err := ed25519.GenerateKey(nil)
@@ -223,6 +227,8 @@ func must(b []byte, err error) []byte {
 }
 
 // TestConnectionsEndWithTheirPass: what was opened with a pass does not outlive it.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestConnectionsEndWithTheirPass(t *testing.T) {
 	g := newGate(t)
 	c, said := g.connect(shows(g.pass(func(p *Pass) { p.Until = time.Now().Add(2 * time.Second).Unix() })), "git.example:22")
@@ -242,6 +248,8 @@ func TestConnectionsEndWithTheirPass(t *testing.T) {
 }
 
 // TestGateIsBounded: one sandbox has so many connections, one address so many without a pass, and others go on.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestGateIsBounded(t *testing.T) {
 	g := newGate(t)
 	var open []net.Conn
@@ -288,6 +296,8 @@ func TestGateIsBounded(t *testing.T) {
 }
 
 // TestPassesAreBounded: what is too long to be sent with each request is refused where it is made.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestPassesAreBounded(t *testing.T) {
 	g := newGate(t)
 	p := Pass{Sandbox: "box", From: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Network: schemas.Network{Mode: schemas.Restricted}}
@@ -306,6 +316,8 @@ func TestPassesAreBounded(t *testing.T) {
 }
 
 // FuzzReadPass: whatever is shown is read as what was signed, or denied.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func FuzzReadPass(f *testing.F) {
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -328,6 +340,8 @@ func FuzzReadPass(f *testing.F) {
 }
 
 // FuzzReadAuthorization: any first bytes of a connection are read without harm, and what was read is what was sent.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func FuzzReadAuthorization(f *testing.F) {
 	f.Add([]byte("CONNECT web.example:443 HTTP/1.1\r\nHost: web.example\r\nProxy-Authorization: Basic eA==\r\n\r\nrest"))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))

@@ -11,6 +11,7 @@ import (
 	"time"
 )
 
+//guarantee:a-box-reaches-what-its-rules-name
 func TestTLSForAnotherName(t *testing.T) {
 	w := newWorld(t)
 	w.Web("a.example", "93.184.216.34", true, says("hello"))
@@ -104,6 +105,7 @@ func (c told) Write(p []byte) (int, error) {
 	return 0, nil
 }
 
+//guarantee:a-box-reaches-what-its-rules-name
 func FuzzHello(f *testing.F) {
 	f.Add(withExtension(f, "a.example", encryptedHello))
 	f.Add(withExtension(f, "a.example", 0x1234))

@@ -193,6 +193,7 @@ func TestNamesGetAddressesOfTheirOwn(t *testing.T) {
 	}
 }
 
+//guarantee:a-box-reaches-what-its-rules-name
 func FuzzParseDomain(f *testing.F) {
 	for _, s := range []string{"example.com", "*.example.com:22", "*.", "a:1", "127.1", "*.*.a"} {
 		f.Add(s, "www.example.com")

@@ -21,6 +21,7 @@ func get(c net.Conn, host, path string) string {
 	return string(b)
 }
 
+//guarantee:a-box-reaches-what-its-rules-name
 func TestPlainRequestsForAnotherName(t *testing.T) {
 	w := newWorld(t)
 	w.Web("a.example", "93.184.216.34", false, says("hello"))
@@ -83,6 +84,7 @@ func TestRedirectToAHostThatIsNotAllowed(t *testing.T) {
 	}
 }
 
+//guarantee:a-box-reaches-what-its-rules-name
 func TestProxy(t *testing.T) {
 	w := newWorld(t)
 	w.Web("a.example", "93.184.216.34", false, says("hello"))
@@ -198,6 +200,7 @@ func TestLongHeadersAreRefused(t *testing.T) {
 	}
 }
 
+//guarantee:a-box-reaches-what-its-rules-name
 func FuzzHostOf(f *testing.F) {
 	for _, s := range []string{"a.example", "a.example:80", "[::1]:80", "[::1]", "a:b:c", "a@b", "127.1:80"} {
 		f.Add(s)

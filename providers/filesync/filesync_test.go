@@ -229,6 +229,7 @@ func twoHostsShareAWorkspace(t *testing.T, s s3test.Server) {
 	}
 }
 
+//guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestConflictsKeepBothVersions(t *testing.T) { s3test.Each(t, "files", conflictsKeepBothVersions) }
 
 func conflictsKeepBothVersions(t *testing.T, s s3test.Server) {
@@ -304,6 +305,7 @@ func oneHostsCallsShareACopy(t *testing.T, s s3test.Server) {
 	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), map[string]string{"y": "two"})
 }
 
+//guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestALostCopyRemovesNothing(t *testing.T) { s3test.Each(t, "files", aLostCopyRemovesNothing) }
 
 func aLostCopyRemovesNothing(t *testing.T, s s3test.Server) {
@@ -377,6 +379,8 @@ func (h *host) dead() int {
 
 // TestACopyOverItsLimitsStarts fills a copy as an installation of packages does: the next calls start and say why nothing is stored, until
 // one has removed enough, also what was removed meanwhile.
+//
+//guarantee:bounds
 func TestACopyOverItsLimitsStarts(t *testing.T) { s3test.Each(t, "files", aCopyOverItsLimitsStarts) }
 
 func aCopyOverItsLimitsStarts(t *testing.T, s s3test.Server) {
@@ -414,6 +418,8 @@ func aCopyOverItsLimitsStarts(t *testing.T, s s3test.Server) {
 
 // TestABucketOverItsLimitsTakesRemovals has two hosts bring a bucket over the limits together: what a call of one removes goes out, but
 // for a version that it has not seen.
+//
+//guarantee:bounds
 func TestABucketOverItsLimitsTakesRemovals(t *testing.T) {
 	s3test.Each(t, "files", aBucketOverItsLimitsTakesRemovals)
 }
@@ -512,6 +518,8 @@ func (f closedFolders) OpenWorkspace(ctx context.Context, a schemas.AccountID, m
 
 // TestAFileMadeDuringADownloadStays lets another call of the host write names at the moment when the large files of these names are put in
 // their places: one that the copy did not have, and one that it had.
+//
+//guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestAFileMadeDuringADownloadStays(t *testing.T) {
 	s3test.Each(t, "files", aFileMadeDuringADownloadStays)
 }
@@ -553,6 +561,8 @@ func aFileMadeDuringADownloadStays(t *testing.T, s s3test.Server) {
 }
 
 // TestAnEditedConflictStays makes the same conflict twice, and edits the file beside in between.
+//
+//guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestAnEditedConflictStays(t *testing.T) { s3test.Each(t, "files", anEditedConflictStays) }
 
 func anEditedConflictStays(t *testing.T, s s3test.Server) {
@@ -578,6 +588,8 @@ func anEditedConflictStays(t *testing.T, s s3test.Server) {
 
 // TestAForeignRewriteWithCopiedMetadataIsSeen loses the base of a copy while another program writes a file of the same size: the two are
 // not equal, and a change of the file in the copy does not replace what it has not seen.
+//
+//guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestAForeignRewriteWithCopiedMetadataIsSeen(t *testing.T) {
 	s3test.Each(t, "files", aForeignRewriteWithCopiedMetadataIsSeen)
 }
@@ -598,6 +610,8 @@ func aForeignRewriteWithCopiedMetadataIsSeen(t *testing.T, s s3test.Server) {
 
 // TestOneObjectStopsNothing has one object that cannot be read. The others are brought in and out, and that one is named and left alone,
 // whatever is done with its name in the copy.
+//
+//guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestOneObjectStopsNothing(t *testing.T) { s3test.Each(t, "files", oneObjectStopsNothing) }
 
 func oneObjectStopsNothing(t *testing.T, s s3test.Server) {
@@ -705,6 +719,8 @@ func TestObjectsWithoutAnETag(t *testing.T) {
 }
 
 // TestARefusedWriteStopsNothing has one name that the service does not take.
+//
+//guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestARefusedWriteStopsNothing(t *testing.T) { s3test.Each(t, "files", aRefusedWriteStopsNothing) }
 
 func aRefusedWriteStopsNothing(t *testing.T, s s3test.Server) {
@@ -780,6 +796,8 @@ func (dying) Place(context.Context, string, string, fs.FileInfo) error { return 
 func (dying) Remove(context.Context, string) error                     { return errors.New("it died") }
 
 // TestAnotherPlaceGetsNoFilesOfTheFormer gives a workspace another prefix: its copy is emptied, if all of it is stored.
+//
+//guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestAnotherPlaceGetsNoFilesOfTheFormer(t *testing.T) {
 	s3test.Each(t, "files", anotherPlaceGetsNoFilesOfTheFormer)
 }
@@ -868,6 +886,8 @@ func sameSizeAndTimeIsStillSeen(t *testing.T, s s3test.Server) {
 }
 
 // TestFaults holds a whole use against a service that fails once at each kind of request.
+//
+//guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestFaults(t *testing.T) {
 	s := s3test.Start(t, "files")
 	p := s3test.Front(t, s)
@@ -921,6 +941,8 @@ func awayInTheMiddle(t *testing.T, s s3test.Server) {
 // TestTwoWritersAndCrashes lets two hosts change files at random, and die at random, and holds them to what must be true of any run:
 // each version that somebody has written is in the bucket under its name or beside it, unless somebody who had seen it has replaced or
 // removed it; and in the end all have the same files.
+//
+//guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestTwoWritersAndCrashes(t *testing.T) { s3test.Each(t, "files", twoWritersAndCrashes) }
 
 func twoWritersAndCrashes(t *testing.T, s s3test.Server) {

@@ -15,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+//guarantee:bounds
 func TestAccountsTakeTurns(t *testing.T) {
 	of := func(account string, n int) (due []errand) {
 		for i := range n {
@@ -55,6 +56,8 @@ func TestAccountsTakeTurns(t *testing.T) {
 }
 
 // TestOneEndpointStallsNoOther has two accounts whose endpoints answer only when both were asked.
+//
+//guarantee:bounds
 func TestOneEndpointStallsNoOther(t *testing.T) {
 	s := s3test.Memory(t, "files")
 	a := newHost(t, s.URL, "w/")
@@ -91,6 +94,8 @@ func TestOneEndpointStallsNoOther(t *testing.T) {
 }
 
 // TestAFailedCopyRests is not asked for again in each round.
+//
+//guarantee:bounds
 func TestAFailedCopyRests(t *testing.T) {
 	s := s3test.Memory(t, "files")
 	a := newHost(t, s.URL, "w/")
@@ -131,6 +136,8 @@ func TestAFailedCopyRests(t *testing.T) {
 
 // TestAJobThatOutlivesItsWorkerIsStored has the process end that kept the use of a job, and the next one find the job running: what it
 // writes later is stored, also when a call has come between, and its end is the end of the use.
+//
+//guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestAJobThatOutlivesItsWorkerIsStored(t *testing.T) {
 	s := s3test.Memory(t, "files")
 	a, b := newHost(t, s.URL, "w/"), bucketAt(t, s.URL, "w/")

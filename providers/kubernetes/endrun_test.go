@@ -36,6 +36,8 @@ func TestAnEndIsTriedAgain(t *testing.T) {
 }
 
 // TestARunIsEndedByAnotherWorker: one worker runs commands, another ends them, each alone, and nothing of them is left when it says so.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestARunIsEndedByAnotherWorker(t *testing.T) {
 	inEach(t, func(t *testing.T, c *kubetest.Cluster) {
 		p, other := open(t, c, nil), open(t, c, nil)

@@ -84,6 +84,8 @@ func TestConformance(t *testing.T) {
 }
 
 // TestListKept is the suite's parts on listing and pausing, in a cluster of each kind, and the state of a box that is paused.
+//
+//guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestListKept(t *testing.T) {
 	longtest.Only(t, "ten seconds with an API server and its pods")
 	inEach(t, func(t *testing.T, c *kubetest.Cluster) {

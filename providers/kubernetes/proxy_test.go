@@ -175,6 +175,8 @@ func proxied(t *testing.T, w *egresstest.World) (egresstest.Sandboxes, *kubetest
 }
 
 // TestProxied tries every way out of a pod that may reach a few hosts, with the real proxy and an empty network of its own.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestProxied(t *testing.T) {
 	w := egresstest.Furnish(t)
 	s, c := proxied(t, w)
@@ -200,6 +202,8 @@ func TestProxied(t *testing.T) {
 }
 
 // TestNamesWithoutAProxy: what cannot be kept is refused before anything is made, and says what to do.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestNamesWithoutAProxy(t *testing.T) {
 	t.Parallel()
 	c := kubetest.Start(t, kubetest.Options{Services: map[string]map[string]any{

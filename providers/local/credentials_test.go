@@ -34,6 +34,8 @@ func (l *locked) String() string {
 }
 
 // TestCredentialsL3: a box works with a secret that it does not have.
+//
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestCredentialsL3(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		longtest.Missing(t, "no curl on this host")

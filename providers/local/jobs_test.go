@@ -125,6 +125,7 @@ func TestJobIsLostWithItsBox(t *testing.T) {
 	}
 }
 
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestNextProviderTellsTheEnd(t *testing.T) {
 	dir := t.TempDir()
 	o := func(o *local.Options) { o.StateDir, o.Workspaces = dir+"/state", dir+"/workspaces" }

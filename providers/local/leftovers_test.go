@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+//guarantee:what-one-tenant-can-do-to-another
 func TestWhatLeftOversOwe(t *testing.T) {
 	const sample, since = 200 * time.Millisecond, 5 * time.Second
 	for _, tc := range []struct{ before, used, want time.Duration }{
@@ -30,6 +31,8 @@ func TestWhatLeftOversOwe(t *testing.T) {
 
 // TestLeftOversEndPool: what a call leaves behind may rest in its box and may not burn the host's processors. The meter is run by
 // hand, as if each look stood for a minute.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestLeftOversEndPool(t *testing.T) {
 	p := open(t, "L3", func(o *local.Options) { o.Pool, o.LeftoverCPU = -1, 20*time.Second })
 	quiet, busy := kept(t, p, "quiet", nil), kept(t, p, "busy", nil)
@@ -78,6 +81,8 @@ func TestLeftOversEndPool(t *testing.T) {
 }
 
 // TestKeptBoxesAreBoundedPool: of an account and in all; idle ones make room, those in use do not.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestKeptBoxesAreBoundedPool(t *testing.T) {
 	p := open(t, "L3", func(o *local.Options) { o.Pool, o.Boxes, o.AccountBoxes = -1, 3, 2 })
 	reserve := func(account schemas.AccountID, key string) (providers.Command, error) {

@@ -43,6 +43,8 @@ func sandboxes(w *egresstest.World, p providers.Provider) egresstest.Sandboxes {
 }
 
 // TestRestrictedNetworkL3 tries every way out of a box that may reach a few hosts.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestRestrictedNetworkL3(t *testing.T) {
 	w := egresstest.Furnish(t)
 	s := sandboxes(w, networked(t, w, nil))
@@ -51,6 +53,8 @@ func TestRestrictedNetworkL3(t *testing.T) {
 }
 
 // TestAllowAllNetworkL3: everything public, and nothing of the host's.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestAllowAllNetworkL3(t *testing.T) {
 	w := egresstest.Furnish(t)
 	s := sandboxes(w, networked(t, w, func(opt *local.Options) { opt.PrivateNetworks = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} }))
@@ -59,6 +63,8 @@ func TestAllowAllNetworkL3(t *testing.T) {
 }
 
 // TestPrivateNetworksL3: what is not public takes two: the sandbox's rules, and the operator's leave.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestPrivateNetworksL3(t *testing.T) {
 	w := egresstest.Furnish(t)
 	w.Greet("10.20.1.1:5432")
@@ -86,6 +92,8 @@ func TestPrivateNetworksL3(t *testing.T) {
 
 // TestNetworksOfKeptBoxesL3: a kept box has its network between runs, jobs have it too, and a changed rule holds from the
 // next reservation on.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestNetworksOfKeptBoxesL3(t *testing.T) {
 	w := egresstest.Furnish(t)
 	p := networked(t, w, nil)
@@ -145,6 +153,8 @@ func TestNetworksOfKeptBoxesL3(t *testing.T) {
 }
 
 // TestNetworksThatAHostCannotKeep: without namespaces nothing is pretended.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestNetworksThatAHostCannotKeep(t *testing.T) {
 	program := plainProgram(t)
 	for _, level := range []string{"L2", "L0"} {
@@ -166,6 +176,8 @@ func TestNetworksThatAHostCannotKeep(t *testing.T) {
 }
 
 // TestFloodOfConnectionsL3: what one box opens is bounded, and another is served meanwhile.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestFloodOfConnectionsL3(t *testing.T) {
 	longtest.Only(t, "it holds thousands of connections")
 	w := egresstest.Furnish(t)
@@ -201,6 +213,8 @@ func TestFloodOfConnectionsL3(t *testing.T) {
 }
 
 // TestConnectionsEndWithTheWorker: a worker is killed while a box is connected. Its processes, its network and its connections are gone.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestConnectionsEndWithTheWorker(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.77:0") // where no other test's client calls again: the first connection is the box's
 	if err != nil {
@@ -230,6 +244,8 @@ func TestConnectionsEndWithTheWorker(t *testing.T) {
 }
 
 // TestPortsWithoutRedirectL3: where the kernel cannot redirect, the ports that rules name are served, and others refused.
+//
+//guarantee:a-box-reaches-what-its-rules-name
 func TestPortsWithoutRedirectL3(t *testing.T) {
 	w := egresstest.Furnish(t)
 	p := networked(t, w, nil)

@@ -11,6 +11,8 @@ import (
 )
 
 // TestOperatorsBoundBoxes: the provider has the last word, whatever record it is asked with.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestOperatorsBoundBoxes(t *testing.T) {
 	p := open(t, "L3", func(o *local.Options) { o.Networks, o.MaxMemory, o.MaxCPUs, o.Pool = nil, 64<<20, 1, -1 })
 	for name, want := range map[string]string{"network": "--networks", "memory": "--max-memory", "cpus": "--max-cpus"} {

@@ -13,6 +13,8 @@ import (
 
 // TestTenantsPayForTheirOwnNamespacesPool: what the kernel counts for the maker of a user namespace, such as
 // instances of inotify, must not be taken from root of this host.
+//
+//guarantee:a-run-stays-in-its-box
 func TestTenantsPayForTheirOwnNamespacesPool(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // it has no others to make boxes for: they are all its own

@@ -56,6 +56,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 // TestAFullWorkspaceL3: what runs above a limit is ended with the reason, nothing can be written then, and deleting
 // makes room. Another account does not notice.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestAFullWorkspaceL3(t *testing.T) {
 	const a, b = schemas.AccountID("acct_a"), schemas.AccountID("acct_b")
 	for _, tc := range []struct{ name, script, word string }{
@@ -106,6 +108,8 @@ func TestAFullWorkspaceL3(t *testing.T) {
 
 // TestFilesWithoutANameCountL3: what a box has deleted and holds open is held by the limits too, also beside what has names, and in all
 // boxes of an account together.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestFilesWithoutANameCountL3(t *testing.T) {
 	const a, b = schemas.AccountID("acct_a"), schemas.AccountID("acct_b")
 	const holds = "exec 3>f; rm f; dd if=/dev/zero bs=1M count=%d status=none >&3; until [ -e go ]; do sleep 0.05; done"
@@ -134,6 +138,8 @@ func TestFilesWithoutANameCountL3(t *testing.T) {
 }
 
 // TestFileToolsKeepQuotasL3: what file tools write counts at once, for the workspace and for the sum of the account.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestFileToolsKeepQuotasL3(t *testing.T) {
 	p := open(t, "L3", func(o *local.Options) { o.WorkspaceQuota, o.AccountQuota = 8*mib, 12*mib })
 	fill := func(account schemas.AccountID, workspace string) (n int, err error) {
@@ -163,6 +169,8 @@ func TestFileToolsKeepQuotasL3(t *testing.T) {
 }
 
 // TestQuotasOutliveTheWorker: a workspace that is full is full for the next worker too.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestQuotasOutliveTheWorker(t *testing.T) {
 	dir := t.TempDir()
 	at := func(o *local.Options) {
@@ -184,6 +192,8 @@ func TestQuotasOutliveTheWorker(t *testing.T) {
 }
 
 // TestJobsKeepQuotasL3: a job that fills its workspace is lost with the reason; one in a full workspace can delete.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestJobsKeepQuotasL3(t *testing.T) {
 	p := open(t, "L3", func(o *local.Options) { o.WorkspaceFiles = 500 })
 	_, ends := startJob(t, p, kept(t, p, "key", nil), "i=0; while :; do : >f$i; i=$((i+1)); done")
@@ -198,6 +208,8 @@ func TestJobsKeepQuotasL3(t *testing.T) {
 }
 
 // TestGauge: the rule by which what writes is ended.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestGauge(t *testing.T) {
 	const limit = 1000
 	type step struct {
@@ -227,6 +239,8 @@ func TestGauge(t *testing.T) {
 
 // TestWhoDeletesRightAfterAFillIsLeftAloneL3: a command that goes beyond the limit and ends before anybody has measured it is not
 // held against the next one, which deletes.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestWhoDeletesRightAfterAFillIsLeftAloneL3(t *testing.T) {
 	t.Parallel()
 	const a = schemas.AccountID("acct_a")

@@ -32,6 +32,9 @@ func smallDisk(t *testing.T, options string) string {
 
 // TestLittleRoom: before the disk is full, what fills it is ended and nothing is written any more. Whoever does not fill it goes on,
 // everybody reads and deletes, and once there is room all is as before.
+//
+//guarantee:pauses-cuts-and-full-disks
+//guarantee:what-one-tenant-can-do-to-another
 func TestLittleRoom(t *testing.T) {
 	const a, b = schemas.AccountID("acct_a"), schemas.AccountID("acct_b")
 	for _, tc := range []struct{ name, size, script string }{
@@ -109,6 +112,9 @@ func TestLittleRoom(t *testing.T) {
 
 // TestOutputsOfJobsGiveWay has jobs of one account that print twice as much as the disk holds, while one of another prints little:
 // theirs gives way, all of it is counted, and there is always room for others.
+//
+//guarantee:pauses-cuts-and-full-disks
+//guarantee:what-one-tenant-can-do-to-another
 func TestOutputsOfJobsGiveWay(t *testing.T) {
 	const a, b = schemas.AccountID("acct_a"), schemas.AccountID("acct_b")
 	const flood, size = 12, 40 << 20

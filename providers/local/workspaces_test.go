@@ -29,6 +29,7 @@ func look(t *testing.T, p *local.Provider, passed time.Duration, removed bool, u
 
 const day = 24 * time.Hour
 
+//guarantee:bounds
 func TestFilesOfARemovedAccountGoAfterAWeek(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -109,6 +110,8 @@ func TestFilesOfARemovedAccountGoAfterAWeek(t *testing.T) {
 
 // A worker that dies while it removes leaves a directory out of use, or an owner without one, and one that dies while it writes a
 // file leaves that without its name: the next look removes all of them.
+//
+//guarantee:bounds
 func TestADeathWhileFilesAreRemovedLeavesNothing(t *testing.T) {
 	t.Parallel()
 	var dir string
@@ -136,6 +139,8 @@ func TestADeathWhileFilesAreRemovedLeavesNothing(t *testing.T) {
 }
 
 // What cannot be known for certain is never removed: a damaged owner, a count that was made longer than it can be, a lost duty.
+//
+//guarantee:bounds
 func TestFilesStayWhereNothingIsCertain(t *testing.T) {
 	t.Parallel()
 	var dir string

@@ -29,6 +29,8 @@ func (e *endless) SandboxListV2(_ context.Context, _ *pb.SandboxListRequest, _ .
 }
 
 // TestListsEnd: a list without an end is an error, and not a part of it.
+//
+//guarantee:bounds
 func TestListsEnd(t *testing.T) {
 	t.Parallel()
 	service := &endless{}

@@ -391,6 +391,7 @@ func TestCallbackTellsWhoEndedTheJob(t *testing.T) {
 	}
 }
 
+//guarantee:a-jobs-token-is-its-own
 func TestTokenIsNotSeen(t *testing.T) {
 	t.Parallel()
 	for _, client := range []string{"curl", "wget", "python3", "bash"} {

@@ -60,6 +60,7 @@ func lives(pid int) bool {
 	return err == nil && ok && state[0] != 'Z' && state[0] != 'X'
 }
 
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestJobWhoseGuardianIsKilledEndsAsItDoes(t *testing.T) {
 	t.Parallel()
 	b := reserve(t, open(t, supervisor.Options{}))
@@ -148,6 +149,7 @@ func TestStopsAtTheSameTimeAreOne(t *testing.T) {
 	}
 }
 
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestJobIsLostWhenAllWhoKnowAreKilled(t *testing.T) {
 	t.Parallel()
 	b := reserve(t, open(t, supervisor.Options{}))

@@ -434,6 +434,8 @@ func TestDeadWorker(t *testing.T) {
 }
 
 // TestRootProcess: a command that has become root is ended alone, and its sandbox lives on.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestRootProcess(t *testing.T) {
 	t.Parallel()
 	p, _ := start(t, verceltest.Options{}, nil)

@@ -55,6 +55,7 @@ func TestWhatIsSealedOpensInItsPlace(t *testing.T) {
 	})
 }
 
+//guarantee:secrets-are-not-readable-on-the-log
 func TestWhatIsSealedOpensNowhereElse(t *testing.T) {
 	t.Parallel()
 	k := seal.Generate()
@@ -170,6 +171,7 @@ func TestTheFormOfAnEnvelope(t *testing.T) {
 	}
 }
 
+//guarantee:secrets-are-not-readable-on-the-log
 func FuzzOpen(f *testing.F) {
 	k := seal.Generate()
 	r := ring(f, k)

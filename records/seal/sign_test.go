@@ -8,6 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+//guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestDerivedSecrets(t *testing.T) {
 	t.Parallel()
 	old, now := seal.Generate(), seal.Generate()

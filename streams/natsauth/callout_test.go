@@ -77,6 +77,8 @@ func startOutside(t *testing.T, accounts ...string) outside {
 }
 
 // TestAServerOutsideAsksUsAboutTenants: with the documented configuration, over a real listener.
+//
+//guarantee:tenants-are-isolated
 func TestAServerOutsideAsksUsAboutTenants(t *testing.T) {
 	t.Parallel()
 	out, ctx := startOutside(t), t.Context()
@@ -189,6 +191,8 @@ func startPart(t *testing.T, run func(context.Context) error) (end func()) {
 
 // TestConfirmationsGoWhereTheirPublisherMay: a reply subject is answered by the server, whoever named it.
 // Nothing of the log is reached by that, and nothing of other tenants where each has an account.
+//
+//guarantee:tenants-are-isolated
 func TestConfirmationsGoWhereTheirPublisherMay(t *testing.T) {
 	t.Parallel()
 	out := startOutside(t, "tenant_acct_test", "tenant_acct_other")

@@ -58,6 +58,8 @@ func TestUsersAreChecked(t *testing.T) {
 
 // TestATenantThatComesLater: an account that is made while the server runs has its own way in with its
 // key, and loses it with the key.
+//
+//guarantee:tenants-are-isolated
 func TestATenantThatComesLater(t *testing.T) {
 	var keys sync.Map
 	l := natstest.Start(t, natstest.ListenFor(testwait.Must(natsauth.New(natsauth.Options{
@@ -127,6 +129,8 @@ func TestATenantThatComesLater(t *testing.T) {
 
 // TestReproveKeepsWhoseKeyCounts: a key that was taken back is of use to nobody who is connected with it, and
 // the connections with another key are back by themselves.
+//
+//guarantee:tenants-are-isolated
 func TestReproveKeepsWhoseKeyCounts(t *testing.T) {
 	t.Parallel()
 	var keys sync.Map
@@ -182,6 +186,8 @@ func TestReproveKeepsWhoseKeyCounts(t *testing.T) {
 }
 
 // TestATenantReachesOnlyItsOwn: what a tenant's NATS client may and may not do.
+//
+//guarantee:tenants-are-isolated
 func TestATenantReachesOnlyItsOwn(t *testing.T) {
 	l := natstest.Start(t, natstest.Listen(
 		natsauth.User{Name: "role", Password: "r"}, natsauth.User{Name: "me", Password: "m", Account: account},
@@ -292,6 +298,8 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 }
 
 // TestATenantsConnectionsAreBounded: connections, subscriptions, sizes and what waits for those who do not read.
+//
+//guarantee:what-one-tenant-can-do-to-another
 func TestATenantsConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	const most, subs = 5, 10

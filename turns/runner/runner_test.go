@@ -308,6 +308,8 @@ func TestATurn(t *testing.T) {
 }
 
 // A process may die before and after each write: another one ends the turn, with each answer and each effect once.
+//
+//guarantee:a-turn-outlives-the-process-that-carries-it-out
 func TestTurnsOutliveTheirProcess(t *testing.T) {
 	died := errors.New("died")
 	for _, stage := range []string{
@@ -355,6 +357,8 @@ func TestTurnsOutliveTheirProcess(t *testing.T) {
 }
 
 // A turn that waits for a call, or for a model's server, is in nobody's hands, and goes on when it can.
+//
+//guarantee:a-turn-outlives-the-process-that-carries-it-out
 func TestWhatWaitsIsHeldByNobody(t *testing.T) {
 	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -481,6 +485,8 @@ func TestWhatMayWait(t *testing.T) {
 }
 
 // Another process that has written wins: who comes late stands down, and what it was told by its model is dropped.
+//
+//guarantee:a-turn-outlives-the-process-that-carries-it-out
 func TestWhoComesLateStandsDown(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		w := open(t, b, func(said string) reply {

@@ -127,6 +127,8 @@ func (d *desk) found(c *artifacts.Collector, before artifacts.Look) string {
 }
 
 // TestWhatACallChanged is the table of what is an artifact and what is not.
+//
+//guarantee:an-artifact-is-announced-once-with-all-of-its-bytes
 func TestWhatACallChanged(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -276,6 +278,8 @@ func TestTenThousandFiles(t *testing.T) {
 }
 
 // TestTwoCallsAtOnce: each reports what changed while it ran, under ids of its own.
+//
+//guarantee:an-artifact-is-announced-once-with-all-of-its-bytes
 func TestTwoCallsAtOnce(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -363,6 +367,8 @@ func (f changingFile) Read(p []byte) (int, error) {
 }
 
 // TestAFileThatChangesWhileItIsRead is no artifact: versions are never mixed.
+//
+//guarantee:an-artifact-is-announced-once-with-all-of-its-bytes
 func TestAFileThatChangesWhileItIsRead(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -452,6 +458,8 @@ func (n named) Open(ctx context.Context, name string) (workspacefs.File, error) 
 }
 
 // TestAFileThatBecomesALink is not read through the link.
+//
+//guarantee:an-artifact-is-announced-once-with-all-of-its-bytes
 func TestAFileThatBecomesALink(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

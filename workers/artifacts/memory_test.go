@@ -14,6 +14,8 @@ import (
 
 // TestLooksAreBoundedInBytes: a look at long names ends at its bytes; all looks of one account end at the account's, and another's account
 // has its own. What was beyond is said to be, and what is released comes back.
+//
+//guarantee:bounds
 func TestLooksAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -81,6 +83,8 @@ type entries struct{ info workspacefs.Info }
 func (e entries) Describe(string) (workspacefs.Info, error) { return e.info, nil }
 
 // TestDigestsAreBoundedForEachAccount: an account with many files forgets its own, and no other's.
+//
+//guarantee:bounds
 func TestDigestsAreBoundedForEachAccount(t *testing.T) {
 	t.Parallel()
 	var m artifacts.Memory

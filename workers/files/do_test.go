@@ -42,6 +42,8 @@ func do(t *testing.T, fsys workspacefs.FS, q schemas.FileRequest, data string) (
 
 // TestFilesAgainstAModel: operations by chance, ten thousand in the gate, of which answers are lost and which are then asked for again,
 // leave the files that a map has.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestFilesAgainstAModel(t *testing.T) {
 	t.Parallel()
 	fsys, _ := open(t)
@@ -153,6 +155,8 @@ func filesAgainstAModel(t *testing.T, fsys workspacefs.FS, operations int) {
 }
 
 // TestConditionsOfFiles: what has changed meanwhile is not replaced, read on or removed.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestConditionsOfFiles(t *testing.T) {
 	t.Parallel()
 	fsys, _ := open(t)
@@ -197,6 +201,8 @@ func conditionsOfFiles(t *testing.T, fsys workspacefs.FS) {
 }
 
 // TestNothingOutsideOfAWorkspace is read, listed, written, moved or removed, by whichever name; nor is what is no file opened.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestNothingOutsideOfAWorkspace(t *testing.T) {
 	t.Parallel()
 	fsys, dir := open(t)
@@ -250,6 +256,8 @@ func TestNothingOutsideOfAWorkspace(t *testing.T) {
 }
 
 // TestUploadsAreBounded: parts of files that nobody goes on with leave, and no workspace has too many others.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestUploadsAreBounded(t *testing.T) {
 	t.Parallel()
 	fsys, dir := open(t)
@@ -282,6 +290,8 @@ func TestUploadsAreBounded(t *testing.T) {
 }
 
 // TestAWorkerThatStoodStillAddsNothing: it goes on with a piece when others have come further.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestAWorkerThatStoodStillAddsNothing(t *testing.T) {
 	t.Parallel()
 	fsys, _ := open(t)

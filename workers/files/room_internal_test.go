@@ -62,6 +62,8 @@ func request(op schemas.FileOp, name string) schemas.FileRequest {
 }
 
 // TestRoom: what a request may add to a workspace with room for 3 files, 100 bytes, 40 bytes of one.
+//
+//guarantee:bounds
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	two := map[string]int64{"a": 40, "b": 20}
@@ -127,6 +129,8 @@ func TestRoom(t *testing.T) {
 }
 
 // TestWritersShareRoom: of many that write at the same moment as many are admitted as there is room for, also while it is being measured.
+//
+//guarantee:bounds
 func TestWritersShareRoom(t *testing.T) {
 	t.Parallel()
 	r := &Room{Files: 1000, Bytes: 100, FileSize: 40}

@@ -128,6 +128,8 @@ func TestFoldersOnS3(t *testing.T) {
 }
 
 // TestFilesOnS3AgainstAModel is [TestFilesAgainstAModel] there.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestFilesOnS3AgainstAModel(t *testing.T) {
 	s3test.Each(t, "files", func(t *testing.T, s s3test.Server) {
 		filesAgainstAModel(t, onS3(t, s.URL, "w/"), longtest.Scale(150, 1000))
@@ -221,6 +223,8 @@ func used(t *testing.T, fsys workspacefs.FS) (int, int64, error) {
 }
 
 // TestUploadsOnS3ThroughFaults: whatever happens to requests, asked again an upload becomes the file that was sent.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestUploadsOnS3ThroughFaults(t *testing.T) {
 	s3test.Each(t, "files", func(t *testing.T, s s3test.Server) {
 		p := s3test.Front(t, s)
@@ -284,6 +288,8 @@ func (d *dying) judge(*http.Request) s3test.Fault {
 
 // TestAWorkerOnS3DiesAtAnyRequest of a change, and another one is asked again: the files are as after one change, and nothing stays behind.
 // The first worker may also have been suspended: its requests that follow are lost with it, since each change has half a minute.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestAWorkerOnS3DiesAtAnyRequest(t *testing.T) {
 	s3test.Each(t, "files", func(t *testing.T, s s3test.Server) {
 		for name, c := range map[string]struct {
@@ -419,6 +425,8 @@ func wantFiles(t *testing.T, fsys workspacefs.FS, want map[string][]byte, when s
 
 // TestAMoveOnS3ReplacesNothingUnseen: a move that broke off and is asked for again copies nothing over what another writer has put there, and
 // a folder that was there before is not mixed with another one.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestAMoveOnS3ReplacesNothingUnseen(t *testing.T) {
 	s3test.Each(t, "files", func(t *testing.T, s s3test.Server) {
 		p := s3test.Front(t, s)
@@ -458,6 +466,8 @@ func TestAMoveOnS3ReplacesNothingUnseen(t *testing.T) {
 }
 
 // TestFoldersThatAreMovedOnS3AreBounded says what does not fit before anything is copied.
+//
+//guarantee:bounds
 func TestFoldersThatAreMovedOnS3AreBounded(t *testing.T) {
 	t.Parallel()
 	s := s3test.Memory(t, "files")
@@ -476,6 +486,8 @@ func TestFoldersThatAreMovedOnS3AreBounded(t *testing.T) {
 
 // TestWritersOfOnePathOnS3: of many that write a file at the same time, whole or in pieces, each sees its own outcome: the file is one of
 // theirs as it was sent, of those on a condition exactly one succeeds, and nothing of the others stays.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestWritersOfOnePathOnS3(t *testing.T) {
 	s3test.Each(t, "files", func(t *testing.T, s s3test.Server) {
 		fsys := onS3(t, s.URL, "w/")

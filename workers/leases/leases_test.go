@@ -8,6 +8,7 @@ import (
 	"github.com/sandjet/sandjet/internal/clock"
 )
 
+//guarantee:side-effects-are-started-at-most-once
 func TestALeaseIsNotKeptByAHostThatSleeps(t *testing.T) {
 	t.Parallel()
 	const nap = 15 * time.Minute
@@ -37,6 +38,8 @@ func TestAClockThatIsSetAheadMakesNoLeaseOlder(t *testing.T) {
 
 // TestOneReadOfAMissingLeaseIsNoProof: a worker is gone when several reads in a row did not find its lease, over long enough, and this
 // worker's own was held meanwhile.
+//
+//guarantee:side-effects-are-started-at-most-once
 func TestOneReadOfAMissingLeaseIsNoProof(t *testing.T) {
 	const s = time.Second
 	type read struct {

@@ -17,6 +17,8 @@ import (
 )
 
 // The clock of the host is a day ahead of the log's: nobody's time to answer is shorter for it.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAHostWhoseClockIsAheadEndsNoApprovalBeforeItsTime(t *testing.T) {
 	natstest.Hours(t)
 	for range 2 { // what the NATS client's pool of timers keeps survives one collection
@@ -69,6 +71,8 @@ func (r strict) Resolve(_ context.Context, a schemas.AccountID, req schemas.Requ
 }
 
 // Two of them look after what nobody answered, and after what was answered by a process that died.
+//
+//guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestApprovalsThatNobodyLooksAfterAreEnded(t *testing.T) {
 	longtest.Only(t, "23 hours of virtual time")
 	for range 2 { // what the NATS client's pool of timers keeps survives one collection

@@ -74,6 +74,8 @@ func (w *world) approval(c schemas.Call) streams.BucketEntry[schemas.Approval] {
 }
 
 // One process looks after approvals. When it dies another asks, ends and finishes what is due then, and what was due meanwhile.
+//
+//guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestAnotherProcessTakesOverApprovals(t *testing.T) {
 	for name, c := range map[string]struct {
 		end    func(process)
@@ -114,6 +116,8 @@ func TestAnotherProcessTakesOverApprovals(t *testing.T) {
 
 // A process saw what was due, stood still for eleven minutes while a person answered, and goes on: before each step, and in the
 // middle of one. Nothing is said twice, and no answer is overtaken.
+//
+//guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestAnApprovalExpirerThatStoodStillChangesNoAnswer(t *testing.T) {
 	natstest.Hours(t)
 	inWorld(t, func(w *world) {
@@ -155,6 +159,7 @@ func TestAnApprovalExpirerThatStoodStillChangesNoAnswer(t *testing.T) {
 	})
 }
 
+//guarantee:what-one-tenant-can-do-to-another
 func TestApprovalsAreLookedAfterInTurn(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }

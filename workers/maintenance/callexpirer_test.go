@@ -56,6 +56,7 @@ func TestHowLongAStartedCallIsWaitedForThatWasGivenUp(t *testing.T) {
 	}
 }
 
+//guarantee:one-result-for-every-accepted-call
 func TestADeadLetterOfAStartedCallHasAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	letter := schemas.DeadLetter{ID: "CALLS.7", Reason: "dial unix /secret", Code: schemas.Unavailable, Deliveries: 20}

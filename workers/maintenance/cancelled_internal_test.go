@@ -8,6 +8,8 @@ import (
 )
 
 // TestCancelledCallsOfOneAccountLeaveOthersTheirRoom: one that cancels without end what nobody serves has a quarter of what is looked at.
+//
+//guarantee:bounds
 func TestCancelledCallsOfOneAccountLeaveOthersTheirRoom(t *testing.T) {
 	o := newOpenCancels()
 	add := func(a schemas.AccountID, i int) {

@@ -14,6 +14,8 @@ import (
 
 // TestARescuerDoesNotCountAJumpOfTheLogsClockAsTimeThatPassed: a JobRescuer remembers when it first missed the lease of a worker, when it
 // read the call of a waiting job and when it wrote its mark of open jobs. Then the log's clock is set by an hour.
+//
+//guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestARescuerDoesNotCountAJumpOfTheLogsClockAsTimeThatPassed(t *testing.T) {
 	for _, jump := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(fmt.Sprint("by ", jump), func(t *testing.T) {
@@ -87,6 +89,8 @@ func rescueAcrossJump(w *world, jump func()) {
 }
 
 // TestARescuerKeepsLittleOfAJob: no part of the request that started the job, which may be large.
+//
+//guarantee:bounds
 func TestARescuerKeepsLittleOfAJob(t *testing.T) {
 	large := strings.Repeat("x", 4<<10)
 	r := &rescue{herald: newHerald(nil, nil, nil), watched: &lifecycle.JobWatch{}}

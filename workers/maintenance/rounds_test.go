@@ -18,6 +18,8 @@ const busy, quiet schemas.AccountID = "acct_busy", "acct_quiet"
 
 // TestALostJobIsNotDelayedByThousandsThatWait: one account has 10,000 jobs that wait, and it takes 20 ms to look for the call of each. A job of
 // another account whose worker dies is lost as soon as without them.
+//
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestALostJobIsNotDelayedByThousandsThatWait(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := rescuing(w.bus)
@@ -54,6 +56,8 @@ func TestALostJobIsNotDelayedByThousandsThatWait(t *testing.T) {
 
 // TestARoundIsSharedByAccounts: however many are due of one account, another's is handled in the same round, and what failed comes behind the
 // rest of its account.
+//
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestARoundIsSharedByAccounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type due struct {

@@ -162,6 +162,8 @@ func (w *world) completed(j schemas.Job) (schemas.Completion, bool) {
 }
 
 // One process rescues jobs. When it dies another does, and when it ends in order another does at once.
+//
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestAnotherProcessTakesOverTheRescueOfJobs(t *testing.T) {
 	for name, c := range map[string]struct {
 		end    func(process)
@@ -202,6 +204,8 @@ func rescuing(b *streams.Bus) *rescue {
 }
 
 // A process read the log, stood still for eleven minutes before its next step, and goes on.
+//
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestARescuerThatStoodStillEndsNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		still := rescuing(w.bus)
@@ -241,6 +245,8 @@ func TestARescuerThatStoodStillEndsNothing(t *testing.T) {
 }
 
 // Two processes that both hold the duty for a moment do each step, at the same time and one after the other: what follows is there once.
+//
+//guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestTwoRescuersAtOnceEndAJobAndAGroupOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		groups := lifecycle.OpenGroups(w.bus)

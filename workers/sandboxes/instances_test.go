@@ -60,6 +60,8 @@ func call() schemas.Call {
 }
 
 // An instance is noted to be in use, ready and at its end by different goroutines.
+//
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestNoChangeOfAnInstanceIsLost(t *testing.T) {
 	forEachKind(t, func(t *testing.T, b *Instances) {
 		const changes = 40

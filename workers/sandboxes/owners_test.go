@@ -169,6 +169,8 @@ func TestOwnersOfTheVersionBeforeCount(t *testing.T) {
 }
 
 // What somebody asks of an instance that a worker owns is done at once, not at the worker's next look.
+//
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestAnOwnerHearsOfAWish(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		in, end := owner(t, b, "worker_1")

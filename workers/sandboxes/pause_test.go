@@ -233,6 +233,8 @@ func TestWishesAreCarriedOut(t *testing.T) {
 }
 
 // A worker that stood still between its word and its deed does not do it: another one has, and what is there now is in use.
+//
+//guarantee:a-persistent-instance-is-one-box
 func TestWhoStoodStillPutsNothingAway(t *testing.T) {
 	for _, do := range []string{"end", "pause"} {
 		t.Run(do, func(t *testing.T) {
@@ -279,6 +281,8 @@ func TestWhoStoodStillPutsNothingAway(t *testing.T) {
 }
 
 // Many calls of many workers want an instance that is not there yet: they are all in the same one, with one record.
+//
+//guarantee:a-persistent-instance-is-one-box
 func TestFirstUsesAreInOneBox(t *testing.T) {
 	l := natstest.Start(t)
 	e := &engine{}
@@ -322,6 +326,8 @@ func TestFirstUsesAreInOneBox(t *testing.T) {
 
 // A call that comes at the very moment at which its box is put away enters it, or wakes it, or has another one; and nothing is put
 // away with a call in it. Times are such that each step may come before and after each other one.
+//
+//guarantee:a-persistent-instance-is-one-box
 func TestCallsAndTheReaperDoNotMeet(t *testing.T) {
 	rounds := 300
 	if longtest.Asked() {

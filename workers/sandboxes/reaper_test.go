@@ -7,6 +7,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestJudgeInstance(t *testing.T) {
 	t.Parallel()
 	const idle = 15 * time.Minute

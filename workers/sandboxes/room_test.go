@@ -23,6 +23,8 @@ func of(account schemas.AccountID, n int) Request {
 
 // An account has as many live instances as it may, all workers' together and also where workers are new: what is there may be entered,
 // what is paused or has ended makes room, and others have room of their own.
+//
+//guarantee:bounds
 func TestAnAccountHasSoManyInstances(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, bus *streams.Bus) {
 		e := &engine{boxes: map[string]*box{}}
@@ -67,6 +69,8 @@ func TestAnAccountHasSoManyInstances(t *testing.T) {
 }
 
 // Many calls for different instances of one account come to one worker at once: it makes as many as there may be.
+//
+//guarantee:bounds
 func TestInstancesAreNotMadeBesideTheLimit(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, bus *streams.Bus) {
 		in := member(bus, &engine{boxes: map[string]*box{}}, "worker_1", schemas.Sandbox{})

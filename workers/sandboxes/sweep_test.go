@@ -19,6 +19,7 @@ import (
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
+//guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestCompareBoxesWithRecords(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
@@ -186,6 +187,7 @@ func keysOf(t *testing.T, b *streams.Bus) []string {
 	return keys
 }
 
+//guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestABoxWithoutARecordIsAdopted(t *testing.T) {
 	inSweep(t, func(t *testing.T, b *streams.Bus, s *Reconciler, p *lists, of string) {
 		p.add(of, "acct_1.sb_1.ws_1", "orphan", time.Now())
@@ -221,6 +223,7 @@ func TestABoxWithoutARecordIsAdopted(t *testing.T) {
 	})
 }
 
+//guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestARecordWithoutABoxIsForgotten(t *testing.T) {
 	inSweep(t, func(t *testing.T, b *streams.Bus, s *Reconciler, p *lists, of string) {
 		for _, w := range []schemas.WorkspaceID{"ws_1", "ws_2", "ws_3"} {
@@ -275,6 +278,8 @@ func TestAPartialListIsNoProof(t *testing.T) {
 }
 
 // TestASecondBoxOfAKeyIsEnded, and never the recorded one, also where the record changes in between.
+//
+//guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestASecondBoxOfAKeyIsEnded(t *testing.T) {
 	inSweep(t, func(t *testing.T, b *streams.Bus, s *Reconciler, p *lists, of string) {
 		bucket := lifecycle.OpenInstances(b)
@@ -317,6 +322,8 @@ func TestASecondBoxOfAKeyIsEnded(t *testing.T) {
 }
 
 // What cannot be asked is not taken for gone, and who has lost the duty does nothing more.
+//
+//guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestASweepThatCannotSeeOrMayNotDoesNothing(t *testing.T) {
 	inSweep(t, func(t *testing.T, b *streams.Bus, s *Reconciler, p *lists, of string) {
 		i := schemas.Instance{Account: "acct_1", Sandbox: "sb_1", Workspace: "ws_1", Provider: "fake", State: schemas.InstanceReady,
@@ -342,6 +349,8 @@ func TestASweepThatCannotSeeOrMayNotDoesNothing(t *testing.T) {
 }
 
 // One of the workers sweeps for all, by itself and when it is asked.
+//
+//guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestWorkersSweepByThemselvesAndWhenAsked(t *testing.T) {
 	inSweep(t, func(t *testing.T, b *streams.Bus, s *Reconciler, p *lists, of string) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -33,6 +33,8 @@ func (s *stubborn) Release(ctx context.Context, ref schemas.Ref) error {
 }
 
 // What is to be removed is removed once the provider has confirmed it, however often it refuses and whoever dies meanwhile.
+//
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestARemovalIsTriedUntilTheProviderConfirms(t *testing.T) {
 	for name, tries := range map[string]int64{"its worker dies before the first try": 0, "its worker dies between two tries": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -112,6 +114,8 @@ func (s slowEngine) Pause(ctx context.Context, ref schemas.Ref) error {
 
 // The worker that puts boxes to rest for all stands still, another one takes that over, and a call wakes the box and is in it: when
 // the first one goes on, the box is awake.
+//
+//guarantee:a-persistent-instance-is-one-box
 func TestAReaperThatStoodStillDoesNoHarm(t *testing.T) {
 	for name, atProvider := range map[string]bool{"before it has asked the provider": false, "while the provider is at it": true} {
 		t.Run(name, func(t *testing.T) {
@@ -165,6 +169,8 @@ func (s slowLists) ListKept(ctx context.Context, of string) ([]providers.KeptBox
 }
 
 // The worker that sweeps for all stands still with a list in hand that is long past when it goes on: it does nothing by it.
+//
+//guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestASweeperThatStoodStillDoesNoHarm(t *testing.T) {
 	inSweep(t, func(t *testing.T, b *streams.Bus, s *Reconciler, p *lists, of string) {
 		stop := newStanding()

@@ -40,6 +40,8 @@ func (d disk) SweepWorkspaces(ctx context.Context, s providers.WorkspaceSweep) (
 
 // Of two workers that see the same files one looks at them, each hour, and counts the time between its looks. When it stands still the other
 // one does so, and what was before it took over does not count twice.
+//
+//guarantee:bounds
 func TestOneWorkerLooksAtTheFiles(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		all := &looks{by: map[string]int{}}
@@ -81,6 +83,8 @@ func TestOneWorkerLooksAtTheFiles(t *testing.T) {
 }
 
 // Only time that a process has measured between two looks counts: no wall clock, however wrong, and no suspension adds to it.
+//
+//guarantee:bounds
 func TestTimeBetweenLooksIsMeasured(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

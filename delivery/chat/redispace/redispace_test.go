@@ -54,6 +54,7 @@ func each(of channel.PaceOf, events int, per time.Duration) channel.Pace {
 
 func room(name string) chat.Place { return chat.Place{Channel: "chan_1", Destination: name} }
 
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestTwoDeliverersNeverPassALimit(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -105,6 +106,7 @@ func TestTheWindowMovesAndLeavesNothing(t *testing.T) {
 	})
 }
 
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestARestIsKeptByAll(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -203,6 +205,8 @@ func whole(document string, _ chat.Layout) ([]chat.Part, bool) {
 }
 
 // What one deliverer is told by a service, the other one knows; and while Redis is away each goes on by itself.
+//
+//guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestTwoDeliverersKeepOnePace(t *testing.T) {
 	t.Parallel()
 	s, log, chats := redistest.Start(t), natstest.Start(t), &service{asked: map[string]int{}}

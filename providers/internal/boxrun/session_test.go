@@ -389,6 +389,8 @@ func TestAfterItsLimitACommandEndsByItself(t *testing.T) {
 }
 
 // TestAProgramThatHearsNothingEnds although its input stays open, as that of a container does which an engine has forgotten.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestAProgramThatHearsNothingEnds(t *testing.T) {
 	t.Parallel()
 	eachLong(t, func(t *testing.T, b *box) {
@@ -466,6 +468,8 @@ func TestAProgramThatIsKilledCanBeSweptAfter(t *testing.T) {
 }
 
 // TestAChainOfProcessesIsEnded although none of them lives for long: each starts the next one and ends.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestAChainOfProcessesIsEnded(t *testing.T) {
 	t.Parallel()
 	eachLong(t, func(t *testing.T, b *box) {

@@ -12,6 +12,8 @@ import (
 )
 
 // TestSweeping: a sandbox is ended only where sweeps have repeatedly seen that something stays, up to the end of their time.
+//
+//guarantee:cancelling-kills-and-stopping-finishes
 func TestSweeping(t *testing.T) {
 	t.Parallel()
 	stays := boxrun.SweepResult(75, "")

@@ -51,6 +51,8 @@ func TestItems(t *testing.T) {
 }
 
 // TestListsAreBounded: a list that has no end is no list, and is not asked for a second time.
+//
+//guarantee:bounds
 func TestListsAreBounded(t *testing.T) {
 	t.Parallel()
 	var n atomic.Int32

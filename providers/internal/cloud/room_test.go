@@ -11,6 +11,8 @@ import (
 )
 
 // TestRoom: what a worker has started counts until a list shows it, or for a minute; what it starts counts in the order of the places.
+//
+//guarantee:bounds
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 )
 
+//guarantee:a-persistent-instance-is-one-box
 func TestWorkspacesHaveOneIdentity(t *testing.T) {
 	dir := t.TempDir()
 	var all sync.WaitGroup

@@ -187,6 +187,8 @@ func TestEveryNumber(t *testing.T) {
 
 // TestLimitsOfOthersAndTheMarkOfARunAreRefused runs the second filter for every number, and for every kind of
 // pointer that a call may hand over.
+//
+//guarantee:a-run-stays-in-its-box
 func TestLimitsOfOthersAndTheMarkOfARunAreRefused(t *testing.T) {
 	for native, nr := range map[uint32]struct{ setrlimit, prlimit uint32 }{archAMD64: {160, 302}, archARM64: {164, 261}} {
 		prog := limitsProgram(native)

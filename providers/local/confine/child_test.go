@@ -96,6 +96,7 @@ func eachUser(t *testing.T, f func(t *testing.T, uid int)) {
 	}
 }
 
+//guarantee:a-run-stays-in-its-box
 func TestPrivilegesAreGoneOnEveryThread(t *testing.T) {
 	eachUser(t, func(t *testing.T, uid int) {
 		t.Helper()
@@ -130,6 +131,7 @@ func expect(t *testing.T, got map[string][]string, want map[string]string) {
 	}
 }
 
+//guarantee:a-run-stays-in-its-box
 func TestRealSystemCalls(t *testing.T) {
 	common := map[string]string{
 		"unshare": "EPERM", "mount": "EPERM", "setns": "EPERM", "ptrace": "EPERM", "bpf": "EPERM", "keyctl": "EPERM",
@@ -151,6 +153,7 @@ func TestRealSystemCalls(t *testing.T) {
 	})
 }
 
+//guarantee:a-run-stays-in-its-box
 func TestLandlock(t *testing.T) {
 	if abi, err := LandlockABI(); err != nil || abi == 0 {
 		longtest.Missing(t, "this kernel has no landlock (abi %d, %v)", abi, err)

@@ -69,6 +69,8 @@ func forbidNamespaces() error {
 }
 
 // TestIsolation is every attack at the level of this process's rights.
+//
+//guarantee:a-run-stays-in-its-box
 func TestIsolation(t *testing.T) {
 	h := newHost(t)
 	for _, group := range []struct {
@@ -87,6 +89,8 @@ func TestIsolation(t *testing.T) {
 }
 
 // TestAsOrdinaryUser is the same again as a user without rights.
+//
+//guarantee:a-run-stays-in-its-box
 func TestAsOrdinaryUser(t *testing.T) {
 	longtest.Only(t, "every attack once more, by a user without rights")
 	if os.Getuid() != 0 {
@@ -96,6 +100,8 @@ func TestAsOrdinaryUser(t *testing.T) {
 }
 
 // TestWithoutNamespaces is the same again where namespaces are forbidden.
+//
+//guarantee:a-run-stays-in-its-box
 func TestWithoutNamespaces(t *testing.T) {
 	longtest.Only(t, "every attack once more, where namespaces are forbidden")
 	if level() != "L3" {

@@ -120,6 +120,7 @@ func TestTokensRiseEvenWhenTheServerForgetsAll(t *testing.T) {
 	}
 }
 
+//guarantee:caps-hold-and-losing-redis-loses-nothing
 func TestAServerThatIsAwayIsUnavailableAndItsReturnIsNoticed(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -176,6 +177,8 @@ func TestAFlushOfTheScriptsIsNotNoticed(t *testing.T) {
 }
 
 // The places of a job's box are raced for by many workers: two clients stand for two processes.
+//
+//guarantee:caps-hold-and-losing-redis-loses-nothing
 func TestTwoProcessesNeverExceedACap(t *testing.T) {
 	t.Parallel()
 	const most, rounds, racers = 10, 5, 50
