@@ -17,4 +17,29 @@
 //
 // The protocol's contract is the specification of modelcontextprotocol.io, revision 2026-07-28, and its extension
 // io.modelcontextprotocol/tasks.
+//
+// # Identity of a call
+//
+// Package mcp translates, over the official SDK, and keeps nothing. Who carries calls out is an interface, Caller: the gateway at /mcp,
+// a client of a gateway in sandjet mcp.
+//
+//   - The id is the mark's: _meta["sandjet/idempotencyKey"], or _meta["claudecode/toolUseId"] where that client sends it, hashed with
+//     account, agent, workspace and conversation. Asked again, by whichever process, it is the same call; with other arguments a
+//     conflict. Without a mark each request is a call.
+//   - A request is held for 25 s, 45 s on streams, then the call goes on: as a task (io.modelcontextprotocol/tasks) for who knows
+//     them, else with a text that names it for async_status, which is answered here for calls and waits for them. An agent without
+//     jobs is shown async_status for that.
+//   - A task is a call: its id is the call's, so it is on the log before the client hears of it, any gateway answers for it, and it
+//     has one result. A call in the background answers at once all the same: its model wants to go on. Its job can be asked about as a
+//     task by its status id.
+//   - Cancelling: notifications/cancelled at once. A closed stream of the newest revision at once without a mark, with one after 10 s,
+//     unless it is asked for again at the same gateway. A stream of an older revision, or a process that has gone, cancels nothing.
+//   - A session id is a name: older clients get one, under which their cancellations find their requests, at the gateway that holds
+//     them. Nothing is kept under it otherwise.
+//   - Questions go to the client's user, where the client has forms, and what it carries between question and answer is sealed
+//     (account, call, digest, ten minutes) with the keys of attach tokens; the approval's record decides once. Elsewhere the text says
+//     how to answer.
+//   - Errors: what is wrong with arguments is an answer for the model (isError), as the protocol advises; what concerns the request is
+//     a JSON-RPC error with Sandjet's code in its data. A command that fails is no error: its exit code is in the answer.
+//   - Who may: the account's key as bearer. The metadata document names no server of tokens, because there is none.
 package mcp

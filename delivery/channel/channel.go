@@ -4,6 +4,30 @@
 // An adapter is a translation and nothing more. It keeps no state, never tries a request again, and resolves nothing: the account's
 // credential, the place in the chat and the words are handed to it. Everything that must survive a crash (which part was sent, under
 // which id, when it is tried again) belongs to whoever calls it. An adapter may be called from any number of goroutines.
+//
+// # Outcomes
+//
+// An adapter sends one request and says what is known of the message: not sent, limited, refused or ambiguous. Trying again, waiting and
+// looking for a message belong to its caller, which keeps a ledger. delivery/internal/chatapi is the one way in which adapters speak
+// HTTP.
+//
+//   - Not sent is certain. A request whose body the transport has not begun to read is none that a service carries out; when the
+//     transport gives up, the body is shut for good, so that nothing which goes on in the background can complete it. Requests without
+//     a body go by whether there was a connection (httptrace).
+//   - A status is definite, but for 5xx, which is ambiguous unless the service's own table says otherwise: something in between may
+//     have given up on a service that had not. 429 is limited, and all other 4xx and every redirect are refused.
+//   - A success that cannot be read (cut, not JSON, longer than a MiB) is ambiguous; a refusal that is cut is not sent, because what
+//     the refusal was is not known.
+//   - The transport sends nothing again: bodies cannot be rewound (GetBody is nil), so neither an idle connection that has just ended
+//     nor an Idempotency-Key has it do so. Idle connections end after 20 s, sooner than those of services.
+//   - A second request is sent by an adapter only after a definite refusal that names what to change: Telegram does not understand
+//     marks, or a group has moved.
+//   - Secrets are named with each request, and replaced in all that is said of it: as they are, escaped for paths, queries, JSON and
+//     quotes, in base64 and hexadecimal. Addresses are never repeated. The text is cut after the replacing.
+//   - Bases are the operator's, never a tenant's: no address of an account is dialled here.
+//
+// The suite channeltest holds every adapter to this, against doubles that keep state, repeat secrets in their errors, and do what was
+// asked before they fail (chatfake).
 package channel
 
 import (

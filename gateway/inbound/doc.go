@@ -4,4 +4,25 @@
 // [Decide]; and it is answered once all that follows from it is on the log. So a process may die at any moment: the service posts
 // again what was not answered, and everything that is put on the log is there once. What can wait (the mark that a message was seen)
 // is done beside the answer, and nothing is lost where it is not.
+//
+// # Files of messages
+//
+// A message with files is put on the log as a delivery of the channel inbox before the service is answered. A deliverer fetches the
+// files, stores them in the channel's workspace by the file plane, and hands the message on as ever: the turn, then the event. They say
+// of each file its path, or why there is none.
+//
+//   - In the deliverer, which reaches chat services anyway and holds their credentials. A gateway needs no way out. What deliveries
+//     have (places, turns of accounts, tries, dead letters) messages on their way in have too.
+//   - Inbox/<id of the message>/<name>: the id follows from the service's own, so each try finds what an earlier one has stored. A
+//     file gets its name once all of it is there; parts wait in .sandjet/uploads under a name of their try, so two tries at the same
+//     time do not mix. Names are the last part of what the service says, without control characters, never hidden.
+//   - What became of the files is decided once: it is part of the note that the message was received (bucket received). The turn and
+//     the event say the same, whoever dies between them.
+//   - Three tries in about half a minute, unless the service asks for up to two minutes of rest. Then the message goes on and says
+//     what is missing: a person waits, and a text without its picture is better than none.
+//   - Order: what somebody writes after a message with files waits for it, ten minutes at most; else the question about a picture
+//     would come before the picture. Commands do not wait.
+//   - Whom we ask: a message names its files, so anybody does. Only the service's own hosts are asked, over https, also after a
+//     redirect; the credential is shown to those that need it alone. Where a service stands at an address of one's own (--chat-urls),
+//     files are asked for there, under the same path.
 package inbound

@@ -351,6 +351,5 @@ var testModules = map[string]string{
 
 // inits are the packages that may have an init function.
 var inits = map[string]string{
-	"providers/local/boxentry": "the box is this same program under another name: it must start before any other package is initialised " +
-		"(docs/adr/0008)",
+	"providers/local/boxentry": "the box is this same program under another name: it must start before any other package is initialised",
 }

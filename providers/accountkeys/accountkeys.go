@@ -11,6 +11,21 @@
 //
 // For each key there is a provider of its own, with its own cap of sandboxes, opened when it is first used and closed when it was not
 // used for a while.
+//
+// # Keys of accounts
+//
+// It stands around the leaves of one service: one for the operator's key, and one for each key of an account, opened
+// when it is used. --account-keys turns it on; the key is in the account's variables, under the names that the vendor's own tools read.
+//
+//   - A ref says whose key it is: refs of an account's own leaf begin with the account's id. So a ref alone is enough to find the
+//     leaf, in any process.
+//   - A sandbox stays with its key: one that was made with the operator's key before the account had one goes on there; the next
+//     Reserve makes another one, and the sweep ends the first as a second one of its key.
+//   - The installation of own keys has a name of its own (-own), so that the operator's lists never show a sandbox that an account's
+//     key shows too, also where both are of one team: the sweep would end one of the two, and they are one.
+//   - A list that one account's key cannot give is partial (providers.PartialList): the sweep leaves that account's records and
+//     sandboxes alone, and goes on with the others.
+//   - No key is a substitute for another: a key that is refused fails the account's calls.
 package accountkeys
 
 import (

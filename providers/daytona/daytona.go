@@ -3,7 +3,7 @@
 // # What is spoken
 //
 // Two services: the control plane makes, finds, starts, stops and ends sandboxes; the toolbox of each sandbox, behind a proxy, runs
-// short commands and takes files. Both are JSON over HTTP and spoken by hand over package cloud. docs/adr/0107 says how.
+// short commands and takes files. Both are JSON over HTTP and spoken by hand over package cloud.
 //
 // # Sandboxes
 //
@@ -19,6 +19,42 @@
 // and no piece comes twice.
 //
 // Workspaces are folders of one volume.
+//
+// # Rules
+//
+// The provider daytona speaks both by hand, over providers/internal/cloud.
+//
+//   - Commands are run by the program of boxrun, as in containers and on E2B. A short command of the toolbox starts it, away from the
+//     toolbox; its input is a file and a pipe of the sandbox. Short commands say their exit codes themselves, for toolboxes have more
+//     than one way to.
+//   - Output is kept in the sandbox in numbered pieces of 64 KiB, at most eight of each stream: whoever prints more waits. A fetch
+//     waits for pieces up to ten seconds, and the next one says which have arrived. So it may be repeated whenever the connection
+//     broke, nothing is lost and nothing comes twice; bytes are what they were, each stream is itself. It is also what keeps the
+//     sandbox from being idle.
+//   - What may have been started is not started again. The start of the program and words to it have no row in the table of retries.
+//     Before go an error says unavailable; from go on interrupted, unless the program has said how the command ended.
+//   - A create whose answer is lost is looked up by a random number in the sandbox's labels.
+//   - A kept sandbox has the name of a digest of account and key. Of workers that make it at once one does, and the others find it.
+//     Its epoch is the number of the create and what the sandbox itself knows of its start: the kernel's boot, the first process's
+//     time, the namespace. The start of a program compares it, so that no command runs in another start than it was meant for. It is
+//     noted in the labels for lists.
+//   - Time: a kept sandbox is stopped after --daytona-idle without a word to it, and deleted 31 days after that, longer than any
+//     record lives. One of a run alone is stopped, and deleted with that, five minutes after the last fetch of a worker that has died.
+//   - Workspaces are folders of one volume, because an organization has few. A sandbox sees its own only. Read-only is a mount of the
+//     kernel, for which the user becomes root.
+//   - Networks: deny-all is the service's switch; restricted its list of ranges. What the answer to a create says is compared with
+//     what was asked for: an organization that may not set networks gets unsupported and no sandbox. Names are refused, or left out of
+//     the list where the operator says so: the service's own list of them is known for web ports only.
+//   - The key goes to the proxy that the service names, and only by https where the service itself is reached so.
+//   - Shared with E2B: carry (from a started program to a result), names and locks in cloud, and for the doubles servicetest
+//     (sandboxes of namespaces, faults), which were E2B's before. The double (daytonatest) is held to the vendor's own client for
+//     JavaScript by make long-clouds.
+//
+// # Considered
+//
+// Sessions and their stream of logs: text only, and a stream that breaks has to be read again from its start. A pseudo-terminal over a
+// WebSocket: one stream for both outputs, and no word on what arrived. Output in whole files: no bound on the sandbox's disk, and
+// nothing slows a command down that prints without end.
 package daytona
 
 import (

@@ -4,7 +4,7 @@
 //
 // Two services: the console's API lists sandboxes and makes volumes, plain JSON over HTTP; the API of sandboxes makes one by opening a
 // WebSocket, over which JSON-RPC starts processes in it and writes files. Both are spoken by hand over package cloud, for there is no
-// client of the vendor's in Go. docs/adr/0119 says how.
+// client of the vendor's in Go.
 //
 // # Sandboxes
 //
@@ -19,6 +19,41 @@
 // breaks is made anew, and the command goes on meanwhile.
 //
 // Workspaces are volumes, one each, which are in one sandbox at a time.
+//
+// # Rules
+//
+// The provider deno speaks both by hand, over providers/internal/cloud, which opens WebSockets now as it sends requests: with the same
+// table of retries, and without secrets in errors. The library is gorilla/websocket, which is here already.
+//
+//   - Nothing of a command depends on a connection. What Daytona needed for want of a stream is a package of its own now,
+//     providers/internal/spool: short commands start the program of boxrun, write its input, and fetch what it has printed in numbered
+//     pieces. On Deno each is a spawn, its streams and its end. A connection that breaks is made anew, and what may be repeated is.
+//   - Input is taken once. Each part of it leaves a mark in the sandbox before it is written, so that the word to start may be sent
+//     again where nobody knows whether it arrived. Starting the program itself is never tried again: a program that waits in vain is
+//     ended by its name, which its starter has chosen.
+//   - A create whose answer is lost is looked up by a random number in the labels.
+//   - A kept sandbox is found by a digest of account and key in its labels. Of several that were made at once one is chosen, as on
+//     E2B. The number of the create is the epoch. There is no disk that outlives it: root volumes would be one, but nothing lists what
+//     belongs to whom when no sandbox runs, for volumes have no labels.
+//   - Time is said in the service's clock, which its answers show in Date. A kept sandbox has half an hour from each use, always the
+//     same, so that no use shortens what another has asked for. What is granted is read, and a run that may take longer is not
+//     started.
+//   - Workspaces are volumes. That one is in one sandbox at a time is a fact of the profile, exclusive_workspaces: calls of others
+//     wait. The suite of providers asks for sharing only where the profile does not say so.
+//   - Networks: an empty list of hosts denies all, no list allows all. A name without a port opens 80 and 443, as elsewhere here, and
+//     not all. Ranges are refused.
+//   - Variables that are bound to hosts are the service's secrets. What stands for them is read in the sandbox, and given to commands
+//     in place of the values; a digest of the values is a rule of a kept sandbox.
+//   - The double (denotest) keeps state, runs commands in namespaces, and is held to the vendor's own client for JavaScript by make
+//     long-clouds. That asks for Node.js 24 and runs on 20, since it brings its own WebSocket (ws) and nothing is written with await
+//     using.
+//
+// # Considered
+//
+// One process with streams for its life: less to send, but a connection that breaks would lose what is printed meanwhile, and one that
+// is read slowly holds up its own pings. processWait from a second connection: nobody says that it works. Sandboxes that end with the
+// connection that made them: nothing would be left of a dead worker, and a connection that breaks would end a command. The client for
+// JavaScript in a process beside the worker: a runtime to ship, and it tries things again by itself.
 package deno
 
 import (

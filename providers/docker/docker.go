@@ -11,6 +11,23 @@
 //
 // What runs inside of a container is watched over by a small program (package boxrun): it ends a command whose worker has
 // died, so that nothing runs whose result nobody will read. Jobs are not commands: see package supervisor.
+//
+// # Ends of commands and jobs
+//
+// A command is run by a small shell program in the container (providers/internal/boxrun), which reads the command from its standard
+// input and goes on listening there: "term" and "kill" end all that the command has started, and so does the end of the input, which is
+// the death of the worker as the engine sees it. Where the network to the engine is cut and no end is seen, the command ends a minute
+// after its worker would have given up. Nothing is started before the worker has heard "ready" and said "go": until then a failure is
+// unavailable and the call may be tried again; after that it is interrupted.
+//
+// Jobs are what they are on every provider without jobs of its own: a supervisor in the container (package supervisor) that no worker
+// holds. Their files and the container's labels say all that another worker needs. So the profile of docker does not say
+// jobs_end_with_worker: kept containers have their rows on the log, and any worker of the installation goes on with them, looks after
+// their jobs and ends them.
+//
+// A command's processes are known by a limit of their own for file locks, which kernels have ignored since 2.4, which children inherit
+// through every session, group and environment, and which /proc shows. Where it does not, as in some other runtimes, cancelling a
+// command in a kept container ends the container.
 package docker
 
 import (

@@ -4,7 +4,7 @@
 //
 // Two services: the control plane, plain JSON over HTTP, makes, finds, wakes, pauses and ends sandboxes; the daemon in each
 // sandbox, envd, starts processes, by Connect with JSON. Both are spoken by hand over package cloud, for there is no client of
-// the vendor's in Go. docs/adr/0104 says how.
+// the vendor's in Go.
 //
 // # Sandboxes
 //
@@ -19,6 +19,34 @@
 // ends it when the worker has died.
 //
 // Workspaces are volumes of the team, one each.
+//
+// # Rules
+//
+// The provider e2b speaks both by hand, over providers/internal/cloud.
+//
+//   - Commands are run by the program of boxrun, as in containers: it starts nothing before it hears go, ends all that the command has
+//     started when it is told to or its input ends, and says how the command ended. The daemon's word on the end of a process is not
+//     needed. A stream that breaks is not attached to again, because what was printed meanwhile is lost: the command is ended, and is
+//     interrupted.
+//   - What may have been started is not started again. Start and input have no row in the table of retries. Before go an error says
+//     unavailable: a program that waits in vain has nothing to run, and ends. From go on it says interrupted.
+//   - A create whose answer is lost is looked up by a random number in the sandbox's metadata.
+//   - A kept sandbox is found by a digest of account and key in its metadata. Who makes one lists until its own is there; of several
+//     that were made at once one is chosen. The number of the create is the epoch; pausing keeps memory and processes, and so the
+//     epoch.
+//   - Time: a kept sandbox has --e2b-idle from each use, then the service pauses it. Time is set by connect, which only ever extends;
+//     timeout could shorten what another call has asked for. A sandbox of one call ends, without a worker, two minutes after its
+//     command must have ended.
+//   - Workspaces are volumes, one each. Read-only is a mount of the kernel, which root of the sandbox can undo.
+//   - Networks: deny-all is the service's switch; restricted denies 0.0.0.0/0 and allows the list, which wins. A list of denials in an
+//     allowed range cannot be kept, and is refused.
+//   - The double (e2btest) keeps state, runs commands in namespaces, and is held to the vendor's own client for JavaScript by make
+//     long-clouds.
+//
+// # Considered
+//
+// The daemon's end event alone: a process in the background that holds the outputs keeps it from coming, and nothing ends what left the
+// group. Attaching again: it would show output with a hole. A claim in the log: a provider does not know that there is a log.
 package e2b
 
 import (

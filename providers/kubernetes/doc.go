@@ -21,4 +21,12 @@
 // its output on, ends it when its time is over, and says how it ended in a record at the end of both streams. Without
 // that record a run is interrupted, whatever the stream says. Script, variables and input go through standard input:
 // the arguments of an exec are in the cluster's audit log. A second exec ends a run that is cancelled.
+//
+// # Buckets
+//
+// The driver, and nothing else. The worker makes a PersistentVolume for each workspace, with the prefix sandbox/<namespace>/, and the
+// claim that alone may take it; both stay when boxes go. It is opt-in: an operator names the bucket, and without one such a workspace is
+// refused, by the worker for every provider that does not reach S3 where it runs. deploy/kubernetes/rbac-s3.yaml lets the worker create
+// volumes, and a ValidatingAdmissionPolicy takes from that right all volumes but those of this driver for this namespace. Names are
+// hashes of bucket and workspace: another bucket makes others.
 package kubernetes

@@ -4,7 +4,7 @@
 //
 // Two services, both gRPC: the control plane makes, finds, lists and ends sandboxes; the router of each sandbox's machine starts
 // processes in it. The vendor's client for Go makes the requests and knows their messages; it works over connections of this package,
-// which say how long a request may take and which is tried again. docs/adr/0120 says why.
+// which say how long a request may take and which is tried again.
 //
 // # Sandboxes
 //
@@ -20,6 +20,35 @@
 // breaks loses nothing, and nothing comes twice.
 //
 // Workspaces are volumes, one each.
+//
+// # Rules
+//
+// The provider modal uses the vendor's client and its generated messages, over connections of its own, behind one interface (vendor).
+//
+//   - One link (link.go) carries all requests: credentials, a time for each try and for all together, tries by the table of cloud,
+//     errors as cloud.Error without secrets. The vendor's client finds no status of gRPC in these and so tries nothing again. It is
+//     known whether a request was sent, and whether the service has answered or the connection broke.
+//   - From the client: apps, images and their building, volumes, the request of a create. From its messages: lists with tags, names,
+//     routers. Its Exec is not used: its input has no deadline.
+//   - Commands are run by the program of boxrun. It is started under an id of ours, of which the service starts one; input has its
+//     place; outputs are read from the byte where the last reading ended. So all three may be repeated, and where the service kept
+//     none of that, a second program would run nothing, for the word to start goes to one.
+//   - A create whose answer is lost is looked up by its name. Every sandbox has one, given once among those that run; that of a kept
+//     one is a digest of account and key, and settles races.
+//   - A kept sandbox is refused where a process cannot have the limit by which the processes of a command are known, which is tried
+//     once in each. The kernel of gVisor is such a place, so they ask for a virtual machine.
+//   - Clocks are not compared. A token is replaced when it is refused, or ten minutes old by this host's own counting.
+//   - Workspaces are volumes, one each. After a command sync is run on it, and where nobody says that it succeeded the call is
+//     interrupted: a success whose files are gone is none. Before one in a kept sandbox the volumes are loaded anew.
+//   - The double (modaltest) is a server of the same messages. It is held to the vendor's client for Go as it is, in every run of the
+//     tests, and to that for JavaScript by make long-clouds.
+//
+// # Considered
+//
+// Snapshots of a file system before the end, and a start from them: a place for their ids would be needed that all workers see, deaths
+// without warning leave none, and what is there would be older than the last call. The client as it is: see above; nor could two
+// services be spoken to in one process. The messages alone: the client knows the recipes of images, and the service's rules for a
+// create. One volume with folders: whether a folder that is not there yet can be mounted is not known.
 package modal
 
 import (

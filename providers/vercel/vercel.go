@@ -4,7 +4,6 @@
 //
 // One service, JSON over HTTP, spoken by hand over package cloud. A sandbox has a name, which a project gives once; a run of its
 // virtual machine is a session, with an id of its own, and whatever is done in a sandbox is asked of its session.
-// docs/adr/0118 says how.
 //
 // # Sandboxes
 //
@@ -20,6 +19,46 @@
 // connection that breaks loses nothing and doubles nothing.
 //
 // Workspaces are drives of the project, one each.
+//
+// # Rules
+//
+// The provider vercel speaks to it by hand, over providers/internal/cloud, which learned streams of lines.
+//
+//   - Commands are run by the program of boxrun, as in containers and on E2B. It is a detached command of the service; its input is a
+//     file, written by the service's own way for files, and a pipe of the sandbox. So neither script nor variables nor input are in
+//     what the service keeps of a command. Words to it are short commands.
+//   - Output comes by the command's log as numbered pieces in base64. A log that breaks is followed again from its beginning, and what
+//     came before is left out: nothing is lost, nothing comes twice, and bytes are what they were. The program is at most 16 pieces of
+//     48 KiB ahead of what the worker has taken, of which a short command tells it: whoever prints more waits. When it has ended all
+//     the rest is in the log, for as long as the session is there.
+//   - A log that ends says nothing: how the command is, is asked. Only the program's own word is an end; a line with an error means
+//     that the session has ended.
+//   - What may have been started is not started again. Starts and words have no row in the table of retries. Before go an error says
+//     unavailable; from go on interrupted, unless the program has said how the command ended.
+//   - 410, 422 sandbox_stopping and sandbox_snapshotting mean that nothing was done. A run says not_found; the worker reserves again,
+//     which lets the sandbox go on and runs its hooks, and repeats the call. A request goes to one session by its id, so that no
+//     command runs in another than it was meant for. 410 snapshot_not_found deletes the sandbox and makes it anew.
+//   - Names are digests: of account and key, or of a run's id. Of workers that make a sandbox at once one does, a create whose answer
+//     was lost is found, and a dead worker's run is ended without a list, which may lag behind.
+//   - Tags are five at most, and a list is filtered by one: installation, what it was made of, account, and of a kept one deployment
+//     and key. Of many sandboxes a create looks at those only whose status has changed within a day: no session lives longer.
+//   - Time: a session's time counts from its start. Each use asks for what is missing, by the service's clock, to the run's limit or
+//     --vercel-idle, whichever is longer. Where the plan grants no more, a run that does not fit waits until the session has ended.
+//     The sandbox of a run alone is not persistent, ends two minutes after its command's limit, and is deleted by whichever worker
+//     next makes one.
+//   - Snapshots: the last one of a kept sandbox, for 31 days, longer than any record lives. Deleting the sandbox deletes it.
+//   - Jobs are those of supervisor, in the session. The service's own have no input, no log by bytes, one signal to one process and no
+//     word on what they leave behind.
+//   - Workspaces are drives, which one sandbox writes to and others see as they were. A create waits for a drive that is another's for
+//     --vercel-start, then says exhausted. The profile says so (exclusive_workspaces).
+//   - Networks are the service's, with names, ranges and denied ranges. What the answer to a create says is compared with what was
+//     asked for; where it is another, or not said, the sandbox is deleted: unsupported.
+//
+// # Considered
+//
+// A run that is waited for, with its logs in the answer: an answer that breaks leaves nobody who knows its id. Reading output as files:
+// binary, and a request for each piece also where nothing is printed. Short-lived tokens of Vercel's own deployments: they are renewed
+// only inside Vercel.
 package vercel
 
 import (

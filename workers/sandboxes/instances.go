@@ -1,5 +1,22 @@
 // Package sandboxes keeps the persistent sandbox instances of one provider for one worker: it reserves them for calls, runs
 // their lifecycle scripts, knows which worker owns which, and ends what is idle, old or deleted.
+//
+// # Boxes without a record
+//
+// The log has an identity (streams.Deployment), made once on the condition that there is none; kept containers and pods bear it as a
+// label. A provider that can list what it keeps is a providers.Lister: every box of one deployment with its key, account, age and state.
+// Every ten minutes one worker of each provider, the holder of a streams.Duty, compares that with the records. A box without a record,
+// older than 15 minutes, is adopted: it gets a record, on the condition that there is none, made when its provider says and used now.
+// From then on the ordinary rules hold: a call finds it, it ends when it is idle, too old, or its sandbox or workspace is gone, and its
+// release is tried until the provider confirms it. onCreate is taken not to have run. A record whose box is not listed is removed on the
+// condition that nobody has written it since; the records are read before the boxes are listed. A box whose key this version cannot read
+// is left alone and reported. sandjet sandboxes instances sweep asks a worker to do the same at once, or only to say what it would do.
+//
+// Instances are shown as /v1/instances/{id}, where the id is provider, sandbox and workspace: it stays the same when the box is made
+// anew, and a record is found by it without a search. Reading never writes. Who asks for a pause, a resume or a removal writes what is
+// wanted into the record; the worker carries it out. While a call or a job is in the instance that is refused, so that nobody loses work
+// by a slip; a removal by force cancels the calls first, by the ordinary way. A command in an instance is a call like any other: there
+// is no second way in.
 package sandboxes
 
 import (
