@@ -113,7 +113,7 @@ func TestOpenJobsOfAnAccountAreBounded(t *testing.T) {
 		if _, err := admitter.Admit(t.Context(), alice, job("call_yet_more")); !errors.Is(err, schemas.ErrExhausted) {
 			t.Errorf("as many again: %v", err)
 		}
-	}, func(_ *streams.ServerOptions, o *streams.Options) { o.OpenJobs = most })
+	}, func(s *natstest.Settings) { s.Log.OpenJobs = most })
 }
 
 // An id is free again a day after its call was admitted, once that has its end, also before it is forgotten.

@@ -24,6 +24,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
@@ -134,9 +135,9 @@ func openLogOf(t *testing.T, memory bool, quotas *streams.Quotas, change ...func
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := streams.StartServer(ctx, streams.ServerOptions{
+	server, err := streams.StartServer(ctx, embedded.Options{
 		DataDir: t.TempDir(), Host: "127.0.0.1", Durability: "os", Auth: auth, Memory: memory,
-	})
+	}, streams.Shares{})
 	if err != nil {
 		t.Fatal(err)
 	}

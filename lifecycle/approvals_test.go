@@ -10,6 +10,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/embedded"
 )
 
 func asked(id schemas.CallID) schemas.Call {
@@ -23,7 +24,7 @@ func asked(id schemas.CallID) schemas.Call {
 // With files that are synced too, where calls are written together.
 func TestAParkedCallIsReleasedOnce(t *testing.T) {
 	t.Parallel()
-	for _, durability := range []streams.Durability{"os", "always"} {
+	for _, durability := range []embedded.Durability{"os", "always"} {
 		b := natstest.Start(t, natstest.Durability(durability)).Bus
 		ctx := t.Context()
 		c := asked("a.b")

@@ -168,7 +168,7 @@ func TestAReplayIsMadeInSlices(t *testing.T) {
 func TestNotifyWritesAllDeliveriesOrNone(t *testing.T) {
 	t.Parallel()
 	const store = 48 << 20
-	l := natstest.Start(t, natstest.OnDisk(), func(s *streams.ServerOptions, _ *streams.Options) { s.MaxStore = store })
+	l := natstest.Start(t, natstest.OnDisk(), func(s *natstest.Settings) { s.Server.MaxStore = store })
 	ctx, durable := t.Context(), streams.OpenDurable(l.Bus)
 	for after, n := uint64(0), 0; n < store/4; n += 512 << 10 {
 		var err error

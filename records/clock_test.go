@@ -35,8 +35,8 @@ func TestAHostWhoseClockIsWrongStampsCallsByTheLogs(t *testing.T) {
 			if left := c.Deadline.Sub(c.Accepted); left <= 0 || left > 25*time.Hour {
 				t.Errorf("its deadline is %s from its acceptance", left)
 			}
-		}, func(_ *streams.ServerOptions, o *streams.Options) {
-			o.LogClock = func() time.Time { return time.Now().Add(-ahead) }
+		}, func(s *natstest.Settings) {
+			s.Log.LogClock = func() time.Time { return time.Now().Add(-ahead) }
 		})
 	}
 }

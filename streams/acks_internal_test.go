@@ -11,12 +11,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/internal/testwait"
+	"github.com/sandjet/sandjet/streams/embedded"
 )
 
 func openBus(t *testing.T) *Bus {
 	t.Helper()
 	testwait.ForRealTime(t)
-	s, err := StartServer(t.Context(), ServerOptions{DataDir: t.TempDir(), Port: -1})
+	s, err := StartServer(t.Context(), embedded.Options{DataDir: t.TempDir(), Port: -1}, Shares{})
 	if err != nil {
 		t.Fatal(err)
 	}

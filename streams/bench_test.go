@@ -10,6 +10,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/embedded"
 )
 
 // BenchmarkAcceptCalls publishes calls one by one, each confirmed, from many goroutines: what each
@@ -19,7 +20,7 @@ func BenchmarkAcceptCalls(b *testing.B) {
 		for _, waiting := range []int{1, 16, 64, 256} {
 			b.Run(fmt.Sprintf("%s/%d", way, waiting), func(b *testing.B) {
 				d, alone := strings.CutSuffix(way, "-ungrouped")
-				l := natstest.Start(b, natstest.Durability(streams.Durability(d)))
+				l := natstest.Start(b, natstest.Durability(embedded.Durability(d)))
 				if alone {
 					l.Bus.Ungrouped()
 				}

@@ -100,5 +100,5 @@ func TestWhatBucketsKeepCountsAgainstTheQuota(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		testwait.OK(t, streams.Calls.Publish(ctx, b, callOf("three")))
-	}, func(_ *streams.ServerOptions, o *streams.Options) { o.Quotas = &streams.Quotas{Log: quota} })
+	}, func(s *natstest.Settings) { s.Log.Quotas = &streams.Quotas{Log: quota} })
 }

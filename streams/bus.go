@@ -17,6 +17,7 @@ import (
 	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/embedded"
 )
 
 // Options say where the log is and how it is kept.
@@ -145,7 +146,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b.clock = newTimekeeper()
 	b.room, b.meter, b.openJobs = newRoom(b.lookAtRoom), newMeter(b), newOpenJobs(b, o.OpenJobs)
 	b.tail = coreTail{bus: b}
-	if o.GroupCommit || o.Server != nil && o.Server.options.Durability == DurabilityAlways {
+	if o.GroupCommit || o.Server != nil && o.Server.Durability() == embedded.DurabilityAlways {
 		b.calls = &group{bus: b}
 	}
 	if err := b.connect(ctx); err != nil {
@@ -233,7 +234,7 @@ func (b *Bus) dial(ctx context.Context, role string, more ...nats.Option) (*nats
 	url := o.URL
 	if o.Server != nil {
 		url = ""
-		options = append(options, nats.InProcessServer(o.Server), nats.UserInfo(InProcessUser, o.Server.own.password))
+		options = append(options, o.Server.InProcess()...)
 	} else {
 		with, err := o.credentials()
 		if err != nil {
@@ -418,7 +419,7 @@ func (b *Bus) Ready(ctx context.Context) error {
 	if err != nil {
 		return coded(op, err)
 	}
-	if v := viewOf(info, b.Replicas()); !v.fits(workNew, min(v.limit/100, MaxPayload)) { // one large message, or a hundredth
+	if v := viewOf(info, b.Replicas()); !v.fits(workNew, min(v.limit/100, embedded.MaxPayload)) { // one large message, or a hundredth
 		return errFull(workNew)
 	}
 	if err := b.trouble.now(time.Now()); err != nil {
@@ -434,9 +435,7 @@ func (b *Bus) Ready(ctx context.Context) error {
 // error: this process can do nothing about it. It asks nobody.
 func (b *Bus) Healthy() error {
 	if s := b.options.Server; s != nil {
-		if err := s.broken(); err != nil {
-			return schemas.Wrap(schemas.Unavailable, "health", "the log cannot write: "+whyNoWrite(err.Error()), err)
-		}
+		return s.CanWrite()
 	}
 	return nil
 }

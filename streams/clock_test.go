@@ -12,8 +12,8 @@ import (
 
 // skewed makes the clock of the test that of a host which is so much ahead of the log.
 func skewed(ahead time.Duration) natstest.Option {
-	return func(_ *streams.ServerOptions, o *streams.Options) {
-		o.LogClock = func() time.Time { return time.Now().Add(-ahead) }
+	return func(s *natstest.Settings) {
+		s.Log.LogClock = func() time.Time { return time.Now().Add(-ahead) }
 	}
 }
 
@@ -72,7 +72,7 @@ func TestAClockThatIsSetRightIsNoticed(t *testing.T) {
 		if off := b.ClockOff(); off.Abs() > 50*time.Millisecond || b.ClockWarning() != "" {
 			t.Errorf("it is not believed yet: %s, %q", off, b.ClockWarning())
 		}
-	}, func(_ *streams.ServerOptions, o *streams.Options) {
-		o.LogClock = func() time.Time { return time.Now().Add(time.Duration(wrong.Load())) }
+	}, func(s *natstest.Settings) {
+		s.Log.LogClock = func() time.Time { return time.Now().Add(time.Duration(wrong.Load())) }
 	})
 }

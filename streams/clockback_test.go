@@ -25,7 +25,7 @@ func play(t *testing.T, parts ...part) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, p := range parts {
-		natstest.Run(t, p.do, natstest.Dir(dir), func(*streams.ServerOptions, *streams.Options) { time.Sleep(p.at) })
+		natstest.Run(t, p.do, natstest.Dir(dir), func(*natstest.Settings) { time.Sleep(p.at) })
 	}
 }
 
@@ -239,8 +239,8 @@ func TestNoCertaintyOutlastsAStepOfTheLogsClock(t *testing.T) {
 			if !b.Holds(b.Certainty()) {
 				t.Error("nothing is certain any more")
 			}
-		}, func(_ *streams.ServerOptions, o *streams.Options) {
-			o.LogClock = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
+		}, func(s *natstest.Settings) {
+			s.Log.LogClock = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
 		})
 	}
 }

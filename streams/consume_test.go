@@ -75,7 +75,7 @@ func TestRedeliveryAfterAckWait(t *testing.T) {
 		if len(got) > 0 {
 			t.Error("it came once more though it was acknowledged")
 		}
-	}, func(_ *streams.ServerOptions, o *streams.Options) { log = o })
+	}, func(s *natstest.Settings) { log = &s.Log })
 }
 
 // kill closes a Bus at once.
@@ -284,7 +284,7 @@ func TestExhaustedWhileNobodyLives(t *testing.T) {
 		}
 		cancel()
 		testwait.OK(t, <-done)
-	}, func(_ *streams.ServerOptions, o *streams.Options) { log = o })
+	}, func(s *natstest.Settings) { log = &s.Log })
 }
 
 // TestADeletedConsumerIsMadeAgain: somebody removes the durable by hand.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sys/unix"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/embedded"
 )
 
 // Error codes of the server that the client library has no name for.
@@ -84,7 +84,7 @@ func codedAPI(op string, api *jetstream.APIError, err error) error {
 		case strings.HasPrefix(api.Description, "message "):
 			return schemas.Wrap(schemas.Invalid, op, "the message is larger than the log accepts", err)
 		}
-		return schemas.Wrap(schemas.Unavailable, op, "the log cannot write: "+whyNoWrite(api.Description), err)
+		return schemas.Wrap(schemas.Unavailable, op, "the log cannot write: "+embedded.WhyNoWrite(api.Description), err)
 	case codeInsufficientResources, codeStorageExceeded, codeMemoryExceeded, codeAccountExceeded:
 		return schemas.Wrap(schemas.Unavailable, op, "the log has no room left: give it more space (--max-store), or delete something", err)
 	case codeStreamNotMade:
@@ -119,14 +119,4 @@ func hasCode(err error, codes ...jetstream.ErrorCode) bool {
 		return false
 	}
 	return slices.Contains(codes, api.ErrorCode)
-}
-
-// whyNoWrite says in words that may be shown why a store cannot write: its own name files.
-func whyNoWrite(text string) string {
-	for _, reason := range []error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.EFBIG, unix.EROFS, unix.EIO} {
-		if strings.Contains(text, reason.Error()) {
-			return reason.Error()
-		}
-	}
-	return "the process that keeps it says why in its log"
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/embedded"
 )
 
 // A call goes onto the log once; what happens in its conversation is read from there.
@@ -21,7 +22,7 @@ func Example() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	server, err := streams.StartServer(ctx, streams.ServerOptions{DataDir: dir, Port: -1})
+	server, err := streams.StartServer(ctx, embedded.Options{DataDir: dir, Port: -1}, streams.Shares{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/embedded"
 )
 
 // fairness lets a consumer take turns between accounts. The log hands messages out in one order, whoever
@@ -129,7 +130,7 @@ func heavyOf(size, slots int) int {
 func newFairness(n int, now clockFunc, spawn func(func())) *fairness {
 	f := &fairness{slots: n, ahead: max(n, leastAhead), now: now, spawn: spawn, free: newSlots(n),
 		accounts: map[schemas.AccountID]*inTurn{}, active: 1}
-	shares := Shares{Slots: n, Waiting: f.places(), WaitingBytes: f.places() * (MaxPayload + costOfOneRequest)}
+	shares := Shares{Slots: n, Waiting: f.places(), WaitingBytes: f.places() * (embedded.MaxPayload + costOfOneRequest)}
 	f.turns = newTurns[*turn](shares)
 	f.turns.weigh, f.turns.mostHeavy = func(t *turn) int { return t.heavy }, mostLarge(n)
 	shares.Slots = f.places()

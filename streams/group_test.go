@@ -11,11 +11,12 @@ import (
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/embedded"
 )
 
 // TestGroupedCallsAreStoredOnceEach admits a crowd, in which every fourth id comes twice.
 func TestGroupedCallsAreStoredOnceEach(t *testing.T) {
-	l := natstest.Start(t, natstest.Durability(streams.DurabilityAlways))
+	l := natstest.Start(t, natstest.Durability(embedded.DurabilityAlways))
 	const crowd = 400
 	var stored, refused heap[string]
 	var all sync.WaitGroup

@@ -14,57 +14,8 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/embedded"
 )
-
-// TestTheNurseDecides walks through what happens to a server.
-//
-//guarantee:a-log-that-could-not-write-continues-when-it-can
-func TestTheNurseDecides(t *testing.T) {
-	yes, no := func() bool { return true }, func() bool { return false }
-	n := nurse{}
-	now := time.Duration(0)
-	step := func(broken bool, possible func() bool, want healing) {
-		t.Helper()
-		now += time.Second
-		if got := n.look(now, broken, possible); got != want {
-			t.Fatalf("at %s: %d, want %d", now, got, want)
-		}
-	}
-	step(false, yes, healNothing)
-	step(true, yes, healNothing) // it may be for a moment
-	step(false, yes, healNothing)
-	step(true, no, healNothing)
-	step(true, no, healFirst)
-	for range 59 {
-		step(true, no, healNothing)
-	}
-	step(true, no, healWait)
-	step(true, yes, healRestart)
-	step(true, yes, healNothing)
-	step(true, yes, healRestart)
-	for range 61 {
-		step(false, yes, healNothing)
-	}
-	if n.tries != 0 {
-		t.Errorf("%d tries after a minute of health", n.tries)
-	}
-	for tries := 0; ; {
-		now += time.Second
-		switch n.look(now, true, yes) {
-		case healRestart:
-			tries++
-		case healGiveUp:
-			if tries != healTries {
-				t.Errorf("given up after %d tries, want %d", tries, healTries)
-			}
-			return
-		case healNothing, healFirst, healWait:
-		}
-		if now > time.Hour {
-			t.Fatal("it is never given up")
-		}
-	}
-}
 
 // TestAServerThatCouldNotWriteIsHealed: writing to files is made impossible for a while, as a full disk does. What was
 // confirmed is there afterwards, health tells the truth all the time, and writing works again without a restart of the process.
@@ -87,7 +38,7 @@ func TestAServerThatCouldNotWriteIsHealed(t *testing.T) {
 		}
 		return
 	}
-	s, err := StartServer(t.Context(), ServerOptions{DataDir: t.TempDir(), Port: -1})
+	s, err := StartServer(t.Context(), embedded.Options{DataDir: t.TempDir(), Port: -1}, Shares{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +70,6 @@ func TestAServerThatCouldNotWriteIsHealed(t *testing.T) {
 	if err := call(); err != nil {
 		t.Fatal(err)
 	}
-	s.lookEvery = 50 * time.Millisecond
 	healed := make(chan error, 1)
 	nursing, end := context.WithCancel(ctx)
 	defer end()
@@ -136,8 +86,8 @@ func TestAServerThatCouldNotWriteIsHealed(t *testing.T) {
 			t.Errorf("it cannot write, and says %v", err)
 		}
 	}
-	for s.ill() == nil {
-		if !wait.Sleep(ctx, s.lookEvery) {
+	for s.Refusing() == nil {
+		if !wait.Sleep(ctx, 50*time.Millisecond) {
 			t.Fatal("it is not noticed")
 		}
 	}

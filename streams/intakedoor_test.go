@@ -161,7 +161,7 @@ func TestTheDoorDoesNotWaitForALogThatCannotWrite(t *testing.T) {
 			t.Errorf("the restart waited for %s", took)
 		}
 		<-answered
-	}, func(_ *streams.ServerOptions, opened *streams.Options) { o = opened })
+	}, func(s *natstest.Settings) { o = &s.Log })
 }
 
 // TestADoorThatWasNeverOpenedEndsWithoutAnError: who ends it before it is connected has not met a fault.

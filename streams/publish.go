@@ -34,7 +34,7 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 		return Stored{}, err
 	}
 	if s := b.options.Server; s != nil && t.stream == streamCalls { // what was accepted goes on trying
-		if err := s.ill(); err != nil {
+		if err := s.Refusing(); err != nil {
 			return Stored{}, err
 		}
 	}

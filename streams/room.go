@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/embedded"
 )
 
 // work is what a write is for. When the log fills up, what is new is refused first, then what follows from accepted work; leases,
@@ -19,12 +20,6 @@ const (
 	workGoing    work = iota // what follows from accepted work: events, results, completions, deliveries
 	workNew                  // what a client wants begun or kept
 	workReserved             // that for which room is reserved already
-)
-
-// Parts of the log's bytes, in percent, up to which it is written to.
-const (
-	newUpTo   = 80
-	goingUpTo = 90
 )
 
 const (
@@ -38,9 +33,9 @@ type roomView struct{ limit, used int64 }
 
 // fits reports whether n bytes more may be written for a kind of work. It is pure.
 func (v roomView) fits(w work, n int64) bool {
-	upTo := int64(goingUpTo)
+	upTo := int64(embedded.GoingUpTo)
 	if w == workNew {
-		upTo = newUpTo
+		upTo = embedded.NewUpTo
 	}
 	return v.limit <= 0 || v.used+n <= v.limit/100*upTo
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/embedded"
 )
 
 // TestAFullLogKeepsRoomForWhatEndsIt: durable streams fill the log as far as they may. Nothing new is taken then, in the words of a
@@ -19,7 +20,7 @@ import (
 //guarantee:what-one-tenant-can-do-to-another
 func TestAFullLogKeepsRoomForWhatEndsIt(t *testing.T) {
 	const store = 48 << 20
-	l := natstest.Start(t, natstest.OnDisk(), func(s *streams.ServerOptions, _ *streams.Options) { s.MaxStore = store })
+	l := natstest.Start(t, natstest.OnDisk(), func(s *natstest.Settings) { s.Server.MaxStore = store })
 	b, ctx := l.Bus, t.Context()
 	durable := streams.OpenDurable(b)
 	piece := make([]byte, 512<<10)
@@ -117,7 +118,7 @@ func TestAFullLogKeepsRoomForWhatEndsIt(t *testing.T) {
 //guarantee:pauses-cuts-and-full-disks
 func TestALogThatIsLargerThanItMayBe(t *testing.T) {
 	dir, ctx := t.TempDir(), t.Context()
-	first, err := streams.StartServer(ctx, streams.ServerOptions{DataDir: dir, Port: -1, MaxStore: 64 << 20})
+	first, err := streams.StartServer(ctx, embedded.Options{DataDir: dir, Port: -1, MaxStore: 64 << 20}, streams.Shares{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +136,7 @@ func TestALogThatIsLargerThanItMayBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.Shutdown()
-	l := natstest.Start(t, natstest.Dir(dir), func(s *streams.ServerOptions, _ *streams.Options) { s.MaxStore = 8 << 20 })
+	l := natstest.Start(t, natstest.Dir(dir), func(s *natstest.Settings) { s.Server.MaxStore = 8 << 20 })
 	if err := streams.Calls.Publish(ctx, l.Bus, callOf("call_1")); schemas.CodeOf(err) != schemas.Unavailable {
 		t.Errorf("a call: %v", err)
 	}

@@ -85,8 +85,8 @@ func TestARecordOfAServedProviderIsWrittenAgainWhenItIsOld(t *testing.T) {
 				if second := note(); second > first != c.written {
 					t.Errorf("its revision was %d and is %d; written again: want %v", first, second, c.written)
 				}
-			}, func(_ *streams.ServerOptions, o *streams.Options) {
-				o.LogClock = func() time.Time { return time.Now().Add(time.Duration(set.Load())) }
+			}, func(s *natstest.Settings) {
+				s.Log.LogClock = func() time.Time { return time.Now().Add(time.Duration(set.Load())) }
 			})
 		})
 	}

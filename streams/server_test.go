@@ -18,6 +18,7 @@ import (
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
@@ -88,57 +89,9 @@ func TestRestartLosesNothing(t *testing.T) {
 	}
 }
 
-func TestASecondServerOnTheSameDirectoryIsRefused(t *testing.T) {
-	dir := t.TempDir()
-	o := streams.ServerOptions{DataDir: dir, Port: -1}
-	s := testwait.Must(streams.StartServer(t.Context(), o))(t)
-	_, err := streams.StartServer(t.Context(), o)
-	if !errors.Is(err, schemas.ErrConflict) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
-		t.Errorf("second server: %v", err)
-	}
-	s.Shutdown()
-	s.Shutdown()
-	s = testwait.Must(streams.StartServer(t.Context(), o))(t)
-	if s.URL() != "" {
-		t.Errorf("URL %q without a listener", s.URL())
-	}
-	testwait.OK(t, s.Healthy())
-	s.Shutdown()
-	if s.Healthy() == nil {
-		t.Error("a stopped server is healthy")
-	}
-}
-
-func TestServerOptionsAreChecked(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	testwait.OK(t, os.WriteFile(file, nil, 0o600))
-	listening := testwait.Must(streams.StartServer(t.Context(), streams.ServerOptions{DataDir: t.TempDir()}))(t)
-	defer listening.Shutdown()
-	var port int
-	if _, err := fmt.Sscanf(listening.URL(), "nats://127.0.0.1:%d", &port); err != nil || port == 0 {
-		t.Fatalf("URL %q", listening.URL())
-	}
-	for name, tc := range map[string]struct {
-		o    streams.ServerOptions
-		want schemas.Code
-	}{
-		"no directory": {streams.ServerOptions{}, schemas.Invalid},
-		"a file":       {streams.ServerOptions{DataDir: file}, schemas.Denied},
-		"durability":   {streams.ServerOptions{DataDir: t.TempDir(), Durability: "never"}, schemas.Invalid},
-		"port in use":  {streams.ServerOptions{DataDir: t.TempDir(), Port: port}, schemas.Conflict},
-	} {
-		if s, err := streams.StartServer(t.Context(), tc.o); schemas.CodeOf(err) != tc.want {
-			t.Errorf("%s: %v; want %s", name, err, tc.want)
-			if s != nil {
-				s.Shutdown()
-			}
-		}
-	}
-}
-
 func TestManyProcessesMakeTheTopologyAtOnce(t *testing.T) {
-	s := testwait.Must(streams.StartServer(t.Context(), streams.ServerOptions{DataDir: t.TempDir(),
-		Auth: testwait.Must(natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: "role", Password: "r"}}}))(t)}))(t)
+	s := testwait.Must(streams.StartServer(t.Context(), embedded.Options{DataDir: t.TempDir(),
+		Auth: testwait.Must(natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: "role", Password: "r"}}}))(t)}, streams.Shares{}))(t)
 	defer s.Shutdown()
 	var shards heap[int]
 	var all sync.WaitGroup
@@ -183,14 +136,14 @@ func TestAClientMayTakeItsTimeToSayWhoItIs(t *testing.T) {
 		if !lines.Scan() || !strings.Contains(lines.Text(), "Authorization Violation") {
 			t.Errorf("it is answered %q, %v; want that the user is refused", lines.Text(), lines.Err())
 		}
-	}, func(_ *streams.ServerOptions, o *streams.Options) { log = o })
+	}, func(s *natstest.Settings) { log = &s.Log })
 }
 
 // TestAStartAfterAKillLogsOneLine: the server rebuilds an index for each stream and bucket then, and nothing is wrong.
 func TestAStartAfterAKillLogsOneLine(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	first, err := streams.StartServer(t.Context(), streams.ServerOptions{DataDir: dir, Port: -1, Durability: streams.DurabilityAlways})
+	first, err := streams.StartServer(t.Context(), embedded.Options{DataDir: dir, Port: -1, Durability: embedded.DurabilityAlways}, streams.Shares{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,9 +160,9 @@ func TestAStartAfterAKillLogsOneLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said strings.Builder
-	second, err := streams.StartServer(t.Context(), streams.ServerOptions{
+	second, err := streams.StartServer(t.Context(), embedded.Options{
 		DataDir: killed, Port: -1, Log: slog.New(slog.NewTextHandler(&said, nil)),
-	})
+	}, streams.Shares{})
 	if err != nil {
 		t.Fatal(err)
 	}

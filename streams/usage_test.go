@@ -23,7 +23,7 @@ const neighbour schemas.AccountID = "acct_quiet"
 func TestAnAccountThatKeepsMuchIsHeldAlone(t *testing.T) {
 	const quota = 8 << 20
 	quotas := &streams.Quotas{Log: quota, Durable: quota}
-	l := natstest.Start(t, natstest.OnDisk(), func(s *streams.ServerOptions, o *streams.Options) { s.MaxStore, o.Quotas = 256<<20, quotas })
+	l := natstest.Start(t, natstest.OnDisk(), func(s *natstest.Settings) { s.Server.MaxStore, s.Log.Quotas = 256<<20, quotas })
 	ctx := t.Context()
 	gateways := []*streams.Bus{l.Bus, l.Open()}
 	text := strings.Repeat("x", 256<<10)
@@ -96,7 +96,7 @@ func TestAnAccountThatKeepsMuchIsHeldAlone(t *testing.T) {
 //guarantee:a-webhook-is-delivered-at-least-once-under-one-id
 func TestRequestsAtTheSameTimeShareAQuota(t *testing.T) {
 	const quota = 1 << 20
-	l := natstest.Start(t, func(_ *streams.ServerOptions, o *streams.Options) { o.Quotas = &streams.Quotas{Log: quota} })
+	l := natstest.Start(t, func(s *natstest.Settings) { s.Log.Quotas = &streams.Quotas{Log: quota} })
 	b, ctx := l.Bus, t.Context()
 	release := testwait.Must(b.ReserveFor(ctx, account, quota/10*6))(t)
 	if _, err := b.ReserveFor(ctx, account, quota/10*6); schemas.CodeOf(err) != schemas.Exhausted {
@@ -249,5 +249,5 @@ func TestWhatIsPutAsideCountsAgainstTheQuota(t *testing.T) {
 			t.Errorf("when it has come: %+v", u.Events)
 		}
 		testwait.OK(t, streams.Calls.Publish(ctx, b, callOf("three")))
-	}, func(_ *streams.ServerOptions, o *streams.Options) { o.Quotas = &streams.Quotas{Log: quota} })
+	}, func(s *natstest.Settings) { s.Log.Quotas = &streams.Quotas{Log: quota} })
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 // TestACallIsNotRunTwiceWhenTheLogsClockIsSetBack: a worker dies when its call has started, or has its result, and is not acknowledged.
@@ -39,7 +38,7 @@ func setBackAfter(t *testing.T, by time.Duration, at stage, want schemas.Status)
 		w.employ(p, w.dieAt(at, died))
 		call = w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Deadline = time.Now().Add(5 * time.Hour) }))
 		<-died
-	}, dir, func(*streams.ServerOptions, *streams.Options) { time.Sleep(by) })
+	}, dir, func(*natstest.Settings) { time.Sleep(by) })
 	before := p.count()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.publish(w.call("call_2", schemas.ToolBash)) // so that the newest stamps are those of the clock that was set

@@ -37,7 +37,7 @@ func inWorld(t *testing.T, f func(*testing.T, *world), options ...natstest.Optio
 		w := &world{t: t, log: *log, bus: b, specs: new(specs)}
 		defer w.close() // in the bubble, while the log is there
 		f(t, w)
-	}, append(options, func(_ *streams.ServerOptions, o *streams.Options) { log = o })...)
+	}, append(options, func(s *natstest.Settings) { log = &s.Log })...)
 }
 
 // open connects once more, as another process would.

@@ -32,6 +32,7 @@ import (
 	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/natsauth"
 	"github.com/sandjet/sandjet/tools"
 	"github.com/sandjet/sandjet/workers"
@@ -148,11 +149,11 @@ func (n *node) openServer(ctx context.Context, f serverFlags, t tenantFlags, id 
 	if err != nil {
 		return fmt.Errorf("users of the embedded server: %w", err)
 	}
-	n.server, err = streams.StartServer(ctx, streams.ServerOptions{
-		DataDir: n.dir.store(), Host: at.host, Port: at.port, Durability: streams.Durability(f.Durability),
+	n.server, err = streams.StartServer(ctx, embedded.Options{
+		DataDir: n.dir.store(), Host: at.host, Port: at.port, Durability: embedded.Durability(f.Durability),
 		MaxStore: int64(f.MaxStore), Name: "sandjet", Log: n.log,
-		Auth: n.auth, Publications: t.shares(),
-	})
+		Auth: n.auth,
+	}, t.shares())
 	if err != nil {
 		return fmt.Errorf("embedded server: %w", err)
 	}

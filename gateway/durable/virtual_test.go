@@ -385,7 +385,7 @@ func TestAHostWhoseClockIsAheadEndsNoStreamBeforeItsTime(t *testing.T) {
 		wantStatus(t, ask(t.Context(), h, http.MethodHead, "s", ""), http.StatusNotFound)
 		stop()
 		cleaner.Wait()
-	}, func(_ *streams.ServerOptions, o *streams.Options) {
-		o.LogClock = func() time.Time { return time.Now().Add(-ahead) }
+	}, func(s *natstest.Settings) {
+		s.Log.LogClock = func() time.Time { return time.Now().Add(-ahead) }
 	})
 }

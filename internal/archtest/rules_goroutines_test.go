@@ -21,6 +21,6 @@ var joinedElsewhere = map[string]string{
 	"streams Bus.Answer":                "each holds a place, and Answer takes all places back before it returns",
 	"streams Bus.dial":                  "it awaits a dial that came too late, which ends by the client library's own timeout",
 	"streams Durable.Watch":             "stop closes the channel that ends it; it then calls nobody any more",
-	"streams Server.start":              "it awaits a start that came too late, and shuts that server down",
+	"streams/embedded Server.start":     "it awaits a start that came too late, and shuts that server down",
 	"streams group.store":               "each writer ends when nobody waits, and those who wait are told on their channels",
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
@@ -29,12 +30,18 @@ func forgetTimers() {
 	}
 }
 
+// Settings are what is started.
+type Settings struct {
+	Server embedded.Options
+	Log    streams.Options
+}
+
 // Option changes what is started.
-type Option func(*streams.ServerOptions, *streams.Options)
+type Option func(*Settings)
 
 // Shards sets the number of shards of the events.
 func Shards(n int) Option {
-	return func(_ *streams.ServerOptions, o *streams.Options) { o.Shards = n }
+	return func(s *Settings) { s.Log.Shards = n }
 }
 
 // Listen makes a server of [Start] listen on a free port of 127.0.0.1, for these users.
@@ -47,32 +54,32 @@ func Listen(users ...natsauth.User) Option {
 }
 
 // ListenFor is [Listen] for whom an authenticator lets in.
-func ListenFor(a streams.Authenticator) Option {
-	return func(s *streams.ServerOptions, _ *streams.Options) { s.Port, s.Auth = 0, a }
+func ListenFor(a embedded.Authenticator) Option {
+	return func(s *Settings) { s.Server.Port, s.Server.Auth = 0, a }
 }
 
 // Dir sets where a server of [Start] keeps its files. Without it the directory is of no interest.
 func Dir(dir string) Option {
-	return func(s *streams.ServerOptions, o *streams.Options) {
-		s.DataDir, s.Memory, o.MemoryStorage = dir, false, false
+	return func(s *Settings) {
+		s.Server.DataDir, s.Server.Memory, s.Log.MemoryStorage = dir, false, false
 	}
 }
 
 // OnDisk has a server of [Start] keep its log in files, for tests that restart it or look at what it keeps.
 func OnDisk() Option {
-	return func(s *streams.ServerOptions, o *streams.Options) { s.Memory, o.MemoryStorage = false, false }
+	return func(s *Settings) { s.Server.Memory, s.Log.MemoryStorage = false, false }
 }
 
 // Durability sets the durability of a server of [Start].
-func Durability(d streams.Durability) Option {
-	return func(s *streams.ServerOptions, o *streams.Options) {
-		s.Durability, s.Memory, o.MemoryStorage = d, false, false
+func Durability(d embedded.Durability) Option {
+	return func(s *Settings) {
+		s.Server.Durability, s.Server.Memory, s.Log.MemoryStorage = d, false, false
 	}
 }
 
 // RecreateRecords has the log opened also where its bucket of records is lost.
 func RecreateRecords() Option {
-	return func(_ *streams.ServerOptions, o *streams.Options) { o.RecreateRecords = true }
+	return func(s *Settings) { s.Log.RecreateRecords = true }
 }
 
 // Hours says that a test plays hours or days, in which timers take turns and little happens at the same time. With -short, which
@@ -101,13 +108,9 @@ func Run(t *testing.T, f func(t *testing.T, b *streams.Bus), options ...Option) 
 
 func run(t *testing.T, dir string, f func(t *testing.T, b *streams.Bus), options []Option) {
 	t.Helper()
-	so := streams.ServerOptions{DataDir: dir, Port: -1, Memory: true, Name: "natstest", Log: logOf(t)}
-	bo := streams.Options{MemoryStorage: true, Log: logOf(t)}
-	for _, o := range options {
-		o(&so, &bo)
-	}
-	so.Port = -1
-	s, err := streams.StartServer(t.Context(), so)
+	with := settings(t, dir, options)
+	with.Server.Port = -1
+	s, err := streams.StartServer(t.Context(), with.Server, streams.Shares{})
 	if err != nil {
 		t.Fatalf("start the server: %v", err)
 	}
@@ -115,13 +118,25 @@ func run(t *testing.T, dir string, f func(t *testing.T, b *streams.Bus), options
 		synctest.Wait() // what it was asked last is done
 		s.Shutdown()
 	})
-	bo.Server = s
-	b, err := streams.Open(t.Context(), bo)
+	with.Log.Server = s
+	b, err := streams.Open(t.Context(), with.Log)
 	if err != nil {
 		t.Fatalf("open the log: %v", err)
 	}
 	t.Cleanup(func() { closeBus(t, b) })
 	f(t, b)
+}
+
+// settings are those of a test.
+func settings(t testing.TB, dir string, options []Option) *Settings {
+	s := &Settings{
+		Server: embedded.Options{DataDir: dir, Port: -1, Memory: true, Name: "natstest", Log: logOf(t)},
+		Log:    streams.Options{MemoryStorage: true, Log: logOf(t)},
+	}
+	for _, o := range options {
+		o(s)
+	}
+	return s
 }
 
 // Log is a log of the wall clock.
@@ -130,7 +145,7 @@ type Log struct {
 	Server *streams.Server
 
 	t testing.TB
-	o streams.Options
+	o *streams.Options
 }
 
 // Start starts a server and opens a Bus on it. Both end with the test. The log is kept in memory, which takes a fifth of the time,
@@ -140,12 +155,9 @@ func Start(t testing.TB, options ...Option) *Log {
 	tickOutside()
 	testwait.ForRealTime(t)
 	forgetTimers()
-	so := streams.ServerOptions{DataDir: t.TempDir(), Port: -1, Memory: true, Name: "natstest", Log: logOf(t)}
-	l := &Log{t: t, o: streams.Options{MemoryStorage: true, Log: logOf(t)}}
-	for _, o := range options {
-		o(&so, &l.o)
-	}
-	s, err := streams.StartServer(t.Context(), so)
+	with := settings(t, t.TempDir(), options)
+	l := &Log{t: t, o: &with.Log}
+	s, err := streams.StartServer(t.Context(), with.Server, streams.Shares{})
 	if err != nil {
 		t.Fatalf("start the server: %v", err)
 	}
@@ -158,7 +170,7 @@ func Start(t testing.TB, options ...Option) *Log {
 // Open opens another Bus on the server, as another process would. It is closed with the test.
 func (l *Log) Open() *streams.Bus {
 	l.t.Helper()
-	b, err := streams.Open(l.t.Context(), l.o)
+	b, err := streams.Open(l.t.Context(), *l.o)
 	if err != nil {
 		l.t.Fatalf("open the log: %v", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/embedded"
 )
 
 // Limits bound what the NATS clients of one tenant hold of a server. A zero value stands for its default, a
@@ -45,7 +45,7 @@ func (l Limits) filled() Limits {
 	}
 	fill(&l.Connections, DefaultConnections)
 	fill(&l.Subscriptions, DefaultSubscriptions)
-	fill(&l.Payload, streams.MaxPayload)
+	fill(&l.Payload, embedded.MaxPayload)
 	if l.Pending == 0 {
 		l.Pending = DefaultPending
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/embedded"
 )
 
 // User may connect to an embedded server.
@@ -57,7 +58,7 @@ type Authenticator struct {
 	proving sync.RWMutex // held for reading from the question whether a password is good until its connection can be found
 }
 
-// New returns the authenticator of one embedded server, for [streams.ServerOptions]. Code: invalid (a user without name or
+// New returns the authenticator of one embedded server, for [embedded.Options]. Code: invalid (a user without name or
 // password, one that is there twice, or an account that is none).
 func New(o Options) (*Authenticator, error) {
 	a := &Authenticator{users: map[string]User{}, tenants: o.Tenants, limits: o.Limits, log: o.Log}
@@ -65,7 +66,7 @@ func New(o Options) (*Authenticator, error) {
 		a.log = slog.New(slog.DiscardHandler)
 	}
 	for _, u := range o.Users {
-		if u.Name == "" || u.Password == "" || u.Name == streams.InProcessUser {
+		if u.Name == "" || u.Password == "" || u.Name == embedded.InProcessUser {
 			return nil, schemas.Invalidf("users", "a user needs a name and a password")
 		}
 		if _, twice := a.users[u.Name]; twice {
@@ -224,4 +225,4 @@ func openWays(own, tenant *server.Account, a schemas.AccountID) error {
 	return tenant.AddMappedStreamImport(own, inbox, "_INBOX.>")
 }
 
-var _ streams.Authenticator = (*Authenticator)(nil)
+var _ embedded.Authenticator = (*Authenticator)(nil)

@@ -19,6 +19,7 @@ import (
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
@@ -47,7 +48,7 @@ func TestUsersAreChecked(t *testing.T) {
 		"a user twice":     {{Name: "a", Password: "b"}, {Name: "a", Password: "b"}},
 		"without password": {{Name: "a"}},
 		"without name":     {{Password: "b"}},
-		"the own name":     {{Name: streams.InProcessUser, Password: "b"}},
+		"the own name":     {{Name: embedded.InProcessUser, Password: "b"}},
 		"bad account":      {{Name: "a", Password: "b", Account: "a.b"}},
 	} {
 		if _, err := natsauth.New(natsauth.Options{Users: users}); !errors.Is(err, schemas.ErrInvalid) {
@@ -305,13 +306,13 @@ func TestATenantsConnectionsAreBounded(t *testing.T) {
 	const most, subs = 5, 10
 	logged := &lines{}
 	log := slog.New(slog.NewTextHandler(logged, nil))
-	s, err := streams.StartServer(t.Context(), streams.ServerOptions{
+	s, err := streams.StartServer(t.Context(), embedded.Options{
 		DataDir: t.TempDir(), Port: 0, Log: log,
 		Auth: testwait.Must(natsauth.New(natsauth.Options{
 			Users:  []natsauth.User{{Name: "me", Password: "m", Account: account}, {Name: "you", Password: "y", Account: other}},
 			Limits: natsauth.Limits{Connections: most, Subscriptions: subs, Payload: 64 << 10, Pending: 1 << 20}, Log: log,
 		}))(t),
-	})
+	}, streams.Shares{})
 	testwait.OK(t, err)
 	t.Cleanup(s.Shutdown)
 	b := testwait.Must(streams.Open(t.Context(), streams.Options{Server: s}))(t)

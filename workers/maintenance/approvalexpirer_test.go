@@ -51,8 +51,8 @@ func TestAHostWhoseClockIsAheadEndsNoApprovalBeforeItsTime(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-	}, func(_ *streams.ServerOptions, o *streams.Options) {
-		o.LogClock = func() time.Time { return time.Now().Add(-ahead) }
+	}, func(s *natstest.Settings) {
+		s.Log.LogClock = func() time.Time { return time.Now().Add(-ahead) }
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -22,8 +23,8 @@ func TestARescuerDoesNotCountAJumpOfTheLogsClockAsTimeThatPassed(t *testing.T) {
 			var set atomic.Int64 // the clock is read by each process that asks the log
 			inWorld(t, func(w *world) {
 				rescueAcrossJump(w, func() { set.Store(int64(jump)) })
-			}, func(_ *streams.ServerOptions, o *streams.Options) {
-				o.LogClock = func() time.Time { return time.Now().Add(time.Duration(set.Load())) }
+			}, func(s *natstest.Settings) {
+				s.Log.LogClock = func() time.Time { return time.Now().Add(time.Duration(set.Load())) }
 			})
 		})
 	}

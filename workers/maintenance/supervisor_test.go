@@ -90,7 +90,7 @@ func inWorld(t *testing.T, f func(w *world), options ...natstest.Option) {
 	t.Helper()
 	var log *streams.Options
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) { f(&world{T: t, log: *log, bus: b}) },
-		append(options, func(_ *streams.ServerOptions, o *streams.Options) { log = o })...)
+		append(options, func(s *natstest.Settings) { log = &s.Log })...)
 }
 
 // open connects once more, as another process would.

@@ -70,7 +70,7 @@ func TestARemovalIsTriedUntilTheProviderConfirms(t *testing.T) {
 				if _, there, released := e.look(); there != 0 || released != 1 || len(keysOf(t, b)) != 0 {
 					t.Errorf("%d are there, %d were released, on record %v", there, released, keysOf(t, b))
 				}
-			}, func(_ *streams.ServerOptions, o *streams.Options) { log = o })
+			}, func(s *natstest.Settings) { log = &s.Log })
 		})
 	}
 }

@@ -1,6 +1,7 @@
-package streams
+package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
@@ -32,7 +34,7 @@ const (
 // returns an error, by which the process should end, when that did not help several times in a row.
 func (s *Server) Run(ctx context.Context) error {
 	n := nurse{began: time.Now()}
-	for wait.Sleep(ctx, orDefault(s.lookEvery, lookEvery)) {
+	for wait.Sleep(ctx, cmp.Or(s.lookEvery, lookEvery)) {
 		s.followReserve()
 		s.followDisk()
 		broken := s.broken()
@@ -65,14 +67,14 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// ill says in a word why new work is refused at once: [Server.Run] has seen that the server cannot write, and it does not even
+// Refusing says in a word why new work is refused at once: [Server.Run] has seen that the server cannot write, and it does not even
 // answer a publish then. Codes: unavailable.
-func (s *Server) ill() error {
+func (s *Server) Refusing() error {
 	why := s.illness.Load()
 	if why == nil {
 		return nil
 	}
-	return schemas.Wrap(schemas.Unavailable, "publish", "the log cannot write: "+whyNoWrite((*why).Error()), *why)
+	return schemas.Wrap(schemas.Unavailable, "publish", "the log cannot write: "+WhyNoWrite((*why).Error()), *why)
 }
 
 // healing is what to do about a server.
@@ -172,4 +174,14 @@ func (d *storeDir) writable() error {
 		open = append(open, f)
 	}
 	return nil
+}
+
+// WhyNoWrite says in words that may be shown why a store cannot write: its own name files.
+func WhyNoWrite(text string) string {
+	for _, reason := range []error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.EFBIG, unix.EROFS, unix.EIO} {
+		if strings.Contains(text, reason.Error()) {
+			return reason.Error()
+		}
+	}
+	return "the process that keeps it says why in its log"
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package streams
+package embedded
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package streams
+package embedded
 
 import (
 	"bytes"
@@ -84,7 +84,7 @@ func TestTooManyNewcomers(t *testing.T) {
 func TestConnectionsThatSayNothingAreEnded(t *testing.T) {
 	testwait.ForRealTime(t)
 	const most = 150
-	s, err := StartServer(t.Context(), ServerOptions{Memory: true, Connections: most})
+	s, err := Start(t.Context(), Options{Memory: true, Connections: most})
 	if err != nil {
 		t.Fatal(err)
 	}
