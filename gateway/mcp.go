@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -315,6 +316,51 @@ func (c mcpCaller) Approval(ctx context.Context, id schemas.ApprovalID) (schemas
 func (c mcpCaller) Decide(ctx context.Context, id schemas.ApprovalID, answer schemas.ApprovalAnswer) error {
 	_, err := c.g.approvals().Decide(ctx, c.account, id, admission.DecisionOf(answer, admission.API))
 	return err
+}
+
+// Artifacts implements [mcp.Caller].
+func (c mcpCaller) Artifacts(ctx context.Context, conv schemas.ConversationID, limit int, after schemas.ArtifactID) (
+	list []schemas.Artifact, next schemas.ArtifactID, err error,
+) {
+	list, more, err := streams.ListArtifacts(ctx, c.g.Bus, c.account, conv, after, limit)
+	if err != nil {
+		return nil, "", err
+	}
+	if more && len(list) > 0 {
+		next = list[len(list)-1].ID
+	}
+	size := int64(0)
+	for _, a := range list {
+		size += int64(len(a.Path) + len(a.Name) + len(a.MIMEType) + len(a.ID))
+	}
+	return list, next, c.hold.Answer(mcpCopies * size)
+}
+
+// Artifact implements [mcp.Caller].
+func (c mcpCaller) Artifact(ctx context.Context, of schemas.ConversationID, id schemas.ArtifactID, most int64) (
+	schemas.Artifact, []byte, error,
+) {
+	k, err := streams.FindArtifact(ctx, c.g.Bus, c.account, id)
+	switch {
+	case err != nil:
+		return k.Artifact, nil, err
+	case of != "" && k.Artifact.Conversation != of:
+		return k.Artifact, nil, schemas.Errorf(schemas.NotFound, "", "there is no such artifact in the conversation")
+	case k.Artifact.Size > most:
+		return k.Artifact, nil, mcp.ArtifactTooLarge(id, k.Artifact.Size, most)
+	}
+	if err := c.hold.Answer(mcpCopies * int64(base64.StdEncoding.EncodedLen(int(k.Artifact.Size)))); err != nil {
+		return k.Artifact, nil, err
+	}
+	content := make([]byte, 0, k.Artifact.Size)
+	for _, name := range k.Chunks {
+		chunk, err := streams.ReadArtifactChunk(ctx, c.g.Bus, c.account, name)
+		if err != nil {
+			return k.Artifact, nil, err
+		}
+		content = append(content, chunk...)
+	}
+	return k.Artifact, content, nil
 }
 
 // Job implements [mcp.Caller].

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/mcp"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -210,6 +212,82 @@ func TestMCPTasksAreOnTheLog(t *testing.T) {
 	}
 	other.modern("tasks/cancel", fmt.Sprintf(`"taskId":%q`, task.TaskID), task.TaskID, tasks)
 	testwait.Eventually(t, "the task is cancelled", func() bool { return look() == "cancelled" })
+}
+
+// TestMCPArtifacts: a client lists and reads what calls of its conversation have left, in both revisions, and never what another account's
+// have, nor what was removed.
+func TestMCPArtifacts(t *testing.T) {
+	t.Parallel()
+	e := openMCP(t)
+	e.work()
+	call := func(a schemas.AccountID, conversation schemas.ConversationID) schemas.Call {
+		return schemas.Call{Account: a, Conversation: conversation, ID: "call_1"}
+	}
+	long := bytes.Repeat([]byte("é\n"), streams.ArtifactChunk/2) // three chunks, with a border in the middle of a letter
+	made := []schemas.Artifact{leave(t, e.bus, call(alice, "c_left"), "outputs/long.txt", long)}
+	for n := range mcp.PageOfArtifacts {
+		made = append(made, leave(t, e.bus, call(alice, "c_left"), fmt.Sprintf("outputs/%d.bin", n), []byte{0, byte(n)}))
+	}
+	large := leave(t, e.bus, call(alice, "c_large"), "outputs/large", make([]byte, mcp.MaxResource+1))
+	theirs := leave(t, e.bus, call(bob, "c_left"), "outputs/theirs", []byte("theirs"))
+	uri := func(a schemas.Artifact) string { return "sandjet://artifacts/" + string(a.ID) }
+
+	anna := e.mcpClient(aliceKey, "?conversation=c_left", nil)
+	var got []string
+	for p := new(sdk.ListResourcesParams); ; {
+		page, err := anna.ListResources(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range page.Resources {
+			got = append(got, r.URI)
+		}
+		if p.Cursor = page.NextCursor; p.Cursor == "" {
+			break
+		}
+	}
+	want := make([]string, len(made))
+	for i, a := range made {
+		want[i] = uri(a)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("listed %v", got)
+	}
+	for i, content := range map[int][]byte{0: long, 1: {0, 0}, len(made) - 1: {0, byte(len(made) - 2)}} {
+		read, err := anna.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: uri(made[i])})
+		if err != nil || !bytes.Equal(append([]byte(read.Contents[0].Text), read.Contents[0].Blob...), content) {
+			t.Errorf("%s: %+v %v", made[i].Name, read, err)
+		}
+	}
+	newest := e.modern("resources/read", fmt.Sprintf(`"uri":%q`, uri(made[1])), uri(made[1]), "")
+	if !strings.Contains(string(newest), `"blob":"AAA="`) {
+		t.Errorf("the newest revision: %s", newest)
+	}
+	if err := streams.DeleteArtifact(t.Context(), e.bus, alice, made[1]); err != nil {
+		t.Fatal(err)
+	}
+	if newest := e.modern("resources/list", `"cursor":""`, "", ""); !strings.Contains(string(newest), `"resources":[]`) {
+		t.Errorf("without a conversation: %s", newest)
+	}
+	for name, c := range map[string]struct {
+		of   schemas.Artifact
+		says string
+	}{
+		"another account's": {theirs, "not found"}, "removed": {made[1], "not found"},
+		"too large": {large, "GET /v1/artifacts/" + string(large.ID)},
+	} {
+		read, err := anna.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: uri(c.of)})
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %+v %v", name, read, err)
+		}
+	}
+	bert := e.mcpClient(bobKey, "?conversation=c_left", nil)
+	if page, err := bert.ListResources(t.Context(), nil); err != nil || len(page.Resources) != 1 || page.Resources[0].URI != uri(theirs) {
+		t.Errorf("another account lists %+v %v", page, err)
+	}
+	if page, err := bert.ListResources(t.Context(), &sdk.ListResourcesParams{Cursor: string(made[0].ID)}); err == nil {
+		t.Errorf("by another account's cursor: %+v", page)
+	}
 }
 
 // TestMCPAClosedStreamCancels the call, as the newest revision wants it.

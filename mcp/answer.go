@@ -59,9 +59,9 @@ func reopen(s *jsonschema.Schema) {
 	}
 }
 
-// answerOf is a result as the protocol has it: an error where the tool was not carried out to its end. A command that failed has an
+// answerOf is a result as a revision of the protocol has it: an error where the tool was not carried out to its end. A command that failed has an
 // exit code, and is no error of the tool's.
-func answerOf(r schemas.Result) (*sdk.CallToolResult, error) {
+func answerOf(r schemas.Result, revision string) (*sdk.CallToolResult, error) {
 	text := r.Text
 	if text == "" {
 		text = "the call is " + string(r.Status)
@@ -71,7 +71,7 @@ func answerOf(r schemas.Result) (*sdk.CallToolResult, error) {
 		return nil, protocolError(err)
 	}
 	return &sdk.CallToolResult{
-		Content: []sdk.Content{&sdk.TextContent{Text: text}}, StructuredContent: json.RawMessage(b),
+		Content: append([]sdk.Content{&sdk.TextContent{Text: text}}, links(revision, r.Artifacts)...), StructuredContent: json.RawMessage(b),
 		IsError: r.Status != schemas.StatusCompleted,
 	}, nil
 }

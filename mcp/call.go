@@ -75,7 +75,7 @@ func (c *session) await(ctx context.Context, req *sdk.CallToolRequest, st State,
 	case ctx.Err() != nil && st.Result == nil:
 		return nil, context.Cause(ctx)
 	case st.Result != nil:
-		return answerOf(*st.Result)
+		return answerOf(*st.Result, ofRevision(req))
 	case st.Status == StatusAwaiting:
 		return c.ask(ctx, req, st, r)
 	case hasTasks(req):
@@ -216,7 +216,7 @@ func (c *session) status(ctx context.Context, req *sdk.CallToolRequest, in struc
 	case err != nil:
 		return answerOfError(err)
 	case st.Result != nil:
-		return answerOf(*st.Result)
+		return answerOf(*st.Result, ofRevision(req))
 	case st.Status == StatusAwaiting:
 		return waiting(st), nil
 	}

@@ -46,6 +46,8 @@ type Annotations struct {
 
 // Caller carries out calls of one account. Its methods may be called from many goroutines, and block until they are answered or ctx ends.
 type Caller interface {
+	ArtifactReader
+
 	// Tools lists what an agent has; without one all tools. Codes: not_found.
 	Tools(ctx context.Context, agent schemas.AgentID) ([]Tool, error)
 	// Submit hands in a call. When it returns without an error the call is safe. The same id with the same content is the same
@@ -66,6 +68,17 @@ type Caller interface {
 	Job(ctx context.Context, id schemas.JobID) (schemas.Job, error)
 	// StopJob ends one. Codes: not_found, conflict (it has ended).
 	StopJob(ctx context.Context, id schemas.JobID, reason string) error
+}
+
+// ArtifactReader reads artifacts of one account.
+type ArtifactReader interface {
+	// Artifacts lists at most limit artifacts of a conversation, in the order in which they were stored, from behind one on (empty: from
+	// the first). Next is the last of the page, empty where there are no more. Codes: not_found (after is gone).
+	Artifacts(ctx context.Context, conversation schemas.ConversationID, limit int, after schemas.ArtifactID) (
+		list []schemas.Artifact, next schemas.ArtifactID, err error)
+	// Artifact reads one of at most so many bytes; where a conversation is named it must be of that. What is returned of the artifact
+	// has its media type, and the rest where that is known. Codes: not_found, exhausted ([ArtifactTooLarge]; no room for the answer).
+	Artifact(ctx context.Context, of schemas.ConversationID, id schemas.ArtifactID, most int64) (schemas.Artifact, []byte, error)
 }
 
 // Scope is what a client sees and may do: one account's, by its credential.

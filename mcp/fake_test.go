@@ -30,6 +30,7 @@ type desk struct {
 	ask       bool          // calls wait for a person
 	jobs      map[schemas.JobID]schemas.Job
 	output    chan string
+	artifacts []left
 }
 
 type held struct {

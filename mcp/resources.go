@@ -18,8 +18,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// MaxResource is the most bytes of a text file that is read as a resource. Of other files a single read gives all there is to have,
-// which the tool read bounds.
+// MaxResource is the most bytes of an artifact or a text file that is read as a resource. Of other files a single read gives all there is
+// to have, which the tool read bounds.
 const MaxResource = 1 << 20
 
 const (
@@ -28,19 +28,26 @@ const (
 	wholeFile        = 1_000_000 // lines
 )
 
-// addResources offers the files of workspaces.
+// addResources offers the files of workspaces, and artifacts. A URI of an artifact fits both templates: one handler has both.
 func (c *session) addResources(srv *sdk.Server) {
 	srv.AddResourceTemplate(&sdk.ResourceTemplate{
 		Name: "workspace file", URITemplate: resourceTemplate,
 		Description: "A file of a workspace, such as sandjet://default/notes.txt: text of at most 1 MiB, anything else of at most 96 KiB.",
 	}, c.readResource)
+	srv.AddResourceTemplate(&sdk.ResourceTemplate{
+		Name: "artifact", URITemplate: artifactTemplate,
+		Description: "What a call has left below outputs in its workspace, as it was when the call ended, of at most 1 MiB. Answers of calls link to theirs.",
+	}, c.readResource)
 }
 
-// readResource reads a file by the tool read, as the client's agent may.
+// readResource reads an artifact, or a file by the tool read, as the client's agent may.
 func (c *session) readResource(ctx context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
 	workspace, name, err := fileOf(req.Params.URI)
 	if err != nil {
 		return nil, protocolError(err)
+	}
+	if id, ok := artifactAt(workspace, name); ok {
+		return c.readArtifact(ctx, req.Params.URI, id)
 	}
 	f := file{session: c, workspace: workspace, name: name}
 	content, text, err := f.read(ctx)

@@ -125,8 +125,8 @@ func cacheable(_ context.Context, req sdk.Request, to *sdk.Cacheable) {
 	}
 }
 
-// around is what every request goes through: tools are listed anew where they matter, a task takes the place of an answer, and a call
-// whose client wants no answer any more is cancelled.
+// around is what every request goes through: tools are listed again where they matter, artifacts are listed from the log, a task takes the
+// place of an answer, and a call whose client wants no answer any more is cancelled.
 func (c *session) around(srv *sdk.Server) sdk.Middleware {
 	return func(next sdk.MethodHandler) sdk.MethodHandler {
 		var listing sync.Mutex
@@ -143,6 +143,9 @@ func (c *session) around(srv *sdk.Server) sdk.Middleware {
 				if err := checkTaskRequest(req); err != nil {
 					return nil, err
 				}
+			case "resources/list":
+				p, _ := req.GetParams().(*sdk.ListResourcesParams)
+				return c.listResources(ctx, p)
 			case "prompts/list", "prompts/get":
 				if ofRevision(req) >= stateless { // the SDK answers what this server does not declare
 					return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "this server has no prompts"}

@@ -136,14 +136,14 @@ func (c *session) getTask(ctx context.Context, ss *sdk.ServerSession, p *taskPar
 	}
 	t := taskOf(st)
 	switch {
-	case st.Result != nil:
+	case st.Result != nil: // a client that knows tasks knows links
 		t.LastUpdatedAt, t.PollMs, t.StatusMessage = st.Result.Finished, 0, "The call is "+string(st.Result.Status)+"."
 		if st.Result.Status == schemas.StatusCancelled {
 			t.Status = taskCancelled
 			return t, nil
 		}
 		t.Status = taskCompleted
-		if t.Result, err = answerOf(*st.Result); err != nil {
+		if t.Result, err = answerOf(*st.Result, stateless); err != nil {
 			return nil, err
 		}
 	case st.Status == StatusAwaiting:

@@ -48,7 +48,7 @@ func said(t *testing.T, res *sdk.CallToolResult, err error) string {
 }
 
 // TestMCPOnStdio is a client program: everything in one process, killed while a command runs. A new process finds the calls by their
-// marks: what was done is not done again, and what was interrupted says so.
+// marks: what was done is not done again, and what was interrupted says so. What a call leaves is a resource.
 func TestMCPOnStdio(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -90,7 +90,83 @@ func TestMCPOnStdio(t *testing.T) {
 	if err != nil || file.Contents[0].Text != "once\nbegun\n" {
 		t.Errorf("%+v %v", file, err)
 	}
+	left, err := second.CallTool(t.Context(), marked("left", "mkdir -p outputs; printf a,b > outputs/t.csv; printf '\\0' > outputs/z.bin"))
+	if got := said(t, left, err); !strings.HasPrefix(got, "completed: ") || len(left.Content) != 3 {
+		t.Fatalf("%s: %+v", got, left.Content)
+	}
+	listed, err := second.ListResources(t.Context(), nil)
+	if err != nil || len(listed.Resources) != 2 {
+		t.Fatalf("%+v %v", listed, err)
+	}
+	for i, want := range []string{"a,b", "\x00"} {
+		link, ok := left.Content[1+i].(*sdk.ResourceLink)
+		if !ok || link.URI != listed.Resources[i].URI {
+			t.Errorf("%+v is listed as %+v", left.Content[1+i], listed.Resources[i])
+			continue
+		}
+		read, err := second.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: link.URI})
+		if err != nil || read.Contents[0].Text+string(read.Contents[0].Blob) != want || read.Contents[0].MIMEType != link.MIMEType {
+			t.Errorf("%s: %+v %v", link.Name, read, err)
+		}
+	}
 	if err := second.Close(); err != nil {
 		t.Errorf("it ended with %v", err)
+	}
+}
+
+// TestArtifactsOfAnAgentOnStdio: an agent reads those of its conversation, an account all of its own, and what is too large is refused with
+// the address that has it.
+func TestArtifactsOfAnAgentOnStdio(t *testing.T) {
+	t.Parallel()
+	dir, env, said := guideFolder(t)
+	sandjet := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "sandjet", args...)
+		cmd.Dir, cmd.Env = dir, env
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s\n%s", args, err, out, said)
+		}
+		return string(out)
+	}
+	sandjet("agents", "create", "reader", "--sandbox", "default", "--workspace", "default")
+	ids := map[string]string{}
+	for conversation, command := range map[string]string{
+		"own": "mkdir -p outputs; echo own > outputs/own", "other": "mkdir -p outputs; echo other > outputs/other",
+		"large": "mkdir -p outputs; head -c 1048577 /dev/zero > outputs/large",
+	} {
+		sandjet("call", "bash", "--conversation", conversation, command)
+		ids[conversation] = strings.TrimSpace(sandjet("artifacts", "ls", conversation, "-o", "name"))
+	}
+	for name, c := range map[string]struct {
+		args []string
+		says map[string]string // by the artifact: what is read, or the error
+	}{
+		"an agent":    {[]string{"--agent", "reader", "--conversation", "own"}, map[string]string{"own": "own\n", "other": "not found", "large": "not found"}},
+		"an account":  {[]string{"--conversation", "own"}, map[string]string{"own": "own\n", "other": "other\n", "large": "GET /v1/artifacts/" + ids["large"]}},
+		"a large one": {[]string{"--agent", "reader", "--conversation", "large"}, map[string]string{"large": "has 1048577 bytes"}},
+	} {
+		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "sandjet", append([]string{"mcp"}, c.args...)...)
+		cmd.Dir, cmd.Env, cmd.Stderr = dir, env, t.Output()
+		client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+		s, err := client.Connect(t.Context(), &sdk.CommandTransport{Command: cmd, TerminateDuration: time.Minute}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for artifact, want := range c.says {
+			var got string
+			read, err := s.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: "sandjet://artifacts/" + ids[artifact]})
+			if err != nil {
+				got = err.Error()
+			} else {
+				got = read.Contents[0].Text
+			}
+			if !strings.Contains(got, want) {
+				t.Errorf("%s, %s: %q", name, artifact, got)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: it ended with %v", name, err)
+		}
 	}
 }

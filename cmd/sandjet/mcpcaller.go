@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,6 +91,86 @@ func (c mcpClient) Decide(ctx context.Context, id schemas.ApprovalID, a schemas.
 		return c.Approve(ctx, id, a.Reason)
 	})
 	return err
+}
+
+// Artifacts implements [mcp.Caller].
+func (c mcpClient) Artifacts(ctx context.Context, conv schemas.ConversationID, limit int, after schemas.ArtifactID) (
+	[]schemas.Artifact, schemas.ArtifactID, error,
+) {
+	p, err := patiently(ctx, c.patience, func(ctx context.Context) (p artifactsPage, err error) {
+		p.list, p.next, err = c.Client.Artifacts(ctx, conv, limit, after)
+		return p, err
+	})
+	return p.list, p.next, err
+}
+
+type artifactsPage struct {
+	list []schemas.Artifact
+	next schemas.ArtifactID
+}
+
+// Artifact implements [mcp.Caller]. The gateway answers what an artifact is in the list of its conversation only.
+func (c mcpClient) Artifact(ctx context.Context, of schemas.ConversationID, id schemas.ArtifactID, most int64) (
+	a schemas.Artifact, content []byte, err error,
+) {
+	if of != "" {
+		if a, err = c.artifactOf(ctx, of, id); err != nil {
+			return a, nil, err
+		}
+		if a.Size > most {
+			return a, nil, mcp.ArtifactTooLarge(id, a.Size, most)
+		}
+	}
+	got := &atMost{most: most}
+	name, err := patiently(ctx, c.patience, func(ctx context.Context) (string, error) {
+		name, _, err := c.DownloadArtifact(ctx, id, got)
+		return name, err
+	})
+	switch {
+	case got.over:
+		return a, nil, mcp.ArtifactTooLarge(id, 0, most)
+	case err != nil:
+		return a, nil, err
+	case of == "":
+		a.ID, a.Name, a.MIMEType = id, name, schemas.MediaType(name, got.Bytes())
+	}
+	return a, got.Bytes(), nil
+}
+
+// artifactOf finds an artifact in the list of a conversation, which is bounded. Code: not_found.
+func (c mcpClient) artifactOf(ctx context.Context, of schemas.ConversationID, id schemas.ArtifactID) (schemas.Artifact, error) {
+	const page = 200
+	for after := schemas.ArtifactID(""); ; {
+		list, next, err := c.Artifacts(ctx, of, page, after)
+		if err != nil {
+			return schemas.Artifact{}, err
+		}
+		for _, a := range list {
+			if a.ID == id {
+				return a, nil
+			}
+		}
+		if after = next; after == "" {
+			return schemas.Artifact{}, schemas.Errorf(schemas.NotFound, "", "there is no such artifact in the conversation")
+		}
+	}
+}
+
+// atMost takes so many bytes, and refuses more.
+type atMost struct {
+	bytes.Buffer
+
+	most int64
+	over bool
+}
+
+// Write implements [io.Writer].
+func (w *atMost) Write(b []byte) (int, error) {
+	if int64(w.Len()+len(b)) > w.most {
+		w.over = true
+		return 0, schemas.Errorf(schemas.Exhausted, "", "more than %d bytes came", w.most)
+	}
+	return w.Buffer.Write(b)
 }
 
 // Job implements [mcp.Caller].

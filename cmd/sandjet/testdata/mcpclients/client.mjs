@@ -132,7 +132,14 @@ assert.equal((await call('bash', { command: `cat ${talk}.slow` })).structuredCon
 // Resources.
 const { resourceTemplates } = await client.listResourceTemplates();
 assert.ok(resourceTemplates.some((t) => t.uriTemplate === 'sandjet://{workspace}/{+path}'));
-assert.deepEqual((await client.listResources()).resources, []);
+const had = (await client.listResources()).resources.length;
+const { content } = await call('bash', { command: `mkdir -p outputs; printf %s ${talk} > outputs/${talk}.txt` });
+assert.deepEqual(content.slice(1).map((c) => [c.type, c.name, c.size]), [['resource_link', `${talk}.txt`, talk.length]]);
+assert.equal((await client.readResource({ uri: content[1].uri })).contents[0].text, talk);
+const listed = (await client.listResources()).resources;
+assert.equal(listed.length, had + 1);
+assert.equal(listed.at(-1).uri, content[1].uri);
+assert.ok(resourceTemplates.some((t) => t.uriTemplate === 'sandjet://artifacts/{id}'));
 const { contents } = await client.readResource({ uri: `sandjet://default/${talk}` });
 assert.equal(contents[0].text, 'ran\n');
 await call('bash', { command: `printf '\\377\\000' > ${talk}.bin` });
