@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -32,8 +31,9 @@ type mcpInstallCommand struct {
 // Help is the long help.
 func (*mcpInstallCommand) Help() string {
 	return `Says how a client program starts "sandjet mcp --up", or reaches a gateway elsewhere, and where that is to be put. With --write
-it puts it there: an entry "sandjet" is added or replaced, everything else in the file stays, and what was there before is kept
-in a copy beside it, whose name ends in .before-sandjet; a copy that is there stays.
+it puts it there: an entry "sandjet" is added or replaced, everything else in the file stays byte for byte, and what was there
+before is kept in a copy beside it, whose name ends in .before-sandjet; a copy that is there stays. Done twice, it changes
+nothing. A key is never written: the file names the variable that has it.
 
 Claude Code, Cursor and VS Code read a file of the folder that they are opened in; Claude Desktop and Codex one of the user.
 
@@ -109,6 +109,10 @@ func (c *mcpInstallCommand) Run(_ context.Context, t terminal) error {
 		_, err := fmt.Fprintf(t.out, "%s\nPut this into %s, or run it again with --write.\n", text, file)
 		return wrapOutput(err)
 	}
+	if bytes.Equal(was, text) {
+		_, err := fmt.Fprintf(t.out, "%s has the server %q already: nothing is changed.\n", file, mcpName)
+		return wrapOutput(err)
+	}
 	if err := replaceKeeping(file, was, text); err != nil {
 		return err
 	}
@@ -147,6 +151,10 @@ func (c *mcpInstallCommand) remote(h mcpHost) (mcpServer, error) {
 		return mcpServer{}, schemas.Invalidf("url", "%q is not the URL of a gateway, such as https://sandjet.example.com",
 			schemas.Quotable(c.URL))
 	}
+	if u.User != nil {
+		return mcpServer{}, schemas.Invalidf("url", "has a name or a password in it, and others may read the client's file: leave them out; "+
+			"the key is in SANDJET_KEY")
+	}
 	if h.env == "" {
 		return mcpServer{}, schemas.Errorf(schemas.Unsupported, "",
 			"%s starts programs only: leave --url out, or have it start \"sandjet mcp --url %s\" with SANDJET_KEY in its env", c.Client, c.URL)
@@ -183,54 +191,21 @@ func (c *mcpInstallCommand) fileOf(h mcpHost) (string, error) {
 
 // with is the text of a client's file with the server in it. The error says what is wrong with the text that was there.
 func (h mcpHost) with(was []byte, s mcpServer) ([]byte, error) {
-	if h.key == "" {
-		return tomlWith(string(was), s)
+	if h.key != "" {
+		return jsonWith(was, h.key, mcpName, s)
 	}
-	entry, err := json.Marshal(s)
-	if err != nil {
-		return nil, err
-	}
-	whole, err := membersOf(was)
-	if err != nil {
-		return nil, err
-	}
-	servers, err := membersOf(whole.get(h.key))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", h.key, err)
-	}
-	text := whole.with(h.key, servers.with(mcpName, entry).text()).text()
-	var out bytes.Buffer
-	if err := json.Indent(&out, text, "", "  "); err != nil {
-		return nil, err
-	}
-	out.WriteByte('\n')
-	return out.Bytes(), nil
-}
-
-// tomlWith appends the server's table. One that is there is not changed: TOML has many ways to write it.
-func tomlWith(was string, s mcpServer) ([]byte, error) {
-	table := "[mcp_servers." + mcpName + "]"
-	for line := range strings.Lines(was) {
-		if strings.HasPrefix(strings.ReplaceAll(strings.ReplaceAll(line, " ", ""), `"`, ""), table) {
-			return nil, fmt.Errorf("it has %s already", table)
-		}
-	}
-	var b strings.Builder
-	b.WriteString(was)
-	if was != "" {
-		b.WriteString(strings.Repeat("\n", 2-min(len(was)-len(strings.TrimRight(was, "\n")), 1)))
-	}
-	b.WriteString(table + "\n")
+	values := []tomlValue{{key: "command"}, {key: "args"}, {key: "url"}, {key: "bearer_token_env_var"}}
 	if s.URL != "" {
-		fmt.Fprintf(&b, "url = %s\nbearer_token_env_var = \"SANDJET_KEY\"\n", quotedText(s.URL))
-		return []byte(b.String()), nil
+		values[2].text, values[3].text = quotedText(s.URL), quotedText(h.env)
+	} else {
+		args := make([]string, len(s.Args))
+		for i, a := range s.Args {
+			args[i] = quotedText(a)
+		}
+		values[0].text, values[1].text = quotedText(s.Command), "["+strings.Join(args, ", ")+"]"
 	}
-	args := make([]string, len(s.Args))
-	for i, a := range s.Args {
-		args[i] = quotedText(a)
-	}
-	fmt.Fprintf(&b, "command = %s\nargs = [%s]\n", quotedText(s.Command), strings.Join(args, ", "))
-	return []byte(b.String()), nil
+	text, err := tomlWith(string(was), []string{"mcp_servers", mcpName}, values)
+	return []byte(text), err
 }
 
 // quotedText is a string of JSON, and a basic one of TOML, which knows JSON's escapes.
@@ -284,68 +259,4 @@ func keepCopy(file string, text []byte, mode fs.FileMode) error {
 		return fmt.Errorf("keep a copy: %w", err)
 	}
 	return nil
-}
-
-// members are those of a JSON object, in their order.
-type members []member
-
-type member struct {
-	name  string
-	value json.RawMessage
-}
-
-// membersOf reads an object; nothing is an empty one.
-func membersOf(text []byte) (m members, err error) {
-	if len(bytes.TrimSpace(text)) == 0 {
-		return nil, nil
-	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	if first, err := dec.Token(); err != nil || first != json.Delim('{') {
-		return nil, errors.New("it is not a JSON object")
-	}
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return nil, fmt.Errorf("it is not JSON: %w", err)
-		}
-		var v json.RawMessage
-		if err := dec.Decode(&v); err != nil {
-			return nil, fmt.Errorf("it is not JSON: %w", err)
-		}
-		m = append(m, member{fmt.Sprint(name), v})
-	}
-	if _, err := dec.Token(); err != nil || dec.More() {
-		return nil, errors.New("it is not a JSON object")
-	}
-	return m, nil
-}
-
-func (m members) get(name string) json.RawMessage {
-	for _, one := range m {
-		if one.name == name {
-			return one.value
-		}
-	}
-	return nil
-}
-
-func (m members) with(name string, v json.RawMessage) members {
-	if i := slices.IndexFunc(m, func(one member) bool { return one.name == name }); i >= 0 {
-		m = slices.Clone(m)
-		m[i].value = v
-		return m
-	}
-	return append(slices.Clip(m), member{name, v})
-}
-
-func (m members) text() json.RawMessage {
-	b := []byte{'{'}
-	for i, one := range m {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, quotedText(one.name)...)
-		b = append(append(b, ':'), one.value...)
-	}
-	return append(b, '}')
 }
