@@ -80,7 +80,7 @@ long-browser: ## Clients in Node.js and Chromium, and the libraries of others
 	.ci/install tests node browser plots
 	cd clients/js && npm ci --no-audit --no-fund --ignore-scripts && npm run build
 	$(RUN) "$(LONG) ./internal/clienttest ./internal/fakemodel ./gateway/..." \
-		"$(LONG) ./cmd/sandjet -run=^(TestTheClientForJavaScript|TestTheFrameworks|TestTheGuideOfE2BRuns|TestTheClientsOfMCP)$$"
+		"$(LONG) ./cmd/sandjet -run=^(TestTheClientForJavaScript|TestTheFrameworks|TestTheGuideOfE2BRuns|TestTheExampleOfE2BRuns|TestTheClientsOfMCP)$$"
 
 .PHONY: long-others
 long-others: ## The long form of the packages that no other long suite has
