@@ -121,13 +121,7 @@ func (c *session) readArtifact(ctx context.Context, uri string, id schemas.Artif
 	case err != nil:
 		return nil, protocolError(err)
 	}
-	out := &sdk.ResourceContents{URI: uri, MIMEType: a.MIMEType}
-	if utf8.Valid(content) && bytes.IndexByte(content, 0) < 0 {
-		out.Text = string(content)
-	} else {
-		out.Blob = content
-	}
-	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{out}}, nil
+	return contentsOf(uri, a.MIMEType, content, utf8.Valid(content) && bytes.IndexByte(content, 0) < 0), nil
 }
 
 // ArtifactTooLarge is the error for an artifact that is not read as a resource: it has size bytes, or more than the most where that is

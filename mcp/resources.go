@@ -60,16 +60,23 @@ func (c *session) readResource(ctx context.Context, req *sdk.ReadResourceRequest
 	case err != nil:
 		return nil, protocolError(err)
 	}
-	out := &sdk.ResourceContents{URI: req.Params.URI, MIMEType: mime.TypeByExtension(path.Ext(name))}
-	if out.MIMEType == "" {
-		out.MIMEType = http.DetectContentType(content)
+	media := mime.TypeByExtension(path.Ext(name))
+	if media == "" {
+		media = http.DetectContentType(content)
 	}
-	if text {
+	return contentsOf(req.Params.URI, media, content, text), nil
+}
+
+// contentsOf is what is read of a resource. The protocol requires a text or a blob, and the SDK leaves an empty text out: what is empty is
+// a blob.
+func contentsOf(uri, media string, content []byte, text bool) *sdk.ReadResourceResult {
+	out := &sdk.ResourceContents{URI: uri, MIMEType: media}
+	if text && len(content) > 0 {
 		out.Text = string(content)
 	} else {
-		out.Blob = content
+		out.Blob = append([]byte{}, content...)
 	}
-	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{out}}, nil
+	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{out}}
 }
 
 // fileOf reads the URI of a resource. Code: invalid.

@@ -104,7 +104,7 @@ func TestFilesAreResources(t *testing.T) {
 			continue
 		}
 		c := got.Contents[0]
-		if c.Text+string(c.Blob) != want || (c.Blob != nil) != strings.Contains(want, "\x00") || c.MIMEType == "" || got.CacheScope != "private" {
+		if c.Text+string(c.Blob) != want || (c.Blob != nil) != (want == "" || strings.Contains(want, "\x00")) || c.MIMEType == "" || got.CacheScope != "private" {
 			t.Errorf("%s: %+v", uri, c)
 		}
 	}

@@ -72,12 +72,13 @@ print("tools:", *(tool["name"] for tool in request("tools/list")["tools"]))
 
 # The mark has a tool use that is sent again, after a lost connection, find its call: it runs once.
 mark = {"sandjet/idempotencyKey": str(uuid.uuid4())}
-command = "mkdir -p outputs; echo 'five letters' > note.txt; wc -c < note.txt | tee outputs/count.txt"
+# What is new below outputs is an artifact, and what is written again as it was is none: hence a new name.
+command = f"mkdir -p outputs; echo 'five letters' > note.txt; wc -c < note.txt | tee outputs/count-{uuid.uuid4()}.txt"
 for _ in range(2):
     result = request("tools/call", name="bash", arguments={"command": command}, _meta=dict(mark))
 print("bash:", result["content"][0]["text"].splitlines()[0].strip())
 
 print("file:", request("resources/read", uri="sandjet://default/note.txt")["contents"][0]["text"].strip())
 for link in result["content"][1:]:  # what the call has left for people
-    print("artifact:", link["name"], request("resources/read", uri=link["uri"])["contents"][0]["text"].strip())
+    print("artifact:", request("resources/read", uri=link["uri"])["contents"][0]["text"].strip())
 sys.exit(server.close())

@@ -24,7 +24,8 @@ class Sandbox:
                 with urllib.request.urlopen(urllib.request.Request(self.url + route, data, headers, method=method)) as response:
                     return json.load(response)
             except urllib.error.HTTPError as e:
-                raise RuntimeError(f"{route}: {json.load(e).get('message', e)}") from None
+                problem = json.load(e)["error"]
+                raise RuntimeError(f"{route}: {problem.get('message', problem['code'])}") from None
             except OSError:
                 if again == 2:
                     raise
