@@ -95,7 +95,7 @@ func (c *session) resume(ctx context.Context, req *sdk.CallToolRequest, r schema
 	return c.await(ctx, req, st, r)
 }
 
-// decide answers an approval with what the client's user said. No answer leaves it open. An approval that somebody else has answered
+// decide answers an approval with what the client's user said. No answer leaves it open. An approval that another person has answered
 // stays as that: the call says how.
 func (c *session) decide(ctx context.Context, id schemas.ApprovalID, said sdk.InputResponseMap) error {
 	answer, ok := answerTo(said[string(id)])

@@ -37,7 +37,7 @@ func (c *session) call(ctx context.Context, req *sdk.CallToolRequest) (*sdk.Call
 	u.call, u.marked = r.ID, marked
 	st, err := c.scope.Caller.Submit(ctx, r)
 	if err != nil {
-		u.call = "" // there is nothing to cancel, or nobody knows: then it runs as one that was never asked for again
+		u.call = "" // there is nothing to cancel, or that is unknown: then the call runs as if it were never asked for again
 		return answerOfError(err)
 	}
 	return c.await(ctx, req, st, r)

@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// CallPrefix begins the ids of calls that came in by the protocol, so that async_status tells them from jobs.
+// CallPrefix begins the ids of calls that came in by the protocol, so that async_status can distinguish them from jobs.
 const CallPrefix = "mcp_"
 
 // The marks of a tool use in a request's _meta. The second is what one client sends of its own accord, which may end with any
@@ -50,7 +50,7 @@ func CallIDOf(s Scope, key string) schemas.CallID {
 	return schemas.CallID(CallPrefix + hex.EncodeToString(h.Sum(nil)[:bytes]))
 }
 
-// newCallID is the id of a call that nobody can ask for again.
+// newCallID is the id of a call that no client can ask for again.
 func newCallID() schemas.CallID { return schemas.CallID(schemas.NewID(CallPrefix)) }
 
 // isCall reports whether a status id names a call rather than a job.

@@ -23,17 +23,17 @@ func (c *session) unwanted(ctx context.Context) bool {
 	return errors.Is(cause, context.Canceled) || errors.Is(cause, errCancelled)
 }
 
-// told reports whether the client said so, rather than closing its stream.
-func (c *session) told(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errCancelled) }
+// requested reports whether the client said so, rather than closing its stream.
+func (c *session) requested(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errCancelled) }
 
 // attachment counts who waits for a call in this process.
 type attachment struct {
 	waiting int
 	pending int    // that would cancel it
-	times   uint64 // that somebody came
+	times   uint64 // that a request came
 }
 
-// attach notes that somebody waits for a call, until the returned function is called.
+// attach notes that a request waits for a call, until the returned function is called.
 func (s *Server) attach(id schemas.CallID) func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *Server) forget(id schemas.CallID, a *attachment) {
 	}
 }
 
-// abandon cancels a call whose client has gone, unless somebody else waits for it, here and, where there is grace, within that.
+// abandon cancels a call whose client has gone, unless another request waits for it, here and, where there is grace, within that.
 func (c *session) abandon(id schemas.CallID, grace bool) {
 	s, caller := c.Server, c.scope.Caller
 	s.mu.Lock()

@@ -54,7 +54,7 @@ type Server struct {
 
 	closing context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
 	end     context.CancelFunc
-	running sync.WaitGroup // what cancels calls that nobody waits for any more
+	running sync.WaitGroup // what cancels calls that no request waits for any more
 
 	mu       sync.Mutex
 	attached map[schemas.CallID]*attachment // by the calls that requests wait for
@@ -98,7 +98,7 @@ type session struct {
 	request context.Context //nolint:containedctx // a session over HTTP is one request
 }
 
-// instructions are what a model is told about the tools as a whole.
+// instructions are what a model reads about the tools as a whole.
 const instructions = "The tools run in a sandbox with a workspace of its own, not on the user's machine: files that they write are " +
 	"there, and stay from one call to the next. A call that takes longer than a request may wait goes on; async_status with the " +
 	"statusId of the answer has its result."
@@ -163,7 +163,7 @@ func (c *session) around(srv *sdk.Server) sdk.Middleware {
 			}
 			res, err := next(ctx, method, req)
 			if use.call != "" && c.unwanted(ctx) {
-				c.abandon(use.call, use.marked && !c.stdio && !c.told(ctx))
+				c.abandon(use.call, use.marked && !c.stdio && !c.requested(ctx))
 				return nil, context.Cause(ctx)
 			}
 			if err == nil && use.task != nil {
@@ -232,7 +232,7 @@ func useOf(ctx context.Context) *use {
 	return u
 }
 
-// warnings is a handler for the SDK's log: it tells of each session that comes and goes.
+// warnings is a handler for the SDK's log: it reports each session that begins and ends.
 type warnings struct{ slog.Handler }
 
 // Enabled implements [slog.Handler].

@@ -25,7 +25,7 @@ func (s *Server) RunStdio(ctx context.Context, scope Scope, in io.Reader, out io
 	return err
 }
 
-// unclosed is a writer that somebody else closes.
+// unclosed is a writer that its owner closes.
 type unclosed struct{ io.Writer }
 
 func (unclosed) Close() error { return nil }

@@ -29,7 +29,7 @@ const (
 )
 
 // taskResult is a task as an answer has it: to a tools/call, and to tasks/get. A task is a call, and its id the call's, so it is on the log
-// before anybody is told of it and any process answers for it.
+// before any client learns of it, and any process answers for it.
 type taskResult struct {
 	sdk.ResultBase
 
@@ -150,7 +150,7 @@ func (c *session) getTask(ctx context.Context, ss *sdk.ServerSession, p *taskPar
 		t.StatusMessage = howToAllow(st)
 		ask := &sdk.ServerRequest[*taskParams]{Session: ss, Params: p}
 		if !canAsk(ask) {
-			return t, nil // it goes on waiting: somebody else may answer
+			return t, nil // it still waits: another person may answer
 		}
 		a, err := c.scope.Caller.Approval(ctx, st.Approval)
 		if err != nil {

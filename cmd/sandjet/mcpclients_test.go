@@ -1,12 +1,9 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/sandjet/sandjet/internal/longtest"
 )
@@ -19,27 +16,15 @@ func TestTheClientsOfMCP(t *testing.T) {
 	if err := os.CopyFS(at, os.DirFS("testdata/mcpclients")); err != nil {
 		t.Fatal(err)
 	}
-	run := func(dir string, env []string, name string, args ...string) string {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, name, args...)
-		cmd.Dir, cmd.Env = dir, env
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %v (it needs Node.js 20 or later and npm): %v\n%s", name, args, err, out)
-		}
-		return string(out)
-	}
-	run(at, nil, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+	runIn(t, at, nil, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
 
 	dir, env, said := guideFolder(t, "--mcp-wait", "4s")
 	up, err := dataDir(filepath.Join(dir, ".sandjet")).running()
 	if err != nil {
 		t.Fatal(err, said)
 	}
-	run(dir, env, "sandjet", "sandboxes", "create", "asks", "--mode", "ask")
-	run(dir, env, "sandjet", "agents", "create", "asker", "--sandbox", "asks", "--workspace", "default")
+	runIn(t, dir, env, "sandjet", "sandboxes", "create", "asks", "--mode", "ask")
+	runIn(t, dir, env, "sandjet", "agents", "create", "asker", "--sandbox", "asks", "--workspace", "default")
 	env = append(env, "SANDJET_URL="+up.URL, "SANDJET_KEY="+up.Key, "AGENT=asker")
 	for _, c := range []struct{ library, wire, says string }{
 		{"client", "http", "2026-07-28, a question is asked, after a time-out completed"},
@@ -48,7 +33,7 @@ func TestTheClientsOfMCP(t *testing.T) {
 		{"sdk", "stdio", "older, a question is asked, after a time-out cancelled"},
 	} {
 		want := c.library + " " + c.wire + ": " + c.says + "\n"
-		if got := run(at, env, "node", "client.mjs", c.library, c.wire); got != want {
+		if got := runIn(t, at, env, "node", "client.mjs", c.library, c.wire); got != want {
 			t.Errorf("%s %s: it says %q", c.library, c.wire, got)
 		}
 	}

@@ -75,7 +75,7 @@ func (f *Facade) execute(w http.ResponseWriter, r *http.Request, b *box) error {
 	switch {
 	case err == nil, !l.begun && !own, r.Context().Err() != nil:
 		return err
-	case l.half: // whoever reads lines would take it for one
+	case l.half: // a reader of lines would take it for one
 		f.brokenOff(w, r, err)
 		panic(http.ErrAbortHandler)
 	case !own:

@@ -97,7 +97,7 @@ func withinOf(h http.Header) (time.Duration, error) {
 	return time.Duration(n) * time.Millisecond, nil
 }
 
-// checkUser refuses whoever a command shall run as that is not who it runs as. Code: unsupported.
+// checkUser refuses a user that the command would not run as. Code: unsupported.
 func checkUser(r *http.Request) error {
 	if user, _, ok := r.BasicAuth(); ok && user != "user" {
 		return unsupported("running as the user " + schemas.Quotable(user) + " is not served, leave the user out")
@@ -148,7 +148,7 @@ func (f *Facade) start(w http.ResponseWriter, r *http.Request, b *box) error {
 	})
 }
 
-// conversationOf is where the events of a process are: each has a conversation of its own, so that whoever connects to it reads no more
+// conversationOf is where the events of a process are: each has a conversation of its own, so that a client that connects to it reads no more
 // than what it has printed.
 func conversationOf(sandbox string, pid uint32) schemas.ConversationID {
 	return schemas.ConversationID("e2b:" + sandbox + ":" + strconv.FormatUint(uint64(pid), 10))

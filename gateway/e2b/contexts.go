@@ -20,7 +20,7 @@ import (
 // present kernel, by a number from which the id of the job's call follows. So any gateway finds it, two that begin it at once begin one,
 // and where it has ended, with its worker, its sandbox's idle time or by the code, the next number is the next kernel.
 
-// kernelName tells kernels of all sandboxes apart.
+// kernelName is unique among the kernels of all sandboxes.
 func kernelName(sandbox string, c schemas.CodeContext) string {
 	return sandbox + "-" + c.ID + "-" + strconv.Itoa(c.Kernel)
 }

@@ -212,7 +212,7 @@ func (f *Facade) inBox(h boxHandler, say func(http.ResponseWriter, error)) web.H
 // answer answers with an error. What only the operator may see goes to the log.
 func (f *Facade) answer(w http.ResponseWriter, r *http.Request, err error, say func(http.ResponseWriter, error)) {
 	if err == nil || r.Context().Err() != nil && !errors.Is(err, schemas.ErrDenied) {
-		return // done, or nobody listens any more
+		return // done, or no client listens any more
 	}
 	if public := schemas.Public(err); public.Code == schemas.Internal {
 		f.Log.Warn("request failed", "request", w.Header().Get(web.HeaderRequestID), "route", r.Pattern, "error", err)

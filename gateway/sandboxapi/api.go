@@ -39,7 +39,7 @@ type Store interface {
 	// nothing, and there is false.
 	ReopenSandboxSession(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession, spec schemas.SandboxSpec) (there bool, err error)
 	RemoveSandboxSession(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) error
-	// SandboxIdle is when the instances of a sandbox end that nobody uses. It must answer without a round trip.
+	// SandboxIdle is when unused instances of a sandbox end. It must answer without a round trip.
 	SandboxIdle(a schemas.AccountID, id schemas.SandboxID) time.Duration
 	// SandboxOf is the id of the sandbox of an account's sessions at a provider.
 	SandboxOf(a schemas.AccountID, provider string) schemas.SandboxID

@@ -75,7 +75,7 @@ func (a *API) Remove(ctx context.Context, tenant schemas.AccountID, id string) e
 	}
 }
 
-// removeOverdue is [API.Remove] for a session that is to end by itself, if it still is and nobody else has the turn.
+// removeOverdue is [API.Remove] for a session that is to end by itself, if it still is and no other request has the turn.
 func (a *API) removeOverdue(ctx context.Context, tenant schemas.AccountID, seen schemas.SandboxSession) error {
 	who, mine := newDestroyer(), false
 	_, err := a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) (err error) {

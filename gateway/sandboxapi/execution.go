@@ -18,7 +18,7 @@ type execution struct {
 	api     *API
 	tenant  schemas.AccountID
 	session schemas.SandboxSession
-	key     string // the client's; empty: nobody asks for it again
+	key     string // the client's; empty: no client asks for it again
 	tool    string // of the metrics
 	timeout time.Duration
 	began   time.Time
@@ -75,7 +75,7 @@ func (x *execution) enter(ctx context.Context) error {
 }
 
 // call makes the next call and waits for its result, which is nil where it did not come in time, or the gateway stops. The call of a
-// client that goes away is cancelled if it has no key: nobody can ask for it again.
+// client that goes away is cancelled if it has no key: it cannot be asked for again.
 func (x *execution) call(ctx context.Context, tool schemas.Tool, input any, d schemas.Dialect, timeout time.Duration) (
 	*schemas.Result, schemas.Call, error,
 ) {

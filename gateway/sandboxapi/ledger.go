@@ -79,7 +79,7 @@ func compare(a, b string) int {
 	return 0
 }
 
-// unused is how long nobody has used a session that makes room for another: well above [schemas.SandboxSessionLag], so that a session
+// unused is how long a session is unused that makes room for another: well above [schemas.SandboxSessionLag], so that a session
 // with a request in it is never among them.
 const unused = 2 * schemas.SandboxSessionLag
 
@@ -95,7 +95,7 @@ func evictable(list []schemas.SandboxSession, now time.Time) []schemas.SandboxSe
 	return out
 }
 
-// rest has a session count no more, unless somebody has used it since it was looked at.
+// rest has a session count no more, unless it was used since it was looked at.
 func rest(l *schemas.SandboxSessions, seen schemas.SandboxSession) (rested bool) {
 	i := find(l.Sessions, seen.ID)
 	if i < 0 || l.Sessions[i].Workspace != seen.Workspace || !l.Sessions[i].Used.Equal(seen.Used) {

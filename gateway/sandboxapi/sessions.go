@@ -127,7 +127,7 @@ func (a *API) touch(ctx context.Context, tenant schemas.AccountID, id string) {
 	}
 }
 
-// makeRoom lets the session rest that nobody has used for the longest time, if nothing runs in it: its instance ends, its files
+// makeRoom lets the session rest that was unused for the longest time, if nothing runs in it: its instance ends, its files
 // stay. Sessions whose instance has ended by itself make room first.
 //
 // One request of an account looks at a time, the others wait: what they would see is the same.
@@ -158,7 +158,7 @@ func (a *API) makeRoom(ctx context.Context, tenant schemas.AccountID) (made bool
 			continue
 		}
 		err := a.Boxes.Remove(ctx, tenant, s, false)
-		if errors.Is(err, schemas.ErrConflict) || errors.Is(err, schemas.ErrTimeout) { // somebody has come, or it takes long
+		if errors.Is(err, schemas.ErrConflict) || errors.Is(err, schemas.ErrTimeout) { // a request has come, or it takes long
 			continue
 		}
 		if err != nil {

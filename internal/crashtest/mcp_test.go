@@ -10,11 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 // TestMCPOutlivesItsProcesses: whichever process is killed while a client of the Model Context Protocol waits for a call, follows a task
-// or shows a question to its user, a client that comes again finds the one call, and its command has run once.
+// or shows a question to its user, a client that comes again finds the one call, and its command has run once. The short form has a call
+// and a task when the gateway is killed.
 //
 //guarantee:a-tool-use-by-mcp-is-one-call
 func TestMCPOutlivesItsProcesses(t *testing.T) {
@@ -29,13 +31,17 @@ func TestMCPOutlivesItsProcesses(t *testing.T) {
 	// The server of the log comes first.
 	m := &mcpKills{c: c, brief: brief, briefs: c.roles[1:2], gateways: c.roles[2:3], workers: c.roles[3:]}
 	m.asker(ctx, t)
+	t.Run("a task and the gateway", func(t *testing.T) { m.taskAndGateway(ctx, t) })
+	if !longtest.Asked() { // each other death costs seconds
+		t.Run("a call and the gateway", func(t *testing.T) { m.callAndGateway(ctx, t, mcpModern) })
+		return
+	}
 	interrupted := m.allAndWorkers(ctx, t) // which takes some seconds to be noticed
 	for _, revision := range []string{mcpModern, mcpOlder} {
 		t.Run("a call and the gateway, "+revision, func(t *testing.T) { m.callAndGateway(ctx, t, revision) })
 		t.Run("a client that gives up, "+revision, func(t *testing.T) { m.timeOut(ctx, t, revision) })
 		t.Run("a call that takes long, "+revision, func(t *testing.T) { m.long(ctx, t, revision) })
 	}
-	t.Run("a task and the gateway", func(t *testing.T) { m.taskAndGateway(ctx, t) })
 	t.Run("a question and the gateway", func(t *testing.T) { m.questionAndGateway(ctx, t) })
 	t.Run("a task's question and the gateway", func(t *testing.T) { m.taskQuestionAndGateway(ctx, t) })
 	t.Run("a program and the gateway", func(t *testing.T) { m.programAndGateway(ctx, t) })
