@@ -64,15 +64,16 @@ func floods() []flood {
 // flooder is a tenant that means no good.
 type flooder struct {
 	*cluster
-	t       *testing.T
-	next    int    // of the quiet tenant's calls
-	job     string // that it has started, where one is needed
-	nats    *nats.Conn
-	http    *http.Client
-	made    atomic.Int64 // calls
-	sent    atomic.Int64 // what was answered, or went out
-	taken   atomic.Int64 // and was not refused
-	refusal atomic.Value // the last answer that refuses something
+	t         *testing.T
+	next      int    // of the quiet tenant's calls
+	job       string // that it has started, where one is needed
+	artifacts []schemas.Artifact
+	nats      *nats.Conn
+	http      *http.Client
+	made      atomic.Int64 // calls
+	sent      atomic.Int64 // what was answered, or went out
+	taken     atomic.Int64 // and was not refused
+	refusal   atomic.Value // the last answer that refuses something
 }
 
 // elsewhere is the address that the flood comes from.

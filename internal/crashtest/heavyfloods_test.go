@@ -70,7 +70,7 @@ func TestHeavyFloodsHaveABound(t *testing.T) {
 	t.Logf("undisturbed: %s", spread(undisturbed))
 	before := c.memory()
 	var beside []time.Duration
-	for _, one := range heavyFloods() {
+	for _, one := range append(heavyFloods(), skillFloods()...) {
 		if size.all || one.short {
 			t.Run(one.name, func(t *testing.T) {
 				took := c.heavilyFlooded(ctx, t, one, q)
