@@ -216,6 +216,8 @@ func TestMCPTasksAreOnTheLog(t *testing.T) {
 
 // TestMCPArtifacts: a client lists and reads what calls of its conversation have left, in both revisions, and never what another account's
 // have, nor what was removed.
+//
+//guarantee:a-tool-use-by-mcp-is-one-call
 func TestMCPArtifacts(t *testing.T) {
 	t.Parallel()
 	e := openMCP(t)
