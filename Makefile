@@ -50,7 +50,7 @@ long-cluster: ## Three servers of the log
 .PHONY: long-isolation
 long-isolation: ## Boxes of the local provider: each level, as root and as an ordinary user
 	.ci/install tests
-	$(RUN) "$(LONG) ./providers/local/... ./providers/internal/... ./providers/providertest ./providers/supervisor ./tools/..."
+	$(RUN) "$(LONG) ./providers/local/... ./providers/internal/... ./providers/providertest ./providers/runfs ./providers/supervisor ./tools/..."
 
 .PHONY: long-docker
 long-docker: ## The Docker provider on an engine of its own

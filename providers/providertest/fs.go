@@ -47,6 +47,7 @@ func RunFS(t *testing.T, fresh func(t *testing.T) Workspace, except ...string) {
 		{"a read-only workspace is changed by nothing", fsReadOnly},
 		{"a context that has ended ends every method", fsCancelled},
 		{"a walk visits everything below, in order when asked", fsWalk},
+		{"a tree is removed with all that is in it", fsRemoveTree},
 	} {
 		if slices.Contains(except, c.name) {
 			continue

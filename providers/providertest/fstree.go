@@ -371,3 +371,42 @@ func fsWalk(s fsSubject) {
 			func(string, workspacefs.Entry) error { return nil }), workspacefs.ErrTooMany)
 	}
 }
+
+func fsRemoveTree(s fsSubject) {
+	for _, name := range []string{"kept/f", "tree/f", "tree/a/b/c", "tree/a/d", "tree/-rf", "tree/a/ *"} {
+		s.write(name, name)
+	}
+	if err := s.fs.MkdirAll(s.Context(), "tree/empty"); err != nil {
+		s.Fatal(err)
+	}
+	if s.Symlink != nil {
+		s.Symlink(s.T, "../kept", "tree/link")
+		s.Symlink(s.T, "kept", "toplink")
+	}
+	all := func(name string, b workspacefs.Bounds) error {
+		for range 10 {
+			if more, err := workspacefs.RemoveTree(s.Context(), s.fs, name, b); err != nil || !more {
+				return err
+			}
+		}
+		return errors.New("there is always more")
+	}
+	if err := all("tree", workspacefs.Bounds{Entries: 4, Bytes: 10_000}); err != nil { // fewer than there are
+		s.Error(err)
+	}
+	if s.Symlink != nil {
+		if err := all("toplink", workspacefs.Bounds{Entries: 100, Bytes: 10_000}); err != nil {
+			s.Error(err)
+		}
+	}
+	s.lists("", "kept/")
+	s.holds("kept/f", "kept/f")
+	bounds := workspacefs.Bounds{Entries: 100, Bytes: 10_000}
+	s.refused("removing a tree that is not there", all("tree", bounds), workspacefs.ErrNotFound)
+	s.refused("removing the root", all("", bounds), workspacefs.ErrBadName)
+	if err := all("kept/f", bounds); err != nil {
+		s.Errorf("a file as a tree: %v", err)
+	}
+	_, err := s.read("kept/f")
+	s.refused("reading it afterwards", err, workspacefs.ErrNotFound)
+}

@@ -28,6 +28,9 @@ type Visit func(path string, e Entry) error
 // forbidden, too deep) are skipped; a failure without a code ends the walk. What is beyond the bounds ends
 // it with [ErrTooMany].
 func Walk(ctx context.Context, fsys FS, name string, b Bounds, visit Visit) error {
+	if t, ok := fsys.(TreeWalker); ok {
+		return t.WalkTree(ctx, name, b, visit)
+	}
 	w, err := newWalk(ctx, fsys, name, b, visit)
 	if err != nil {
 		return err
@@ -53,6 +56,52 @@ func Walk(ctx context.Context, fsys FS, name string, b Bounds, visit Visit) erro
 		}
 	}
 	return nil
+}
+
+// RemoveTree removes a directory with all that is in it, within the bounds: more reports that something is left, which is removed by asking
+// again. Links are removed, never followed. What is put there meanwhile may be left too. Codes: as Remove of [FS], but for ErrNotEmpty.
+func RemoveTree(ctx context.Context, fsys FS, name string, b Bounds) (more bool, err error) {
+	if t, ok := fsys.(TreeRemover); ok {
+		return t.RemoveTree(ctx, name, b)
+	}
+	if name, err = Clean(name); err != nil {
+		return false, err
+	}
+	err = fsys.Remove(ctx, name)
+	if CodeOf(err) != ErrNotEmpty {
+		return false, err
+	}
+	var below []string
+	err = Walk(ctx, fsys, name, b, func(p string, _ Entry) error {
+		below = append(below, path.Join(name, p))
+		return nil
+	})
+	if err != nil && CodeOf(err) != ErrTooMany {
+		return false, err
+	}
+	more = err != nil
+	for _, n := range slices.Backward(below) { // directories come before what is in them
+		switch err := fsys.Remove(ctx, n); CodeOf(err) {
+		case ErrNotFound:
+		case ErrNotEmpty:
+			more = true // something was put there, or the walk did not come so far
+		default:
+			if err != nil {
+				return false, err
+			}
+		}
+	}
+	if more {
+		return true, nil
+	}
+	switch err := fsys.Remove(ctx, name); CodeOf(err) {
+	case ErrNotFound:
+		return false, nil
+	case ErrNotEmpty:
+		return true, nil
+	default:
+		return false, err
+	}
 }
 
 // WalkSorted is [Walk] in the order of the paths' bytes. All names of a directory are held until the walk leaves

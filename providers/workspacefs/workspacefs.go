@@ -96,6 +96,18 @@ type Placer interface {
 	Place(ctx context.Context, from, to string, was fs.FileInfo) error
 }
 
+// TreeWalker is an [FS] that visits a tree faster than folder by folder. [Walk] is it then.
+type TreeWalker interface {
+	// WalkTree is [Walk]: its order, links, bounds and errors.
+	WalkTree(ctx context.Context, name string, b Bounds, visit Visit) error
+}
+
+// TreeRemover is an [FS] that removes a tree faster than entry by entry. [RemoveTree] is it then.
+type TreeRemover interface {
+	// RemoveTree is [RemoveTree] of this package. It may have other bounds.
+	RemoveTree(ctx context.Context, name string, b Bounds) (more bool, err error)
+}
+
 // File is an open regular file. Read goes on from where it was, from the beginning at first; ReadAt reads a range and
 // moves nothing. Both see one version of the content where the implementation can keep one; where it cannot,
 // they see what is there.
