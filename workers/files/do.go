@@ -108,21 +108,10 @@ func typeOf(m fs.FileMode) schemas.FileType {
 
 // list is a page of a folder, in the order of the paths' bytes.
 func list(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (r schemas.FileReply, err error) {
-	info, err := fsys.Stat(ctx, q.Path)
-	if err != nil {
-		return r, err
-	}
-	if !info.IsDir() {
-		return r, workspacefs.ErrNotDirectory
-	}
 	n := 0
 	visit := func(p string, e workspacefs.Entry) error {
 		if n++; n > schemas.MaxFilesListed {
 			return workspacefs.ErrTooMany
-		}
-		into := error(nil)
-		if !q.Recursive && e.Type.IsDir() {
-			into = fs.SkipDir
 		}
 		full := path.Join(q.Path, p)
 		if hidden(full) { // only a folder can be skipped: another error would end the walk
@@ -133,10 +122,10 @@ func list(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (r sc
 		}
 		if !utf8.ValidString(full) {
 			r.Unnamed++
-			return into
+			return nil
 		}
 		if full <= q.After {
-			return into
+			return nil
 		}
 		f := schemas.FileInfo{Path: full, Type: typeOf(e.Type)}
 		if i, err := e.Info(); err == nil { // it may just have gone
@@ -146,10 +135,19 @@ func list(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (r sc
 			}
 		}
 		r.Entries = append(r.Entries, f)
-		return into
+		return nil
 	}
-	bounds := workspacefs.Bounds{Entries: schemas.MaxFilesListed, Bytes: schemas.MaxFilesListed * schemas.MaxFilePath / 8}
-	err = workspacefs.Walk(ctx, fsys, q.Path, bounds, visit)
+	if q.Recursive {
+		bounds := workspacefs.Bounds{Entries: schemas.MaxFilesListed, Bytes: schemas.MaxFilesListed * schemas.MaxFilePath / 8}
+		err = workspacefs.Walk(ctx, fsys, q.Path, bounds, visit)
+	} else {
+		err = fsys.ReadDir(ctx, q.Path, true, func(e workspacefs.Entry) error {
+			if err := visit(e.Name, e); !errors.Is(err, fs.SkipDir) {
+				return err
+			}
+			return nil
+		})
+	}
 	if workspacefs.CodeOf(err) == workspacefs.ErrTooMany {
 		return r, schemas.Errorf(schemas.Exhausted, "list", "there are more than %d entries: list a folder below it", schemas.MaxFilesListed)
 	}
@@ -168,8 +166,29 @@ func hidden(name string) bool {
 	return name == schemas.UploadsFolder || strings.HasPrefix(name, schemas.UploadsFolder+"/")
 }
 
+// piecer is files that say what a file is with each piece of it. A piece may be shorter than was asked for, and is empty at the end alone.
+type piecer interface {
+	ReadPiece(ctx context.Context, name string, offset int64, length int) (fs.FileInfo, []byte, error)
+}
+
+// prefetcher is files that look at several names at once. The next calls answer from that, each name once, until something is changed.
+type prefetcher interface {
+	Prefetch(ctx context.Context, names ...string)
+}
+
 // read is a piece of a file.
 func read(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (*schemas.FileInfo, []byte, error) {
+	if p, ok := fsys.(piecer); ok {
+		info, piece, err := p.ReadPiece(ctx, q.Path, q.Offset, q.Length)
+		if err != nil {
+			return nil, nil, err
+		}
+		about := about(q.Path, info)
+		if q.If != "" && q.If != about.ETag {
+			return nil, nil, workspacefs.ErrChanged
+		}
+		return about, piece, nil
+	}
 	f, err := fsys.Open(ctx, q.Path)
 	if err != nil {
 		return nil, nil, err
@@ -262,8 +281,10 @@ func appendTo(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest, p
 		was, err := fsys.Stat(ctx, q.Path)
 		switch {
 		case workspacefs.CodeOf(err) == workspacefs.ErrNotFound:
-			if f := completed(ctx, fsys, q.Path); f != nil && q.Offset > 0 { // at 0 another upload of that id begins
-				return f, nil
+			if q.Offset > 0 { // at 0 another upload of that id begins
+				if f := completed(ctx, fsys, q.Path); f != nil {
+					return f, nil
+				}
 			}
 			mode, was = workspacefs.Create, nil
 			if err := makeRoom(ctx, fsys, time.Now()); err != nil {
@@ -382,6 +403,9 @@ func commit(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (f 
 
 // tryCommit is one attempt of a commit. Placed says that an error is one of giving the name.
 func tryCommit(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (f *schemas.FileInfo, created, placed bool, err error) {
+	if p, ok := fsys.(prefetcher); ok {
+		p.Prefetch(ctx, q.Path, q.To, path.Dir(q.To))
+	}
 	staged, err := fsys.Stat(ctx, q.Path)
 	gone := workspacefs.CodeOf(err) == workspacefs.ErrNotFound
 	there, terr := fsys.Stat(ctx, q.To)
@@ -533,34 +557,9 @@ func remove(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (mo
 	default:
 		return false, err
 	}
-	var below []string
 	bounds := workspacefs.Bounds{Entries: schemas.MaxFilesListed, Bytes: schemas.MaxFilesListed * schemas.MaxFilePath / 8}
-	err = workspacefs.Walk(ctx, fsys, q.Path, bounds, func(p string, _ workspacefs.Entry) error {
-		below = append(below, path.Join(q.Path, p))
-		return nil
-	})
-	if err != nil && workspacefs.CodeOf(err) != workspacefs.ErrTooMany {
-		return false, err
-	}
-	more = err != nil
-	for _, name := range slices.Backward(below) { // folders come before what is in them
-		if err := fsys.Remove(ctx, name); err != nil {
-			switch workspacefs.CodeOf(err) {
-			case workspacefs.ErrNotFound:
-			case workspacefs.ErrNotEmpty:
-				more = true // somebody has put something there, or the walk did not come so far
-			default:
-				return false, err
-			}
-		}
-	}
-	if more {
-		return true, nil
-	}
-	if err := fsys.Remove(ctx, q.Path); err != nil && workspacefs.CodeOf(err) != workspacefs.ErrNotFound {
-		return workspacefs.CodeOf(err) == workspacefs.ErrNotEmpty, ignore(err, workspacefs.ErrNotEmpty)
-	}
-	return false, nil
+	more, err = workspacefs.RemoveTree(ctx, fsys, q.Path, bounds)
+	return more, ignore(err, workspacefs.ErrNotFound) // by another that removes it too
 }
 
 // ignore is err, unless it is of that code.

@@ -3,9 +3,11 @@ package files_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/safefs"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/runfs"
 	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/workers/files"
@@ -149,7 +153,7 @@ func filesAgainstAModel(t *testing.T, fsys workspacefs.FS, operations int) {
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil && workspacefs.CodeOf(err) != workspacefs.ErrNotFound { // nothing came in pieces
 		t.Error(err)
 	}
 }
@@ -337,3 +341,75 @@ func (s *stood) Stat(ctx context.Context, name string) (os.FileInfo, error) {
 type shorter struct{ os.FileInfo }
 
 func (shorter) Size() int64 { return 3 }
+
+// byRuns opens a folder by runs of bash, which are in no sandbox here.
+func byRuns(t *testing.T) (fsys workspacefs.FS, dir string, runs *int) {
+	t.Helper()
+	dir, runs = t.TempDir(), new(int)
+	fsys = runfs.New(runfs.Options{Run: func(ctx context.Context, c providers.Command) (r providers.Result, err error) {
+		*runs++
+		cmd := exec.CommandContext(ctx, "bash", "-c", c.Script)
+		cmd.Dir, cmd.Stdin = dir, bytes.NewReader(c.Stdin)
+		r.Stdout, err = cmd.Output()
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			r.ExitCode, r.Stderr, err = exit.ExitCode(), exit.Stderr, nil
+		}
+		return r, err
+	}})
+	return fsys, dir, runs
+}
+
+// TestFilesByRunsAgainstAModel is TestFilesAgainstAModel where files are reached by runs.
+func TestFilesByRunsAgainstAModel(t *testing.T) {
+	t.Parallel()
+	fsys, _, _ := byRuns(t)
+	operations := 15
+	if longtest.Asked() {
+		operations = 2000
+	}
+	filesAgainstAModel(t, fsys, operations)
+}
+
+// TestConditionsOfFilesByRuns is TestConditionsOfFiles where files are reached by runs.
+func TestConditionsOfFilesByRuns(t *testing.T) {
+	t.Parallel()
+	fsys, _, _ := byRuns(t)
+	conditionsOfFiles(t, fsys)
+}
+
+// TestFewRunsAnswerAQuestion, whatever it is about.
+func TestFewRunsAnswerAQuestion(t *testing.T) {
+	t.Parallel()
+	fsys, dir, runs := byRuns(t)
+	for n := range 300 {
+		name := filepath.Join(dir, "tree", fmt.Sprint(n%7), fmt.Sprint(n))
+		if err := os.MkdirAll(name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	upload := schemas.UploadsFolder + "/n-1"
+	for _, c := range []struct {
+		what string
+		q    schemas.FileRequest
+		most int
+	}{
+		{"a first piece", schemas.FileRequest{Op: schemas.FileAppend, Path: upload}, 4},
+		{"another piece", schemas.FileRequest{Op: schemas.FileAppend, Path: upload, Offset: 4}, 2},
+		{"its name", schemas.FileRequest{Op: schemas.FileCommit, Path: upload, To: "tree/f", Size: 8}, 3},
+		{"a whole file", schemas.FileRequest{Op: schemas.FileWrite, Path: "tree/g"}, 2},
+		{"a description", schemas.FileRequest{Op: schemas.FileStat, Path: "tree/g"}, 1},
+		{"a piece", schemas.FileRequest{Op: schemas.FileRead, Path: "tree/f", Length: 10}, 1},
+		{"a folder", schemas.FileRequest{Op: schemas.FileList, Path: "tree", Limit: 10}, 1},
+		{"a tree", schemas.FileRequest{Op: schemas.FileList, Path: "tree", Limit: 1000, Recursive: true}, 1},
+		{"another name", schemas.FileRequest{Op: schemas.FileMove, Path: "tree/f", To: "new/f"}, 2},
+		{"the end of a tree", schemas.FileRequest{Op: schemas.FileRemove, Path: "tree", Recursive: true}, 2},
+	} {
+		*runs = 0
+		if _, _, err := do(t, fsys, c.q, "text"); err != nil || *runs > c.most {
+			t.Errorf("%s: %d runs, want %d at most, %v", c.what, *runs, c.most, err)
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "new/f")); err != nil || string(got) != "texttext" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
