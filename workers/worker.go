@@ -186,11 +186,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := s.checkStore(ctx); err != nil {
 		return err
 	}
-	if filer, ok := providers.As[providers.Filer](s.Provider); ok {
-		parts.Go(func() {
-			(&files.Server{Bus: s.Bus, Place: streams.FilesInFolders(s.Name), Open: files.InFolders(filer), Log: s.Log}).Run(around)
-		})
-	}
+	parts.Go(func() { s.serveFiles(around) })
 	for _, place := range s.BucketPlaces {
 		parts.Go(func() {
 			(&files.Server{Bus: s.Bus, Place: place, Open: s.openInBucket, Room: s.BucketRoom, Log: s.Log}).Run(around)

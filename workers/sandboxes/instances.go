@@ -177,6 +177,8 @@ type Stay struct {
 	at   *instance
 	ref  schemas.Ref
 	once sync.Once
+
+	sandbox schemas.SandboxID
 }
 
 // Ref is the instance.
@@ -223,7 +225,7 @@ func (b *Instances) Acquire(ctx context.Context, q Request) (*Stay, error) {
 		h = b.claimed(key) // another one, if this worker has lost it meanwhile
 		err = b.admit(ctx, h, known, q, ref)
 		if err == nil {
-			s := &Stay{in: b, at: h, ref: ref}
+			s := &Stay{in: b, at: h, ref: ref, sandbox: q.Call.Sandbox}
 			if err = b.prime(ctx, h, q); err == nil {
 				return s, nil
 			}
