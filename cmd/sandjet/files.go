@@ -26,8 +26,9 @@ type filesCommand struct {
 
 // Help is the long help.
 func (*filesCommand) Help() string {
-	return `Files of workspaces, without a call: byte by byte as they are, of any size up to 16 GiB. A worker that reaches
-them must run, of a provider that keeps workspaces in a folder, such as local.
+	return `Files of workspaces, without a call: byte by byte as they are, of any size up to 16 GiB. A worker of the
+workspace's provider must run. Where only sandboxes see the files, each piece is a run in one: that is faster while a
+persistent sandbox of the workspace is up.
 
 A file is named WORKSPACE:PATH, with the workspace's id or name; :PATH is in the workspace "default".
 

@@ -43,7 +43,7 @@ func (s *Workspace) Do(ctx context.Context, q schemas.FileRequest, data []byte) 
 		q.Again = true
 	}
 	if errors.Is(err, schemas.ErrUnavailable) && ctx.Err() == nil {
-		remedy := "start one of " + s.Files.Provider + " and try again; of the providers local does that, and docker without --docker-volumes"
+		remedy := "start one of " + s.Files.Provider + " and try again"
 		switch s.place() {
 		case streams.FilesInOwnBucket:
 			remedy = "start one, of any provider, and try again"
