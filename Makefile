@@ -85,7 +85,7 @@ long-browser: ## Clients in Node.js and Chromium, and the libraries of others
 .PHONY: long-others
 long-others: ## The long form of the packages that no other long suite has
 	.ci/install tests node
-	$(RUN) "$(LONG) $$($(GO) list ./... | grep -vE '/(internal/(crashtest|clustertest|clienttest|fakemodel)|providers|tools|delivery|gateway)(/|$$)' | tr '\n' ' ') -skip=^(TestDockerIsMeasured|TestWorkspacesOnS3|TestWorkspacesOnS3WithDocker|TestTheClientForJavaScript|TestTheFrameworks|TestDeepAgentsWithDocker|TestTheGuideOfE2BRuns|TestTheExampleOfE2BRuns|TestTheClientsOfMCP)$$"
+	$(RUN) "$(LONG) $$($(GO) list ./... | grep -vE '/(internal/(crashtest|clustertest|clienttest|fakemodel)|providers|tools|delivery|gateway)(/|$$)' | tr '\n' ' ') -skip=^(TestDockerIsMeasured|TestWorkspacesOnS3|TestWorkspacesOnS3WithDocker|TestTheClientForJavaScript|TestTheFrameworks|TestDeepAgentsWithDocker|TestTheGuideOfE2BRuns|TestTheExampleOfE2BRuns|TestTheClientsOfMCP|TestFilesOfVolumesWithDocker)$$"
 
 .PHONY: long-race
 long-race: ## The race detector over everything

@@ -176,7 +176,8 @@ type entry struct {
 }
 
 // entries reads a listing: "//DESCRIPTION,./PATH" and a line break for each, and "//." at the end. No path has two slashes in a row, so
-// that a line break in one is none of these. Whole reports whether the end is there: what is cut off before it is left out.
+// that a line break in one is none of these. Whole reports whether the end is there: what is cut off before it is left out, and so is what
+// is more than mostEntries.
 func entries(list []byte) (all []entry, whole bool, err error) {
 	if len(list) == 0 {
 		return nil, false, nil
@@ -198,6 +199,9 @@ func entries(list []byte) (all []entry, whole bool, err error) {
 		i, err := description(about)
 		if err != nil {
 			return nil, false, fmt.Errorf("%w: %.100q", err, record)
+		}
+		if len(all) == mostEntries {
+			return all, false, nil
 		}
 		all = append(all, entry{p, i.named(p)})
 		rest = next

@@ -68,6 +68,9 @@ func TestAListingThatIsCutOffSaysSo(t *testing.T) {
 			t.Errorf("%q: %+v", name, all)
 		}
 	}
+	if all, whole, err := entries([]byte(strings.Repeat(dir, mostEntries+9) + "//.\n")); len(all) != mostEntries || whole || err != nil {
+		t.Errorf("%d entries, %v, %v", len(all), whole, err)
+	}
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	_, _ = z.Write([]byte(strings.Repeat(dir, 1000))) // to memory

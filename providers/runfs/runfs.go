@@ -3,7 +3,7 @@
 //
 // Names and content go in as data, on standard input; the answer carries a mark that the run alone was given, is bounded, and is read
 // strictly. What commands exchange in the workspace during a run can lead that run to whatever else its sandbox has, which belongs to
-// the same account and to nobody else.
+// the same account alone.
 package runfs
 
 import (
@@ -38,6 +38,8 @@ const (
 	opened = 64 << 10
 	// mostListed bounds the descriptions of one listing, as the run makes them.
 	mostListed = 8 << 20
+	// mostEntries bounds the entries of a listing, which take more memory than their descriptions.
+	mostEntries = 2 * schemas.MaxFilesListed
 )
 
 // Run carries a command out in a sandbox with the workspace mounted, whose root is the working directory. The command has a script, its
@@ -399,7 +401,7 @@ func (f *FS) Mark(ctx context.Context, name string, executable *bool, modified t
 	return err
 }
 
-// ReadDir is of [workspacefs.FS]. Behind the entries of one answer, of some ten thousand, it ends with [workspacefs.ErrTooMany].
+// ReadDir is of [workspacefs.FS]. Behind the entries of one answer, at most mostEntries, it ends with [workspacefs.ErrTooMany].
 func (f *FS) ReadDir(ctx context.Context, name string, follow bool, each func(workspacefs.Entry) error) error {
 	return f.list(ctx, "list", name, follow, mostListed, func(_ string, e workspacefs.Entry) error { return each(e) })
 }
