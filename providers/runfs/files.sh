@@ -97,13 +97,24 @@ resolve() {
 	done
 }
 
+# go_into DIR: go into DIR, or end with why that cannot be. What is exchanged meanwhile is tried again.
+go_into() {
+	tries=0
+	until cd -P -- "./$1" 2>/dev/null; do
+		if [ -d "./$1" ]; then
+			tries=$((tries + 1))
+			[ -x "./$1" ] && [ "$tries" -lt 9 ] || say denied
+		elif [ -e "./$1" ]; then
+			say not_directory
+		else
+			lacks "./$1"
+		fi
+	done
+}
+
 # enter DIR: go into the folder DIR, which resolve has found, and see that it is where it was.
 enter() {
-	if ! cd -P -- "./$1" 2>/dev/null; then
-		[ ! -d "./$1" ] || say denied
-		[ ! -e "./$1" ] || say not_directory
-		lacks "./$1"
-	fi
+	go_into "$1"
 	[ "${PWD%/}" = "${root%/}${1:+/$1}" ] || say escape
 }
 
@@ -406,11 +417,7 @@ go_to_folder() {
 # enter_here NAME: as enter, from where the shell is.
 enter_here() {
 	here=${PWD%/}
-	cd -P -- "./$1" 2>/dev/null || {
-		[ ! -d "./$1" ] || say denied
-		[ ! -e "./$1" ] || say not_directory
-		lacks "./$1"
-	}
+	go_into "$1"
 	[ "$PWD" = "$here/$1" ] || say not_directory
 }
 

@@ -1,5 +1,5 @@
-// Package files answers for the files of workspaces: what gateways ask on behalf of applications, without a run. It reaches them as the
-// file tools do, by the provider's own [providers.Filer], and those on S3 in the bucket itself.
+// Package files answers for the files of workspaces: what gateways ask on behalf of applications, without a call. It reaches them as the
+// file tools do, by the provider's own [providers.Filer] or else by runs, and those on S3 in the bucket itself.
 //
 // Every question stands alone and may be asked again, of this worker or of another one that reaches the same files: what was done
 // already is found to be done. A large file arrives in pieces in a file of [schemas.UploadsFolder] and gets its name in one step.
