@@ -279,3 +279,60 @@ func (p terse) Run(ctx context.Context, cmd providers.Command) (providers.Result
 	}
 	return r, err
 }
+
+// A run that was lost sight of is ended, its question may be asked again, and a run that cannot be carried out says why.
+func TestALostRunForFilesIsEnded(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	p := &forgetful{volumes: v}
+	inFileWorld(t, p, func(w *world) {
+		p.fail.Store(&schemas.Error{Code: schemas.Interrupted, Message: "the outcome is unknown"})
+		q := schemas.FileRequest{Op: schemas.FileMkdir, Path: "d"}
+		if _, _, err := w.files(testAccount, q, ""); schemas.CodeOf(err) != schemas.Unavailable {
+			t.Errorf("lost: %v", err)
+		}
+		p.fail.Store(&schemas.Error{Code: schemas.Unsupported, Message: "there are no volumes"})
+		if _, _, err := w.files(testAccount, q, ""); schemas.CodeOf(err) != schemas.Unsupported {
+			t.Errorf("refused: %v", err)
+		}
+		p.fail.Store(nil)
+		if _, _, err := w.files(testAccount, q, ""); err != nil {
+			t.Error(err)
+		}
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.ended) != 1 || p.ended[0] != p.lost || p.lost == "" {
+		t.Errorf("ended %q, lost %q", p.ended, p.lost)
+	}
+}
+
+// forgetful loses sight of runs.
+type forgetful struct {
+	*volumes
+
+	fail  atomic.Pointer[schemas.Error]
+	mu    sync.Mutex
+	lost  string
+	ended []string
+}
+
+func (p *forgetful) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+	err := p.fail.Load()
+	if err == nil {
+		return p.volumes.Run(ctx, cmd)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err.Code == schemas.Interrupted {
+		p.lost = cmd.ID
+	}
+	return providers.Result{}, err
+}
+
+func (p *forgetful) EndRun(_ context.Context, _ string, _ schemas.AccountID, id string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = append(p.ended, id)
+	return nil
+}
