@@ -24,7 +24,9 @@ func (c *session) unwanted(ctx context.Context) bool {
 }
 
 // requested reports whether the client said so, rather than closing its stream.
-func (c *session) requested(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errCancelled) }
+func (c *session) requested(ctx context.Context) bool {
+	return errors.Is(context.Cause(ctx), errCancelled)
+}
 
 // attachment counts who waits for a call in this process.
 type attachment struct {

@@ -118,6 +118,8 @@ func (w *world) files(a schemas.AccountID, q schemas.FileRequest, data string) (
 }
 
 // Files come and go by runs in fresh sandboxes that reach nothing, also where the provider reaches other files itself.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestFilesByRuns(t *testing.T) {
 	t.Parallel()
 	for name, wrap := range map[string]func(*volumes) providers.Provider{
@@ -202,6 +204,9 @@ func TestFilesUseASandboxThatIsUp(t *testing.T) {
 }
 
 // A worker makes few sandboxes for files at a time, fewer for one account, and the others get their turn.
+//
+//guarantee:bounds
+//guarantee:what-one-tenant-can-do-to-another
 func TestFewSandboxesAreMadeForFiles(t *testing.T) {
 	t.Parallel()
 	for accounts, want := range map[int]int{1: FileSandboxesOfAccount, 3: FileSandboxes} {

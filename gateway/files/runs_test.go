@@ -54,6 +54,8 @@ func startByRuns(t *testing.T, dies func() bool) *plane {
 }
 
 // TestFilesByRunsComeAndGo over HTTP, beside workers that die after each seventh run.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestFilesByRunsComeAndGo(t *testing.T) {
 	t.Parallel()
 	var n atomic.Int64
@@ -98,6 +100,8 @@ func TestFilesByRunsComeAndGo(t *testing.T) {
 }
 
 // TestFilesByRunsStayInside of their workspace, and what is no file is not opened.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestFilesByRunsStayInside(t *testing.T) {
 	t.Parallel()
 	p := startByRuns(t, func() bool { return false })

@@ -4,6 +4,10 @@
 // Names and content go in as data, on standard input; the answer carries a mark that the run alone was given, is bounded, and is read
 // strictly. What commands exchange in the workspace during a run can lead that run to whatever else its sandbox has, which belongs to
 // the same account alone.
+//
+// Nothing is kept between two runs, neither a sandbox nor a process in it: what a worker that dies leaves is a run that ends at its time. Each
+// piece of an upload is written at its place, so a run that outlives its worker writes what another writes too. What would take a run for
+// each entry has a way of its own: a walk and the removal of a tree are one run.
 package runfs
 
 import (

@@ -360,6 +360,8 @@ func byRuns(t *testing.T) (fsys workspacefs.FS, dir string, runs *int) {
 }
 
 // TestFilesByRunsAgainstAModel is TestFilesAgainstAModel where files are reached by runs.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestFilesByRunsAgainstAModel(t *testing.T) {
 	t.Parallel()
 	fsys, _, _ := byRuns(t)
@@ -371,6 +373,8 @@ func TestFilesByRunsAgainstAModel(t *testing.T) {
 }
 
 // TestConditionsOfFilesByRuns is TestConditionsOfFiles where files are reached by runs.
+//
+//guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestConditionsOfFilesByRuns(t *testing.T) {
 	t.Parallel()
 	fsys, _, _ := byRuns(t)
