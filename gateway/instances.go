@@ -175,6 +175,9 @@ func (g *Gateway) wantInstance(w http.ResponseWriter, r *http.Request, a schemas
 	asked, err := lifecycle.WantInstance(r.Context(), g.Bus, p.Value.Key(), want)
 	if err == nil && force { // only now: no call enters any more
 		err = g.cancelInside(r.Context(), asked)
+		if err == nil {
+			err = lifecycle.RemoveInstanceNow(r.Context(), g.Bus, asked)
+		}
 	}
 	if errors.Is(err, schemas.ErrNotFound) && want == schemas.WantRemoved { // it has ended meanwhile
 		asked, err = p.Value, nil

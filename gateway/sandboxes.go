@@ -221,6 +221,9 @@ func (b sandboxBoxes) Remove(ctx context.Context, a schemas.AccountID, s schemas
 	}
 	if err == nil && force {
 		err = b.g.cancelInside(ctx, asked)
+		if err == nil {
+			err = lifecycle.RemoveInstanceNow(ctx, b.g.Bus, asked)
+		}
 	}
 	if err != nil {
 		return err

@@ -122,6 +122,33 @@ func WantInstance(ctx context.Context, b *streams.Bus, key string, want schemas.
 	}
 }
 
+// RemoveInstanceNow notes that the calls in an instance whose removal was requested have been cancelled, so that its workers need not find
+// out first whether one of them still has a call in it. It does nothing where the instance has ended, or is another one by now.
+func RemoveInstanceNow(ctx context.Context, b *streams.Bus, asked schemas.Instance) error {
+	var contest streams.Contest
+	for {
+		p, err := OpenInstances(b).Get(ctx, asked.Key())
+		if errors.Is(err, schemas.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		i := p.Value
+		if i.Wanted.State != schemas.WantRemoved || !i.Wanted.At.Equal(asked.Wanted.At) || i.Wanted.Cancelled {
+			return nil
+		}
+		i.Wanted.Cancelled = true
+		_, err = OpenInstances(b).Update(ctx, asked.Key(), i, p.Revision)
+		if err == nil || !errors.Is(err, schemas.ErrConflict) {
+			return err
+		}
+		if err := contest.Again(ctx); err != nil {
+			return err
+		}
+	}
+}
+
 // wish puts a wish on a record, or takes the one before off where the record says already what is wanted.
 func wish(i *schemas.Instance, want schemas.InstanceTarget, now time.Time) {
 	there := want == schemas.WantPaused && i.State == schemas.InstancePaused ||

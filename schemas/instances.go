@@ -61,6 +61,8 @@ func (s InstanceState) Validate() error { return oneOf("state", s, InstanceState
 type InstanceWish struct {
 	State InstanceTarget `json:"state"`
 	At    time.Time      `json:"at"`
+	// Cancelled says of a removal that the calls which were in the instance have been cancelled: workers do not wait for them.
+	Cancelled bool `json:"cancelled,omitzero"`
 }
 
 // InstanceTarget is what an instance can be asked to be.

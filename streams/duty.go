@@ -30,6 +30,9 @@ type Duty struct {
 	// Begin makes what looks for one tenure, so that nothing that was remembered outlives it. A look ends soon after
 	// its context, which ends with the tenure; before each step that cannot be taken back it asks [Tenure.Held].
 	Begin func() func(context.Context, *Tenure)
+	// Woken is called by the holder between two looks for what comes from Wake. Both nil: never.
+	Wake  <-chan struct{}
+	Woken func(context.Context, *Tenure)
 	Log   *slog.Logger // nil: silent
 }
 
@@ -159,8 +162,17 @@ func (d *Duty) serve(ctx context.Context, t *Tenure, renew func(context.Context)
 	})
 	every := cmp.Or(d.Every, time.Minute)
 	look := d.Begin()
-	for next := every/10 + wait.Upto(every/10); wait.Sleep(ctx, next); next = every {
-		look(ctx, t)
+	timer := time.NewTimer(every/10 + wait.Upto(every/10))
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+			look(ctx, t)
+			timer.Reset(every)
+		case <-d.Wake:
+			d.Woken(ctx, t)
+		}
 	}
 }
 

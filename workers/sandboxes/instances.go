@@ -74,7 +74,7 @@ type Instances struct {
 	pauser   providers.Pauser   // nil: the provider pauses none
 	rows     *streams.Bucket[schemas.Instance]
 	tied     bool          // instances end with their worker: each has one owner
-	wished   chan struct{} // has one place: somebody wants something of an instance that this worker owns
+	wished   chan struct{} // has one entry: a state was requested for an instance that this worker owns, or that any worker reaches
 
 	mu   sync.Mutex
 	held map[string]*instance // by Key
@@ -289,6 +289,9 @@ func (b *Instances) leave(h *instance) {
 	defer b.mu.Unlock()
 	h.calls--
 	h.used = now
+	if h.calls == 0 && h.row.Wanted.State != "" {
+		b.wish()
+	}
 }
 
 // revision is that of an instance's row as it is known.
@@ -449,6 +452,11 @@ func (b *Instances) adopt(key string, have storedRow, seen clock.Reading) {
 		}
 		delete(b.held, key)
 		h = b.at(key)
+	}
+	was, now := h.row.Wanted, have.row.Wanted
+	if now.State != "" && (now.State != was.State || now.Cancelled != was.Cancelled || !now.At.Equal(was.At)) &&
+		(!b.tied || have.row.Worker == b.me()) {
+		b.wish() // not at each change of the row: what could not be done is tried again at the next look
 	}
 	h.row, h.rev = have.row, have.rev
 	if seen.After(h.seen) {

@@ -197,3 +197,42 @@ func TestAnOwnerHearsOfAWish(t *testing.T) {
 		}
 	})
 }
+
+// An instance that several workers reach is removed at once when the calls in it have been cancelled, also where the one that
+// removes it cannot know of a call of another worker; without that it waits until every worker has had time to say so.
+//
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
+func TestARemovalAfterCancelledCallsDoesNotWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		cancelled bool
+		soon      bool
+	}{"calls cancelled": {true, true}, "nothing is known of calls": {false, false}} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+				e, s := &engine{}, schemas.Sandbox{}
+				one, two := member(b, e, "worker_1", s), member(b, e, "worker_2", s)
+				defer run(t, one)()
+				defer run(t, two)()
+				time.Sleep(time.Minute) // one of them has the lease for removals
+				use(t, one, s)
+				key, asked := one.rowKey(Key(call())), time.Now()
+				row, err := lifecycle.WantInstance(t.Context(), b, key, schemas.WantRemoved)
+				if err == nil && c.cancelled {
+					err = lifecycle.RemoveInstanceNow(t.Context(), b, row)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				for there := 1; there > 0; _, there, _ = e.look() {
+					time.Sleep(10 * time.Millisecond)
+				}
+				if took := time.Since(asked); (took < time.Second) != c.soon { // of the bubble
+					t.Errorf("removed after %s", took)
+				}
+				if err := lifecycle.RemoveInstanceNow(t.Context(), b, row); err != nil {
+					t.Errorf("an instance that has ended: %v", err)
+				}
+			})
+		})
+	}
+}

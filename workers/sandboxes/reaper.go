@@ -23,7 +23,8 @@ const (
 // facts is all that decides what becomes of a kept box.
 type facts struct {
 	state  schemas.InstanceState
-	wanted schemas.InstanceTarget // what somebody has asked for
+	wanted schemas.InstanceTarget // what was requested
+	forced bool                   // a removal, and the calls in the instance have been cancelled
 	pauses bool                   // the provider can pause it
 	calls  bool                   // calls of this worker are in it, or about to be
 	jobs   bool                   // background jobs are in it
@@ -55,7 +56,7 @@ const (
 // long that it cannot be a call.
 func judge(f facts) verdict {
 	leaving := f.state == schemas.InstanceEnding || f.state == schemas.InstancePausing // nothing has entered since
-	elsewhere := f.shared > 0 && f.unused < f.shared                                   // a call of another worker may be in it
+	elsewhere := f.shared > 0 && f.unused < f.shared && !f.forced                      // a call of another worker may be in it
 	switch {
 	case f.over > grace:
 		return endOld
@@ -104,12 +105,16 @@ func judgeAtRest(f facts) verdict {
 func (b *Instances) refresh(ctx context.Context) {
 	tick := time.NewTicker(b.Every)
 	defer tick.Stop()
+	var wished chan struct{}
+	if b.tied { // else the worker that sweeps takes them
+		wished = b.wished
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-b.wished:
-			b.grant(ctx)
+		case <-wished:
+			b.grant(ctx, nil)
 			continue
 		case <-tick.C:
 		}
@@ -134,12 +139,12 @@ func (b *Instances) refresh(ctx context.Context) {
 	}
 }
 
-// grant looks at those of this worker's own instances of which somebody wants something.
-func (b *Instances) grant(ctx context.Context) {
+// grant observes the instances for which a state was requested: where instances have owners, those of this worker.
+func (b *Instances) grant(ctx context.Context, t *streams.Tenure) {
 	busy := b.WithJobs()
 	for key, h := range b.list() {
 		if h.row.Wanted.State != "" && ctx.Err() == nil {
-			b.observe(ctx, key, h, busy[h.row.Ref], nil)
+			b.observe(ctx, key, h, busy[h.row.Ref], t)
 		}
 	}
 }
@@ -147,7 +152,7 @@ func (b *Instances) grant(ctx context.Context) {
 // sweep pauses and ends instances that any worker reaches: one worker of the provider at a time does, until ctx ends.
 func (b *Instances) sweep(ctx context.Context) {
 	d := streams.Duty{
-		Bus: b.Bus, Name: "instance-reaper." + b.Name, Every: b.Every, Log: b.Log,
+		Bus: b.Bus, Name: "instance-reaper." + b.Name, Every: b.Every, Wake: b.wished, Woken: b.grant, Log: b.Log,
 		Begin: func() func(context.Context, *streams.Tenure) {
 			return func(ctx context.Context, t *streams.Tenure) {
 				busy := b.WithJobs()
@@ -185,16 +190,18 @@ func (b *Instances) mirror(ctx context.Context) {
 				b.forget(key, p.Revision)
 			default:
 				b.follow(key, storedRow{p.Value, p.Revision})
-				if b.tied && p.Value.Wanted.State != "" && p.Value.Worker == b.me() {
-					select {
-					case b.wished <- struct{}{}:
-					default: // it is about to look
-					}
-				}
 			}
 		},
 	}
 	_ = rows.Run(ctx) // it ends with ctx alone
+}
+
+// wish has the instances observed for which a state was requested, by this worker where it is the one that does so. It does not block.
+func (b *Instances) wish() {
+	select {
+	case b.wished <- struct{}{}:
+	default: // they are about to be observed
+	}
 }
 
 // forget drops an instance whose row is gone from the log, unless calls of this worker are in it. The box of an owner is there
@@ -255,7 +262,7 @@ func (b *Instances) observe(ctx context.Context, key string, h observed, jobs bo
 	}
 	gone := errors.Is(err, streams.ErrDeleted)
 	v := judge(facts{
-		state: h.row.State, wanted: h.row.Wanted.State, pauses: b.pauser != nil, calls: h.calls > 0, jobs: jobs, gone: gone, lost: err != nil && !gone,
+		state: h.row.State, wanted: h.row.Wanted.State, forced: h.row.Wanted.Cancelled, pauses: b.pauser != nil, calls: h.calls > 0, jobs: jobs, gone: gone, lost: err != nil && !gone,
 		unused: now.Sub(latest(h.used, latest(h.row.Ending, h.row.Pausing))), shared: b.shared(), idle: idleTimeout(sandbox),
 		over: now.Sub(h.row.Deadline),
 	})

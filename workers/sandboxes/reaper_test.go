@@ -48,18 +48,25 @@ func TestJudgeInstance(t *testing.T) {
 		"a pause that somebody died in": {func(f *facts) {
 			f.state, f.shared, f.unused = schemas.InstancePausing, time.Minute, time.Minute
 		}, toPause},
-		"a pause is wanted":                  {func(f *facts) { f.wanted, f.pauses = schemas.WantPaused, true }, toPause},
-		"a pause is wanted, with a call":     {func(f *facts) { f.wanted, f.pauses, f.calls = schemas.WantPaused, true, true }, stays},
-		"a pause is wanted, with a job":      {func(f *facts) { f.wanted, f.pauses, f.jobs = schemas.WantPaused, true, true }, stays},
-		"a pause is wanted, used elsewhere":  {func(f *facts) { f.wanted, f.pauses, f.shared = schemas.WantPaused, true, time.Minute }, stays},
-		"a pause is wanted, and there is no": {func(f *facts) { f.wanted = schemas.WantPaused }, dropWish},
-		"it is wanted awake":                 {func(f *facts) { f.wanted, f.state = schemas.WantRunning, schemas.InstancePaused }, toWake},
-		"it is wanted awake, and is":         {func(f *facts) { f.wanted = schemas.WantRunning }, dropWish},
-		"its removal is wanted":              {func(f *facts) { f.wanted = schemas.WantRemoved }, endWanted},
-		"its removal is wanted, with a call": {func(f *facts) { f.wanted, f.calls = schemas.WantRemoved, true }, stays},
-		"its removal is wanted, with a job":  {func(f *facts) { f.wanted, f.jobs = schemas.WantRemoved, true }, endWanted},
-		"its removal is wanted while paused": {func(f *facts) { f.wanted, f.state = schemas.WantRemoved, schemas.InstancePaused }, endWanted},
-		"an end that was begun, with a job":  {func(f *facts) { f.state, f.jobs = schemas.InstanceEnding, true }, stays},
+		"a pause is wanted":                     {func(f *facts) { f.wanted, f.pauses = schemas.WantPaused, true }, toPause},
+		"a pause is wanted, with a call":        {func(f *facts) { f.wanted, f.pauses, f.calls = schemas.WantPaused, true, true }, stays},
+		"a pause is wanted, with a job":         {func(f *facts) { f.wanted, f.pauses, f.jobs = schemas.WantPaused, true, true }, stays},
+		"a pause is wanted, used elsewhere":     {func(f *facts) { f.wanted, f.pauses, f.shared = schemas.WantPaused, true, time.Minute }, stays},
+		"a pause is wanted, and there is no":    {func(f *facts) { f.wanted = schemas.WantPaused }, dropWish},
+		"it is wanted awake":                    {func(f *facts) { f.wanted, f.state = schemas.WantRunning, schemas.InstancePaused }, toWake},
+		"it is wanted awake, and is":            {func(f *facts) { f.wanted = schemas.WantRunning }, dropWish},
+		"its removal is wanted":                 {func(f *facts) { f.wanted = schemas.WantRemoved }, endWanted},
+		"its removal is wanted, with a call":    {func(f *facts) { f.wanted, f.calls = schemas.WantRemoved, true }, stays},
+		"its removal is wanted, with a job":     {func(f *facts) { f.wanted, f.jobs = schemas.WantRemoved, true }, endWanted},
+		"its removal is wanted while paused":    {func(f *facts) { f.wanted, f.state = schemas.WantRemoved, schemas.InstancePaused }, endWanted},
+		"its removal is wanted, used elsewhere": {func(f *facts) { f.wanted, f.shared = schemas.WantRemoved, time.Minute }, stays},
+		"its removal is wanted, all cancelled": {func(f *facts) {
+			f.wanted, f.forced, f.shared = schemas.WantRemoved, true, time.Minute
+		}, endWanted},
+		"its removal is wanted, all cancelled, with a call": {func(f *facts) {
+			f.wanted, f.forced, f.calls, f.shared = schemas.WantRemoved, true, true, time.Minute
+		}, stays},
+		"an end that was begun, with a job": {func(f *facts) { f.state, f.jobs = schemas.InstanceEnding, true }, stays},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
