@@ -17,6 +17,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 	"github.com/sandjet/sandjet/workers"
 )
 
@@ -44,7 +45,7 @@ func openOurs(ctx context.Context) (*ours, error) {
 		return nil, fmt.Errorf("ours: make a directory: %w", err)
 	}
 	o := &ours{dir: dir, ended: make(chan error, 1)}
-	if o.server, err = streams.StartServer(ctx, embedded.Options{DataDir: dir, Port: -1}, streams.Shares{}); err != nil {
+	if o.server, err = streams.StartServer(ctx, embedded.Options{DataDir: dir, Port: -1}, fair.Shares{}); err != nil {
 		return nil, fmt.Errorf("ours: start the server: %w", err)
 	}
 	if o.bus, err = streams.Open(ctx, streams.Options{Server: o.server}); err != nil {

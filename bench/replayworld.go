@@ -24,6 +24,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
@@ -62,7 +63,7 @@ func openReplayWorld(ctx context.Context, program string, shards int) (_ *replay
 	if err != nil {
 		return nil, fmt.Errorf("admit the benchmark's user: %w", err)
 	}
-	if w.server, err = streams.StartServer(ctx, embedded.Options{DataDir: filepath.Join(w.dir, "log"), Auth: auth}, streams.Shares{}); err != nil {
+	if w.server, err = streams.StartServer(ctx, embedded.Options{DataDir: filepath.Join(w.dir, "log"), Auth: auth}, fair.Shares{}); err != nil {
 		return nil, fmt.Errorf("start the server: %w", err)
 	}
 	if w.bus, err = streams.Open(ctx, streams.Options{Server: w.server, Shards: shards}); err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
@@ -137,7 +138,7 @@ func openLogOf(t *testing.T, memory bool, quotas *streams.Quotas, change ...func
 	}
 	server, err := streams.StartServer(ctx, embedded.Options{
 		DataDir: t.TempDir(), Host: "127.0.0.1", Durability: "os", Auth: auth, Memory: memory,
-	}, streams.Shares{})
+	}, fair.Shares{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,12 +12,13 @@ import (
 
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 func openBus(t *testing.T) *Bus {
 	t.Helper()
 	testwait.ForRealTime(t)
-	s, err := StartServer(t.Context(), embedded.Options{DataDir: t.TempDir(), Port: -1}, Shares{})
+	s, err := StartServer(t.Context(), embedded.Options{DataDir: t.TempDir(), Port: -1}, fair.Shares{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // Headers of a message that was put aside to wait for its turn, and has come again.
@@ -46,15 +47,15 @@ func (m *message) attempt() int {
 	return before + int(min(m.meta.NumDelivered, most))
 }
 
-// cameAs is what a delivery is to those who count what was handed back.
-func (m *message) cameAs() cameAs {
+// origin is where a delivery comes from, for the scheduler.
+func (m *message) origin() fair.Origin {
 	switch {
 	case m.meta.NumDelivered > 1:
-		return cameBack
+		return fair.Redelivered
 	case m.attempt() > 1:
-		return cameFromAside
+		return fair.FromSchedule
 	}
-	return cameNew
+	return fair.New
 }
 
 // putAside stores a message to be handed out anew at a time; after that it can be acknowledged. Who dies between
@@ -93,30 +94,29 @@ func (c *consuming[T]) noteFired(m *message) {
 func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 	done := func() {
 		c.bus.progress.drop(hold)
-		c.free.give(1)
+		c.free.Give(1)
 		c.inHand.Done()
 	}
-	size := m.whole()
-	t := &turn{account: accountOf(m.Subject), seq: m.first(), heavy: heavyOf(size, c.options.Slots), lateHeavy: heavyOf(size, c.fair.places())}
-	if c.topic.due != nil && c.fair.careful() {
-		t.due = c.topic.due(m.Header, m.Data, m.meta.Timestamp)
+	t := &fair.Message{Account: accountOf(m.Subject), Seq: m.first(), Handled: m.whole()}
+	if c.topic.due != nil && c.fair.Contended() {
+		t.Due = c.topic.due(m.Header, m.Data, m.meta.Timestamp)
 	}
-	t.begin = func() {
+	t.Begin = func() {
 		defer done()
-		defer func() { c.fair.release(t, time.Now()) }()
+		defer func() { c.fair.Release(t, time.Now()) }()
 		c.settle(m, t, c.consumeOne(m, hold))
 	}
-	t.drop = func() {
+	t.Drop = func() {
 		defer done()
-		defer func() { c.fair.release(t, time.Now()) }()
+		defer func() { c.fair.Release(t, time.Now()) }()
 		c.bus.progress.drop(hold)
-		c.tell(m, putBack{})
+		c.tell(m, fair.Redelivery{})
 	}
-	back, ok := c.fair.take(t, m.Size(), m.cameAs(), time.Now())
+	back, ok := c.fair.Admit(t, m.Size(), m.origin(), time.Now())
 	switch {
 	case ok:
-		c.fair.start()
-	case back.aside: // the log has to confirm it
+		c.fair.Start()
+	case back.Schedule: // the log has to confirm it
 		c.pool.Go(func() {
 			defer done()
 			c.tell(m, back)
@@ -129,48 +129,48 @@ func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 }
 
 // tell hands a message back for which there was no turn.
-func (c *consuming[T]) tell(m *message, back putBack) {
+func (c *consuming[T]) tell(m *message, back fair.Redelivery) {
 	if err := c.comeAgain(m, back); err != nil {
 		c.bus.log.Debug("message not handed back, the server delivers it again", "error", err)
 	}
 }
 
 // handBack hands a message back as its handler wants.
-func (c *consuming[T]) handBack(m *message, t *turn, after time.Duration) error {
+func (c *consuming[T]) handBack(m *message, t *fair.Message, after time.Duration) error {
 	if t == nil || c.hard.Err() != nil {
 		return m.nak(after)
 	}
-	return c.comeAgain(m, c.fair.noteBack(t, after))
+	return c.comeAgain(m, c.fair.HandBack(t, after))
 }
 
 // comeAgain has a message come again.
-func (c *consuming[T]) comeAgain(m *message, back putBack) error {
-	if !back.aside {
-		return m.nak(back.after)
+func (c *consuming[T]) comeAgain(m *message, back fair.Redelivery) error {
+	if !back.Schedule {
+		return m.nak(back.After)
 	}
-	if err := c.topic.putAside(c.hard, c.bus, m, c.bus.Now().Add(back.after)); err != nil {
+	if err := c.topic.putAside(c.hard, c.bus, m, c.bus.Now().Add(back.After)); err != nil {
 		c.bus.log.Debug("message not scheduled for later, it keeps its slot", "error", err)
-		return m.nak(min(back.after, backMost))
+		return m.nak(min(back.After, fair.MaxRedeliveryDelay))
 	}
 	return m.ack()
 }
 
 // lookAtQueue asks the log whether messages of others than one account were never handed out.
-func (c *consuming[T]) lookAtQueue(ctx context.Context, big schemas.AccountID) (queueLook, error) {
+func (c *consuming[T]) lookAtQueue(ctx context.Context, big schemas.AccountID) (fair.Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	consumer, err := c.bus.jsBulk.Consumer(ctx, c.topic.stream, c.options.Name)
 	if err != nil {
-		return queueLook{}, coded("look at the queue "+c.options.Name, err)
+		return fair.Backlog{}, coded("look at the queue "+c.options.Name, err)
 	}
 	info := consumer.CachedInfo()
-	q := queueLook{crowded: info.NumAckPending > c.options.mostPending()/2}
+	q := fair.Backlog{Crowded: info.NumAckPending > c.options.mostPending()/2}
 	switch {
 	case info.NumPending == 0:
 		return q, nil
 	case c.topic.of == nil: // what is done is removed: each subject that is left is an account
 		n, err := c.bus.subjectsOf(ctx, c.topic.stream)
-		q.others = n > 1
+		q.Others = n > 1
 		return q, err
 	}
 	own := uint64(0)
@@ -185,7 +185,7 @@ func (c *consuming[T]) lookAtQueue(ctx context.Context, big schemas.AccountID) (
 			return q, err
 		}
 	}
-	q.others = info.NumPending > own
+	q.Others = info.NumPending > own
 	return q, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // headerUntil says until when who asks waits for the answer, by the log's clock.
@@ -57,11 +58,11 @@ func (b *Bus) AskAboutFiles(ctx context.Context, a schemas.AccountID, p FilesPla
 	return b.askFor(ctx, b.fileAsks, a, FilesSubject(p), data)
 }
 
-func (b *Bus) askFor(ctx context.Context, turns *places, a schemas.AccountID, subject string, data []byte) ([]byte, error) {
-	if err := turns.take(ctx, a); err != nil {
+func (b *Bus) askFor(ctx context.Context, turns *fair.Semaphore, a schemas.AccountID, subject string, data []byte) ([]byte, error) {
+	if err := turns.Acquire(ctx, a); err != nil {
 		return nil, coded("ask", err)
 	}
-	defer turns.give(a)
+	defer turns.Release(a)
 	return b.Ask(ctx, subject, data)
 }
 
@@ -204,14 +205,14 @@ type Sharing struct {
 // It takes no more when ctx ends, lets those in progress end and returns nil. An error of handle is the answer, as [schemas.Public].
 func (b *Bus) Share(ctx context.Context, subject string, o Sharing, handle func(context.Context, []byte) ([]byte, error)) error {
 	hard := context.WithoutCancel(ctx)
-	held, turns := make(chan struct{}, o.Slots+o.Waiting), newPlaces(o.Slots, o.Each)
+	held, turns := make(chan struct{}, o.Slots+o.Waiting), fair.NewSemaphore(o.Slots, o.Each)
 	var inHand sync.WaitGroup
 	inTurn := func(ctx context.Context, data []byte) ([]byte, error) {
 		a := o.Account(data)
-		if err := turns.take(ctx, a); err != nil {
+		if err := turns.Acquire(ctx, a); err != nil {
 			return nil, coded("wait for a turn", err)
 		}
-		defer turns.give(a)
+		defer turns.Release(a)
 		return handle(ctx, data)
 	}
 	sub, err := b.work.QueueSubscribe(subject, sharedQueue, func(m *nats.Msg) {

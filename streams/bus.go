@@ -18,6 +18,7 @@ import (
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // Options say where the log is and how it is kept.
@@ -96,10 +97,10 @@ type Bus struct {
 	progress  *progressAcks
 	clock     *timekeeper
 	tail      tail
-	reads     *places // of reads in pages
-	lists     *places // of [Newest]
-	asks      *places // of [Bus.AskFor]
-	fileAsks  *places // of [Bus.AskAboutFiles]
+	reads     *fair.Semaphore // of reads in pages
+	lists     *fair.Semaphore // of [Newest]
+	asks      *fair.Semaphore // of [Bus.AskFor]
+	fileAsks  *fair.Semaphore // of [Bus.AskAboutFiles]
 	results   results
 
 	announced announcements
@@ -137,9 +138,9 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	if o.Server == nil && o.URL == "" {
 		return nil, schemas.Invalidf("nats_url", "is missing: give the URL of a server")
 	}
-	b := &Bus{options: o, log: o.Log.With("part", "streams"), reads: newPlaces(concurrentReads, concurrentReads),
-		lists: newPlaces(concurrentLists, concurrentLists/2), asks: newPlaces(concurrentAsks, concurrentAsks*3/4),
-		fileAsks: newPlaces(concurrentAsks, concurrentAsks*3/4)}
+	b := &Bus{options: o, log: o.Log.With("part", "streams"), reads: fair.NewSemaphore(concurrentReads, concurrentReads),
+		lists: fair.NewSemaphore(concurrentLists, concurrentLists/2), asks: fair.NewSemaphore(concurrentAsks, concurrentAsks*3/4),
+		fileAsks: fair.NewSemaphore(concurrentAsks, concurrentAsks*3/4)}
 	b.results.bus = b
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.progress = newProgressAcks(b)

@@ -17,6 +17,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // TestAnOrderlyEndIsNoLostConnection: what this process closes itself, a service's connection before the log's own, is no warning;
@@ -24,7 +25,7 @@ import (
 func TestAnOrderlyEndIsNoLostConnection(t *testing.T) {
 	ctx := t.Context()
 	said := &lines{}
-	server, err := streams.StartServer(ctx, embedded.Options{DataDir: t.TempDir(), Port: -1}, streams.Shares{})
+	server, err := streams.StartServer(ctx, embedded.Options{DataDir: t.TempDir(), Port: -1}, fair.Shares{})
 	testwait.OK(t, err)
 	defer server.Shutdown()
 	bus, err := streams.Open(ctx, streams.Options{Server: server, Log: slog.New(slog.NewTextHandler(said, nil))})

@@ -15,6 +15,8 @@ import (
 	"github.com/sandjet/sandjet/internal/gopool"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // Defaults of [ConsumeOptions].
@@ -124,16 +126,17 @@ func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle 
 	hard, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(o.Grace, func() { cancel(context.Cause(ctx)) }) })()
-	c := &consuming[T]{topic: t, bus: b, options: o, handle: handle, hard: hard, free: newSlots(o.Slots)}
+	c := &consuming[T]{topic: t, bus: b, options: o, handle: handle, hard: hard, free: fair.NewSlots(o.Slots)}
 	defer c.pool.Wait()
 	defer c.pool.Close()
 	defer c.inHand.Wait()
 	if o.Turns {
-		c.fair = newFairness(o.Slots, b.Now, c.pool.Go)
-		c.fair.aside = t.timer != nil
-		c.free = c.fair.free
+		c.fair = fair.NewScheduler(fair.Options{
+			Slots: o.Slots, Largest: embedded.MaxPayload, Schedules: t.timer != nil, Now: b.Now, Go: c.pool.Go,
+		})
+		c.free = c.fair.Slots()
 		turning, stop := context.WithCancel(ctx) // who is told to stop begins nothing that waits
-		c.inHand.Go(func() { c.fair.run(turning, c.lookAtQueue) })
+		c.inHand.Go(func() { c.fair.Run(turning, c.lookAtQueue) })
 		defer stop()
 	}
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}
@@ -221,8 +224,8 @@ type consuming[T schemas.Eventer] struct {
 	handle  func(context.Context, Delivery[T]) error
 	hard    context.Context //nolint:containedctx // handlers outlive the pull that began them
 	ackWait time.Duration
-	free    *slots
-	fair    *fairness // nil: messages start in the order of the log
+	free    *fair.Slots
+	fair    *fair.Scheduler // nil: messages start in the order of the log
 	inHand  sync.WaitGroup
 	pool    gopool.Pool
 }
@@ -233,7 +236,7 @@ func (c *consuming[T]) take(m *message) {
 	if c.fair == nil {
 		c.pool.Go(func() {
 			defer c.inHand.Done()
-			defer c.free.give(1)
+			defer c.free.Give(1)
 			defer c.bus.progress.drop(hold)
 			c.settle(m, nil, c.consumeOne(m, hold))
 		})
@@ -322,7 +325,7 @@ func judge(err error, stopped bool, attempt uint64, most int) verdict {
 }
 
 // settle carries the verdict out; the turn is nil where accounts take none. If a word to the server is lost, the message comes again.
-func (c *consuming[T]) settle(m *message, t *turn, err error) {
+func (c *consuming[T]) settle(m *message, t *fair.Message, err error) {
 	const letterRetry = 5 * time.Second
 	v := judge(err, c.hard.Err() != nil, m.meta.NumDelivered, c.options.MaxAttempts)
 	if v.kind == verdictDead {

@@ -146,10 +146,10 @@ func (b *Bus) placeToRead(ctx context.Context, stream, subject string) (_ contex
 		return ctx, func() {}, nil
 	}
 	a := readFor(subject)
-	if err := b.reads.take(ctx, a); err != nil {
+	if err := b.reads.Acquire(ctx, a); err != nil {
 		return nil, nil, coded("read from "+stream, err)
 	}
-	return context.WithValue(ctx, hasPlace{}, true), func() { b.reads.give(a) }, nil
+	return context.WithValue(ctx, hasPlace{}, true), func() { b.reads.Release(a) }, nil
 }
 
 // getPageNear reads a page from whichever copy is nearest, which may lag behind.

@@ -10,6 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // A call goes onto the log once; what happens in its conversation is read from there.
@@ -22,7 +23,7 @@ func Example() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	server, err := streams.StartServer(ctx, embedded.Options{DataDir: dir, Port: -1}, streams.Shares{})
+	server, err := streams.StartServer(ctx, embedded.Options{DataDir: dir, Port: -1}, fair.Shares{})
 	if err != nil {
 		fmt.Println(err)
 		return

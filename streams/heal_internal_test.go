@@ -15,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // TestAServerThatCouldNotWriteIsHealed: writing to files is made impossible for a while, as a full disk does. What was
@@ -38,7 +39,7 @@ func TestAServerThatCouldNotWriteIsHealed(t *testing.T) {
 		}
 		return
 	}
-	s, err := StartServer(t.Context(), embedded.Options{DataDir: t.TempDir(), Port: -1}, Shares{})
+	s, err := StartServer(t.Context(), embedded.Options{DataDir: t.TempDir(), Port: -1}, fair.Shares{})
 	if err != nil {
 		t.Fatal(err)
 	}

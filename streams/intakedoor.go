@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // The stream that publications wait in belongs to all accounts, and so does whatever a NATS server tells or
@@ -31,21 +32,21 @@ const intakeSlots = 256
 type intakeDoor struct {
 	conn  *nats.Conn
 	js    jetstream.JetStream
-	turns *turns[*nats.Msg]
+	turns *fair.Queue[*nats.Msg]
 	admit func(a schemas.AccountID, n int64) error // whether so many bytes may be kept; it does not wait
 	warn  func(msg string, args ...any)
 	sub   *nats.Subscription
 }
 
 // openIntakeDoor takes publications from its return on. They are stored while run runs.
-func openIntakeDoor(conn *nats.Conn, s Shares, admit func(schemas.AccountID, int64) error, warn func(string, ...any)) (*intakeDoor, error) {
+func openIntakeDoor(conn *nats.Conn, s fair.Shares, admit func(schemas.AccountID, int64) error, warn func(string, ...any)) (*intakeDoor, error) {
 	const op = "open the door for publications"
 	s.Slots = orDefault(s.Slots, intakeSlots)
 	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(asyncInFlight), jetstream.WithPublishAsyncTimeout(requestWithin))
 	if err != nil {
 		return nil, coded(op, err)
 	}
-	d := &intakeDoor{conn: conn, js: js, turns: newTurns[*nats.Msg](s), admit: admit, warn: warn}
+	d := &intakeDoor{conn: conn, js: js, turns: fair.NewQueue[*nats.Msg](s), admit: admit, warn: warn}
 	// Several processes share the work; a publication is taken by one of them.
 	if d.sub, err = conn.QueueSubscribe(prefixIntake+"*", sharedQueue, d.arrive); err != nil {
 		return nil, coded(op, err)
@@ -68,7 +69,7 @@ func (d *intakeDoor) run(ctx context.Context) {
 	defer end()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(doorGrace, end) })()
 	var inHand sync.WaitGroup
-	d.turns.run(ctx, func(m *nats.Msg, done func()) { d.store(over, &inHand, m, done) }, d.refuse)
+	d.turns.Run(ctx, func(m *nats.Msg, done func()) { d.store(over, &inHand, m, done) }, d.refuse)
 	if err := d.sub.Unsubscribe(); err != nil && d.conn.Status() == nats.CONNECTED {
 		d.warn("the subscription of the door for publications was not ended", "error", err)
 	}
@@ -80,7 +81,7 @@ func (d *intakeDoor) arrive(m *nats.Msg) {
 	a := accountOf(m.Subject)
 	err := a.Validate()
 	if err == nil {
-		err = d.turns.offer(a, m.Size(), m, time.Now())
+		err = d.turns.Offer(a, m.Size(), m, time.Now())
 	}
 	if err != nil {
 		d.refuse(m, err)
@@ -227,7 +228,7 @@ func publicationID(a schemas.AccountID, id string) string {
 // confirmed.
 type IntakeDoor struct {
 	Bus    *Bus
-	Shares Shares
+	Shares fair.Shares
 }
 
 // Run takes publications until ctx ends, then returns nil. While the log is away it waits.

@@ -19,6 +19,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // small is an empty file system of a size.
@@ -43,7 +44,7 @@ func TestAFullDiskLeavesTheLogItsReserve(t *testing.T) {
 	dir := small(t, "size=160m")
 	start := func() (b *streams.Bus, stop func()) {
 		t.Helper()
-		s := testwait.Must(streams.StartServer(t.Context(), embedded.Options{DataDir: filepath.Join(dir, "log")}, streams.Shares{}))(t)
+		s := testwait.Must(streams.StartServer(t.Context(), embedded.Options{DataDir: filepath.Join(dir, "log")}, fair.Shares{}))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var runs sync.WaitGroup
 		runs.Go(func() { testwait.OK(t, s.Run(ctx)) })
@@ -107,7 +108,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 func TestALogStartsWithTheRoomInWhichItHeals(t *testing.T) {
 	for size, starts := range map[string]bool{"size=24m": true, "size=12m": false} {
 		dir := small(t, size)
-		s, err := streams.StartServer(t.Context(), embedded.Options{DataDir: dir}, streams.Shares{})
+		s, err := streams.StartServer(t.Context(), embedded.Options{DataDir: dir}, fair.Shares{})
 		if !starts {
 			if !errors.Is(err, schemas.ErrExhausted) {
 				t.Errorf("%s: %v", size, err)

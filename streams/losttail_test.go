@@ -10,6 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // A log comes back without its end, as after a power cut, and grows again: whoever has seen the end is told so,
@@ -24,7 +25,7 @@ func TestACursorOfALostEndIsRecognised(t *testing.T) {
 	// add publishes to a server on the data folder, which ends in order after it.
 	add := func(name string, n int, then func(*streams.Bus)) {
 		t.Helper()
-		s := testwait.Must(streams.StartServer(t.Context(), embedded.Options{DataDir: data, Port: -1, Name: "lost"}, streams.Shares{}))(t)
+		s := testwait.Must(streams.StartServer(t.Context(), embedded.Options{DataDir: data, Port: -1, Name: "lost"}, fair.Shares{}))(t)
 		defer s.Shutdown()
 		b := testwait.Must(streams.Open(t.Context(), streams.Options{Server: s}))(t)
 		for i := range n {

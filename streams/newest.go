@@ -22,10 +22,10 @@ func Newest[T any](ctx context.Context, bucket *Bucket[T], a schemas.AccountID, 
 	list []T, more bool, err error,
 ) {
 	const atATime = 16
-	if err := bucket.bus.lists.take(ctx, a); err != nil {
+	if err := bucket.bus.lists.Acquire(ctx, a); err != nil {
 		return nil, false, coded(bucket.op("list what is"), err)
 	}
-	defer bucket.bus.lists.give(a)
+	defer bucket.bus.lists.Release(a)
 	found, err := bucket.Keys(ctx, keys)
 	if err != nil {
 		return nil, false, err

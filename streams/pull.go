@@ -67,7 +67,7 @@ func (c *consuming[T]) pull(ctx context.Context) error {
 				return errors.New("the server is silent")
 			}
 			continue
-		case <-c.free.freed:
+		case <-c.free.Freed():
 		}
 		if err := c.ask(p, nc, subject, inbox); err != nil {
 			return err
@@ -81,11 +81,11 @@ func (c *consuming[T]) pull(ctx context.Context) error {
 func (c *consuming[T]) ask(p *pulling, nc *nats.Conn, subject, inbox string) error {
 	const few = 4 // of as many places
 	p.mu.Lock()
-	if p.outstanding > 0 && c.free.count() < c.options.Slots/few {
+	if p.outstanding > 0 && c.free.Free() < c.options.Slots/few {
 		p.mu.Unlock()
 		return nil
 	}
-	n := c.free.takeAll()
+	n := c.free.TakeAll()
 	p.outstanding += n
 	p.mu.Unlock()
 	if n == 0 {
@@ -128,7 +128,7 @@ func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
 	last := p.outstanding == 0
 	p.mu.Unlock()
 	if last {
-		c.free.look()
+		c.free.Wake()
 	}
 	if over { // asked for before the end: straight back
 		if err := msg.nak(0); err != nil {
@@ -150,7 +150,7 @@ func (c *consuming[T]) status(p *pulling, code string, h nats.Header) {
 		left = min(left, p.outstanding)
 		p.outstanding -= left
 		if !p.over {
-			c.free.give(left)
+			c.free.Give(left)
 			return
 		}
 		return
@@ -180,7 +180,7 @@ func (c *consuming[T]) endPull(p *pulling, nc *nats.Conn, sub *nats.Subscription
 	left := p.outstanding
 	p.outstanding = 0
 	p.mu.Unlock()
-	c.free.give(left)
+	c.free.Give(left)
 	if nc.IsConnected() {
 		ended := make(chan struct{})
 		sub.SetClosedHandler(func(string) { close(ended) })

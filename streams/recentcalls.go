@@ -36,10 +36,10 @@ const (
 func RecentCalls(
 	ctx context.Context, b *Bus, a schemas.AccountID, before schemas.CallID, limit int, want func(schemas.Call) bool,
 ) (list []RecentCall, last schemas.CallID, more bool, err error) {
-	if err := b.lists.take(ctx, a); err != nil {
+	if err := b.lists.Acquire(ctx, a); err != nil {
 		return nil, "", false, coded("list calls", err)
 	}
-	defer b.lists.give(a)
+	defer b.lists.Release(a)
 	end, err := b.recentEnd(ctx, a, before)
 	if err != nil || end == 0 {
 		return nil, "", false, err

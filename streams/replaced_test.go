@@ -9,6 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // TestAWordIsSaidOfTheMessageItIsMeantFor: the log is restarted while a message is in flight. If it has the message still, it is
@@ -19,7 +20,7 @@ func TestAWordIsSaidOfTheMessageItIsMeantFor(t *testing.T) {
 	for name, c := range map[string]struct{ anew bool }{"the log is made anew": {true}, "the log is the same": {false}} {
 		t.Run(name, func(t *testing.T) {
 			s := testwait.Must(streams.StartServer(t.Context(),
-				embedded.Options{DataDir: t.TempDir(), Port: -1, Name: "replaced", Memory: c.anew}, streams.Shares{}))(t)
+				embedded.Options{DataDir: t.TempDir(), Port: -1, Name: "replaced", Memory: c.anew}, fair.Shares{}))(t)
 			t.Cleanup(s.Shutdown)
 			open := func() *streams.Bus {
 				b := testwait.Must(streams.Open(t.Context(), streams.Options{Server: s, MemoryStorage: c.anew}))(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // TestAFullLogKeepsRoomForWhatEndsIt: durable streams fill the log as far as they may. Nothing new is taken then, in the words of a
@@ -118,7 +119,7 @@ func TestAFullLogKeepsRoomForWhatEndsIt(t *testing.T) {
 //guarantee:pauses-cuts-and-full-disks
 func TestALogThatIsLargerThanItMayBe(t *testing.T) {
 	dir, ctx := t.TempDir(), t.Context()
-	first, err := streams.StartServer(ctx, embedded.Options{DataDir: dir, Port: -1, MaxStore: 64 << 20}, streams.Shares{})
+	first, err := streams.StartServer(ctx, embedded.Options{DataDir: dir, Port: -1, MaxStore: 64 << 20}, fair.Shares{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // Server is an embedded server at which clients can publish calls. It is safe for concurrent use.
@@ -19,7 +20,7 @@ type Server struct {
 
 // StartServer starts a server, whose Intake and Duplicates it sets, and returns when it serves. Publications bound what one account may have
 // on its way into the log. Codes: those of [embedded.Start].
-func StartServer(ctx context.Context, o embedded.Options, publications Shares) (*Server, error) {
+func StartServer(ctx context.Context, o embedded.Options, publications fair.Shares) (*Server, error) {
 	s := new(Server)
 	o.Duplicates = dedupe
 	o.Intake = func(conn *nats.Conn) (func(context.Context), error) {

@@ -19,6 +19,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
@@ -91,7 +92,7 @@ func TestRestartLosesNothing(t *testing.T) {
 
 func TestManyProcessesMakeTheTopologyAtOnce(t *testing.T) {
 	s := testwait.Must(streams.StartServer(t.Context(), embedded.Options{DataDir: t.TempDir(),
-		Auth: testwait.Must(natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: "role", Password: "r"}}}))(t)}, streams.Shares{}))(t)
+		Auth: testwait.Must(natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: "role", Password: "r"}}}))(t)}, fair.Shares{}))(t)
 	defer s.Shutdown()
 	var shards heap[int]
 	var all sync.WaitGroup
@@ -143,7 +144,7 @@ func TestAClientMayTakeItsTimeToSayWhoItIs(t *testing.T) {
 func TestAStartAfterAKillLogsOneLine(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	first, err := streams.StartServer(t.Context(), embedded.Options{DataDir: dir, Port: -1, Durability: embedded.DurabilityAlways}, streams.Shares{})
+	first, err := streams.StartServer(t.Context(), embedded.Options{DataDir: dir, Port: -1, Durability: embedded.DurabilityAlways}, fair.Shares{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +163,7 @@ func TestAStartAfterAKillLogsOneLine(t *testing.T) {
 	var said strings.Builder
 	second, err := streams.StartServer(t.Context(), embedded.Options{
 		DataDir: killed, Port: -1, Log: slog.New(slog.NewTextHandler(&said, nil)),
-	}, streams.Shares{})
+	}, fair.Shares{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // ServiceOptions describe a NATS micro service.
@@ -21,7 +22,7 @@ type ServiceOptions struct {
 	Description string
 	Subjects    []string // wildcards are allowed
 	// Shares bound what one account may ask; requests without an account share one place.
-	Shares Shares
+	Shares fair.Shares
 	// Refused words the answer to a request that is not handled, for the reason err: the account has too much
 	// waiting, or the service stops. Nil: an error of the service protocol.
 	Refused func(err error) []byte
@@ -39,7 +40,7 @@ type Request struct {
 func (b *Bus) MaxAnswer() int { return b.limit }
 
 // Serve answers requests until ctx ends; then it takes no more, lets those in hand end and returns
-// nil. Several that serve under one name share the requests. Accounts take turns, see [Shares]: what is
+// nil. Several that serve under one name share the requests. Accounts take turns, see [fair.Shares]: what is
 // beyond an account's share is refused at once. It has a connection of its own, so that who asks much
 // delays nothing else. What the handler returns is the answer;
 // an error becomes an error answer of the service protocol with [schemas.Public] as its JSON. A
@@ -61,11 +62,11 @@ func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.C
 		return schemas.Wrap(schemas.Invalid, "serve "+o.Name, "the service is not described rightly", err)
 	}
 	hard := context.WithoutCancel(ctx)
-	waiting := newTurns[micro.Request](o.Shares)
+	waiting := fair.NewQueue[micro.Request](o.Shares)
 	refuse := func(r micro.Request, err error) { b.refuse(r, o.Refused, err) }
 	// The subscriptions are shared by all accounts: their callback never waits.
 	handler := micro.HandlerFunc(func(r micro.Request) {
-		if err := waiting.offer(accountOf(r.Subject()), len(r.Data())+len(r.Subject()), r, time.Now()); err != nil {
+		if err := waiting.Offer(accountOf(r.Subject()), len(r.Data())+len(r.Subject()), r, time.Now()); err != nil {
 			refuse(r, err)
 		}
 	})
@@ -74,7 +75,7 @@ func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.C
 	defer stop()
 	var turning sync.WaitGroup
 	turning.Go(func() {
-		waiting.run(taking, func(r micro.Request, done func()) {
+		waiting.Run(taking, func(r micro.Request, done func()) {
 			inHand.Go(func() {
 				defer done()
 				b.serveOne(hard, r, handle)

@@ -13,6 +13,7 @@ import (
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // TestTensOfThousandsOfOneAccountLeaveOthersTheirTurn: in virtual time, one account has 30,000 calls waiting, more than
@@ -201,7 +202,7 @@ func TestLargeCallsAreHandledAFewAtATime(t *testing.T) {
 		time.Sleep(time.Hour)
 		stop()
 		consumer.Wait()
-		if most*large > streams.MaxLargeInProgress || most < 2 || ended != calls {
+		if most*large > fair.MaxLargeInProgress || most < 2 || ended != calls {
 			t.Errorf("%d of %d ended, %d at a time", ended, calls, most)
 		}
 		if d := neighbours.Sub(begun); neighbours.IsZero() || d > 20*time.Second {

@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/fair"
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
@@ -66,7 +67,7 @@ func (f tenantFlags) quotas(own schemas.AccountID) *streams.Quotas {
 	return &streams.Quotas{Log: int64(f.AccountLogBytes), Durable: int64(f.AccountDurableBytes), Exempt: own}
 }
 
-func (f tenantFlags) shares() streams.Shares { return streams.Shares{PerSecond: f.NATSRequests} }
+func (f tenantFlags) shares() fair.Shares { return fair.Shares{PerSecond: f.NATSRequests} }
 
 // topologyFlags shape the streams when they are made. Both numbers are kept in the log from then on.
 type topologyFlags struct {

@@ -9,6 +9,7 @@ import (
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/fair"
 )
 
 // Where the service listens: with ".<account>" for each account, and bare for the default one.
@@ -30,7 +31,7 @@ type Service struct {
 	// DefaultAccount is meant by requests on the bare subject. Empty: those are refused.
 	DefaultAccount schemas.AccountID
 	// Shares bound what one account may ask.
-	Shares streams.Shares
+	Shares fair.Shares
 	// Serving knows which providers are served: calls of others are refused. Nil: all are taken.
 	Serving admission.Serving
 }

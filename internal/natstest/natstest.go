@@ -15,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
@@ -110,7 +111,7 @@ func run(t *testing.T, dir string, f func(t *testing.T, b *streams.Bus), options
 	t.Helper()
 	with := settings(t, dir, options)
 	with.Server.Port = -1
-	s, err := streams.StartServer(t.Context(), with.Server, streams.Shares{})
+	s, err := streams.StartServer(t.Context(), with.Server, fair.Shares{})
 	if err != nil {
 		t.Fatalf("start the server: %v", err)
 	}
@@ -157,7 +158,7 @@ func Start(t testing.TB, options ...Option) *Log {
 	forgetTimers()
 	with := settings(t, t.TempDir(), options)
 	l := &Log{t: t, o: &with.Log}
-	s, err := streams.StartServer(t.Context(), with.Server, streams.Shares{})
+	s, err := streams.StartServer(t.Context(), with.Server, fair.Shares{})
 	if err != nil {
 		t.Fatalf("start the server: %v", err)
 	}

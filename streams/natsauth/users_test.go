@@ -20,6 +20,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
@@ -312,7 +313,7 @@ func TestATenantsConnectionsAreBounded(t *testing.T) {
 			Users:  []natsauth.User{{Name: "me", Password: "m", Account: account}, {Name: "you", Password: "y", Account: other}},
 			Limits: natsauth.Limits{Connections: most, Subscriptions: subs, Payload: 64 << 10, Pending: 1 << 20}, Log: log,
 		}))(t),
-	}, streams.Shares{})
+	}, fair.Shares{})
 	testwait.OK(t, err)
 	t.Cleanup(s.Shutdown)
 	b := testwait.Must(streams.Open(t.Context(), streams.Options{Server: s}))(t)

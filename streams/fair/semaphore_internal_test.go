@@ -1,4 +1,4 @@
-package streams
+package fair
 
 import (
 	"context"
@@ -16,11 +16,11 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const many = 2000
-		p := newPlaces(2, 2)
+		p := NewSemaphore(2, 2)
 		var order []schemas.AccountID // written by whoever has the place that was given back
 		wait := func(ctx context.Context, a schemas.AccountID) {
 			go func() {
-				if err := p.take(ctx, a); err == nil {
+				if err := p.Acquire(ctx, a); err == nil {
 					order = append(order, a)
 				} else if !errors.Is(err, context.Canceled) {
 					t.Error(err)
@@ -29,7 +29,7 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 			synctest.Wait()
 		}
 		for range 2 {
-			if err := p.take(t.Context(), "flood"); err != nil {
+			if err := p.Acquire(t.Context(), "flood"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -46,7 +46,7 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 		holders := []schemas.AccountID{"flood", "flood"}
 		next := 0 // of order, of which none has given its place back
 		give := func() {
-			p.give(holders[0])
+			p.Release(holders[0])
 			synctest.Wait()
 			holders = append(holders[1:], order[next:]...)
 			next = len(order)
@@ -73,19 +73,19 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 func TestWhoLeavesWithAPlaceGivesItBack(t *testing.T) {
 	t.Parallel()
 	for range 200 {
-		p := newPlaces(1, 1)
-		if err := p.take(t.Context(), "a"); err != nil {
+		p := NewSemaphore(1, 1)
+		if err := p.Acquire(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- p.take(ctx, "b") }()
+		go func() { done <- p.Acquire(ctx, "b") }()
 		go cancel()
-		p.give("a")
+		p.Release("a")
 		if err := <-done; err == nil {
-			p.give("b")
+			p.Release("b")
 		}
-		if err := p.take(t.Context(), "c"); err != nil || p.free != 0 {
+		if err := p.Acquire(t.Context(), "c"); err != nil || p.free != 0 {
 			t.Fatalf("%v, %d free", err, p.free)
 		}
 	}
@@ -97,10 +97,10 @@ func TestWhoLeavesWithAPlaceGivesItBack(t *testing.T) {
 func TestOneAccountHasItsShareOfThePlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p, got := newPlaces(4, 2), map[schemas.AccountID]int{}
+		p, got := NewSemaphore(4, 2), map[schemas.AccountID]int{}
 		wait := func(a schemas.AccountID) {
 			go func() {
-				if p.take(t.Context(), a) == nil {
+				if p.Acquire(t.Context(), a) == nil {
 					got[a]++
 				}
 			}()
@@ -116,14 +116,14 @@ func TestOneAccountHasItsShareOfThePlaces(t *testing.T) {
 			t.Errorf("four places went to %v", got)
 		}
 		for _, a := range []schemas.AccountID{"a", "flood", "b"} {
-			p.give(a)
+			p.Release(a)
 			synctest.Wait()
 		}
 		if got["flood"] != 3 || got["c"] != 1 || p.free != 1 {
 			t.Errorf("after three were given back: %v, %d free; the account has its share, and one is free", got, p.free)
 		}
 		for _, a := range []schemas.AccountID{"c", "flood", "flood", "flood", "flood"} {
-			p.give(a)
+			p.Release(a)
 			synctest.Wait()
 		}
 		if got["flood"] != 5 || p.free != 4 {

@@ -1,4 +1,4 @@
-package streams
+package fair
 
 import (
 	"context"
@@ -12,6 +12,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+func newScheduler(slots int, now func() time.Time, spawn func(func())) *Scheduler {
+	return NewScheduler(Options{Slots: slots, Largest: 1 << 20, Now: now, Go: spawn})
+}
+
 // TestLargeMessagesShareTheirBytes: whatever comes and ends, the large messages in progress are within their bytes, those that are not large
 // never wait for them, each large one has its turn, and nothing is left of the sums.
 //
@@ -22,14 +26,14 @@ func TestLargeMessagesShareTheirBytes(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		slots := []int{1, 2, 4, 16, 512}[r.IntN(5)]
 		now := time.Now()
-		f := newFairness(slots, func() time.Time { return now }, func(func()) {})
+		f := newScheduler(slots, func() time.Time { return now }, func(func()) {})
 		f.turns.narrow(r.IntN(2) == 0)
 		type running struct {
-			t *turn
-			l *lane[*turn]
+			t *Message
+			l *lane[*Message]
 		}
 		var open []running
-		waiting := map[*turn]bool{}
+		waiting := map[*Message]bool{}
 		start := func() {
 			for {
 				v, l := f.turns.next()
@@ -62,8 +66,8 @@ func TestLargeMessagesShareTheirBytes(t *testing.T) {
 		}
 		for range 200 {
 			size := []int{1000, mostLarge(slots) / slots, 6 << 20, 64 << 20}[r.IntN(4)]
-			v := &turn{account: schemas.AccountID(fmt.Sprint(r.IntN(4))), heavy: heavyOf(size, slots)}
-			if f.turns.put(v.account, 100, v, now) == nil { // else too many of its account wait
+			v := &Message{Account: schemas.AccountID(fmt.Sprint(r.IntN(4))), heavy: heavyOf(size, slots)}
+			if f.turns.put(v.Account, 100, v, now) == nil { // else too many of its account wait
 				waiting[v] = true
 			}
 			start()
@@ -88,9 +92,9 @@ func TestLargeMessagesShareTheirBytes(t *testing.T) {
 func TestALargeMessageLetsNoLargerOnePass(t *testing.T) {
 	t.Parallel()
 	const slots = 16
-	f := newFairness(slots, time.Now, func(func()) {})
-	come := func(a schemas.AccountID, size int) *turn {
-		v := &turn{account: a, heavy: heavyOf(size, slots)}
+	f := newScheduler(slots, time.Now, func(func()) {})
+	come := func(a schemas.AccountID, size int) *Message {
+		v := &Message{Account: a, heavy: heavyOf(size, slots)}
 		if err := f.turns.put(a, 100, v, time.Now()); err != nil {
 			t.Fatal(err)
 		}
@@ -123,17 +127,17 @@ func TestOverdueMessagesShareTheirBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slots, large, flood = 4, 8 << 20, 14
 		var all sync.WaitGroup
-		f := newFairness(slots, time.Now, all.Go)
+		f := newScheduler(slots, time.Now, all.Go)
 		ctx, stop := context.WithCancel(t.Context())
 		all.Go(func() {
-			f.run(ctx, func(context.Context, schemas.AccountID) (queueLook, error) { return queueLook{}, nil })
+			f.Run(ctx, func(context.Context, schemas.AccountID) (Backlog, error) { return Backlog{}, nil })
 		})
 		bytes, most, ended := 0, 0, []string{}
 		var mu sync.Mutex
 		come := func(name string, a schemas.AccountID, size int, due time.Time, takes time.Duration) {
 			t.Helper()
-			v := &turn{account: a, seq: 1, due: due, heavy: heavyOf(size, slots), lateHeavy: heavyOf(size, f.places())}
-			v.begin = func() {
+			v := &Message{Account: a, Seq: 1, Due: due, Handled: size}
+			v.Begin = func() {
 				mu.Lock()
 				if !due.IsZero() {
 					bytes += size
@@ -147,13 +151,13 @@ func TestOverdueMessagesShareTheirBytes(t *testing.T) {
 					ended = append(ended, name)
 				}
 				mu.Unlock()
-				f.release(v, time.Now())
+				f.Release(v, time.Now())
 			}
-			v.drop = func() { t.Errorf("%s is dropped", name) }
-			if back, ok := f.take(v, 1000, cameNew, time.Now()); !ok {
+			v.Drop = func() { t.Errorf("%s is dropped", name) }
+			if back, ok := f.Admit(v, 1000, New, time.Now()); !ok {
 				t.Fatalf("%s goes back: %+v", name, back)
 			}
-			f.start()
+			f.Start()
 		}
 		for n := range slots {
 			come(fmt.Sprint("runs", n), "acct_flood", 1000, time.Time{}, 5*time.Hour)
@@ -170,8 +174,8 @@ func TestOverdueMessagesShareTheirBytes(t *testing.T) {
 		time.Sleep(4 * time.Hour)
 		synctest.Wait()
 		mu.Lock()
-		if most > mostLarge(f.places())+1000 || most < large {
-			t.Errorf("%d bytes of overdue messages were in progress, at most %d may be", most, mostLarge(f.places()))
+		if most > mostLarge(f.capacity())+1000 || most < large {
+			t.Errorf("%d bytes of overdue messages were in progress, at most %d may be", most, mostLarge(f.capacity()))
 		}
 		if len(ended) != flood+2 {
 			t.Errorf("%d have ended of %d: %q", len(ended), flood+2, ended)
@@ -200,10 +204,10 @@ func TestAnOverdueMessageWithoutRoomLeavesItsPlaceToOthers(t *testing.T) {
 	t.Parallel()
 	const slots, large = 4, 8 << 20
 	now := time.Now()
-	f := newFairness(slots, func() time.Time { return now }, func(func()) {})
-	come := func(a schemas.AccountID, size int) (putBack, bool) {
-		v := &turn{account: a, seq: 1, due: now.Add(-time.Hour), lateHeavy: heavyOf(size, f.places())}
-		back, ok := f.take(v, 1000, cameNew, now)
+	f := newScheduler(slots, func() time.Time { return now }, func(func()) {})
+	come := func(a schemas.AccountID, size int) (Redelivery, bool) {
+		v := &Message{Account: a, Seq: 1, Due: now.Add(-time.Hour), Handled: size}
+		back, ok := f.Admit(v, 1000, New, now)
 		if ok {
 			f.late.next()
 		}
@@ -216,8 +220,8 @@ func TestAnOverdueMessageWithoutRoomLeavesItsPlaceToOthers(t *testing.T) {
 			t.Fatalf("%d of the account are here, and may be %d: %+v", taken, slots, back)
 		}
 	}
-	if back, ok := come("acct_flood", large); ok || back.after < backStep {
-		t.Errorf("it has a place: %v; or comes again after %s", ok, back.after)
+	if back, ok := come("acct_flood", large); ok || back.After < backStep {
+		t.Errorf("it has a place: %v; or comes again after %s", ok, back.After)
 	}
 	if _, ok := come("acct_flood", 1000); !ok {
 		t.Error("a small one that is overdue goes back")

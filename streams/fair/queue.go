@@ -1,4 +1,4 @@
-package streams
+package fair
 
 import (
 	"context"
@@ -9,17 +9,29 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Shares say how far one account may use a door that all accounts share. The zero value has the defaults.
+// Shares bound what one account may use of a [Queue]. The zero value has the defaults.
 type Shares struct {
 	// Slots is how many requests of all accounts are handled at the same time. 0: 64. One account has three
 	// quarters of them at most, and leaves one at least, so that there is always one for another.
 	Slots int
 	// Waiting and WaitingBytes are how many requests of one account may wait for their turn, and how large they
-	// may be together. 0: 1,024 and 4 MiB. What is beyond is refused as exhausted.
+	// may be together. 0: 1,024 and 4 MiB. More are refused as exhausted.
 	Waiting      int
 	WaitingBytes int
 	// PerSecond is how many requests one account may make in a second, with as many at once. 0: any number.
 	PerSecond int
+}
+
+func (s Shares) withDefaults() Shares {
+	set := func(n *int, d int) {
+		if *n <= 0 {
+			*n = d
+		}
+	}
+	set(&s.Slots, defaultDoorSlots)
+	set(&s.Waiting, defaultDoorWaiting)
+	set(&s.WaitingBytes, defaultDoorBytes)
+	return s
 }
 
 // Defaults of [Shares], and the bounds of all accounts together.
@@ -34,36 +46,34 @@ const (
 	closedToNewRequests = "the process stops: ask again"
 )
 
-// turns lets requests of many accounts through a bounded number of slots, one account after the other:
-// whoever has thousands waiting delays another's next request by the requests that are in hand, and by one
-// of each other account. It is safe for concurrent use.
-type turns[T any] struct {
+// Queue lets requests of many accounts through a bounded number of slots, accounts in turn. Its methods may be called concurrently.
+type Queue[T any] struct {
 	shares Shares
 	share  int // slots of one account at most
 
 	mu      sync.Mutex
 	lanes   map[schemas.AccountID]*lane[T]
-	ready   []*lane[T] // those with something waiting and slots left of their share, in the order of their turns
-	inHand  int
+	ready   []*lane[T] // with requests waiting and slots left of their share, in the order of their turns
+	running int
 	waiting int
 	bytes   int
 	closed  bool
 	wake    chan struct{}
-	paces   map[schemas.AccountID]time.Time // when what was taken of an account's pace will have been earned
+	paces   map[schemas.AccountID]time.Time // when the account may make its next request without a burst
 
-	// weigh is how many bytes a request has of those that large ones share, 0 for one that is not large, and mostHeavy how many these have
-	// together while they are handled. Nil: there are no large ones.
+	// weigh returns how many bytes a large request takes of those that large requests share, 0 for one that is not large; mostHeavy is how
+	// many they have together while they are handled. Nil: no request is large.
 	weigh     func(v T) int
 	mostHeavy int
 	heavy     int
 }
 
-// lane is what one account has at a door. It exists only while it has something.
+// lane is the requests of one account. It exists only while there are some.
 type lane[T any] struct {
 	account schemas.AccountID
 	queue   []ticket[T]
 	bytes   int
-	inHand  int
+	running int
 	heavy   int  // bytes of the large ones that are handled
 	listed  bool // among the ready ones
 }
@@ -73,33 +83,32 @@ type ticket[T any] struct {
 	size  int
 }
 
-func newTurns[T any](s Shares) *turns[T] {
-	s.Slots, s.Waiting = orDefault(s.Slots, defaultDoorSlots), orDefault(s.Waiting, defaultDoorWaiting)
-	s.WaitingBytes = orDefault(s.WaitingBytes, defaultDoorBytes)
-	return &turns[T]{
+func NewQueue[T any](s Shares) *Queue[T] {
+	s = s.withDefaults()
+	return &Queue[T]{
 		shares: s, share: shareOf(s.Slots), lanes: map[schemas.AccountID]*lane[T]{},
 		wake: make(chan struct{}, 1), paces: map[schemas.AccountID]time.Time{},
 	}
 }
 
-// offer has v wait for its turn. It does not block. Codes: exhausted (the account has too much waiting, or
-// is faster than it may be), unavailable (the door is full, or closes).
-func (t *turns[T]) offer(a schemas.AccountID, size int, v T, now time.Time) error {
+// Offer queues v. It does not block. Codes: exhausted (the account has too many requests waiting, or makes them too fast), unavailable (the
+// queue is full, or closed).
+func (t *Queue[T]) Offer(a schemas.AccountID, size int, v T, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	err := t.add(a, size, v, now)
-	t.stir()
+	t.wakeUp()
 	return err
 }
 
-// put is offer for who calls next after it.
-func (t *turns[T]) put(a schemas.AccountID, size int, v T, now time.Time) error {
+// put is Offer for a caller that calls next after it.
+func (t *Queue[T]) put(a schemas.AccountID, size int, v T, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.add(a, size, v, now)
 }
 
-func (t *turns[T]) add(a schemas.AccountID, size int, v T, now time.Time) error {
+func (t *Queue[T]) add(a schemas.AccountID, size int, v T, now time.Time) error {
 	if t.closed {
 		return schemas.Errorf(schemas.Unavailable, "", closedToNewRequests)
 	}
@@ -129,7 +138,7 @@ func (t *turns[T]) add(a schemas.AccountID, size int, v T, now time.Time) error 
 }
 
 // paced reports whether the account is within its pace, and counts the request.
-func (t *turns[T]) paced(a schemas.AccountID, now time.Time) bool {
+func (t *Queue[T]) paced(a schemas.AccountID, now time.Time) bool {
 	if t.shares.PerSecond <= 0 {
 		return true
 	}
@@ -151,8 +160,8 @@ func (t *turns[T]) paced(a schemas.AccountID, now time.Time) bool {
 	return true
 }
 
-// narrow says whether an account has to leave slots to others.
-func (t *turns[T]) narrow(yes bool) {
+// narrow sets whether one account leaves slots to others.
+func (t *Queue[T]) narrow(yes bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.share = t.shares.Slots
@@ -160,25 +169,25 @@ func (t *turns[T]) narrow(yes bool) {
 		t.share = shareOf(t.shares.Slots)
 	}
 	for _, l := range t.lanes {
-		if l.inHand >= t.share {
+		if l.running >= t.share {
 			t.unlist(l)
 		}
 		t.list(l)
 	}
-	t.stir()
+	t.wakeUp()
 }
 
-// list puts a lane behind the others that are ready, if it is.
-func (t *turns[T]) list(l *lane[T]) {
-	if !l.listed && len(l.queue) > 0 && l.inHand < t.share {
+// list appends a lane to those that are ready, if it is.
+func (t *Queue[T]) list(l *lane[T]) {
+	if !l.listed && len(l.queue) > 0 && l.running < t.share {
 		l.listed = true
 		t.ready = append(t.ready, l)
 	}
 }
 
-// stir wakes run if there is something to start.
-func (t *turns[T]) stir() {
-	if len(t.ready) > 0 && t.inHand < t.shares.Slots {
+// wakeUp wakes Run if there is a request to start.
+func (t *Queue[T]) wakeUp() {
+	if len(t.ready) > 0 && t.running < t.shares.Slots {
 		select {
 		case t.wake <- struct{}{}:
 		default:
@@ -186,16 +195,16 @@ func (t *turns[T]) stir() {
 	}
 }
 
-// next takes the request whose turn it is, if there is one and a slot for it: done or after, with the lane, gives the slot back.
-func (t *turns[T]) next() (v T, l *lane[T]) {
+// next takes the next request, if there is one and a slot for it; done or after give the slot back. Without one the lane is nil.
+func (t *Queue[T]) next() (v T, l *lane[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.take()
 }
 
-// take is next with the lock held. The lane is nil if there is nothing to start.
-func (t *turns[T]) take() (v T, l *lane[T]) {
-	if len(t.ready) == 0 || t.inHand >= t.shares.Slots {
+// take is next with the lock held.
+func (t *Queue[T]) take() (v T, l *lane[T]) {
+	if len(t.ready) == 0 || t.running >= t.shares.Slots {
 		return v, nil
 	}
 	i := t.first()
@@ -214,8 +223,8 @@ func (t *turns[T]) take() (v T, l *lane[T]) {
 	l.queue = l.queue[1:]
 	l.bytes -= first.size
 	t.waiting, t.bytes = t.waiting-1, t.bytes-first.size
-	l.inHand++
-	t.inHand++
+	l.running++
+	t.running++
 	if t.weigh != nil {
 		w := t.weigh(first.value)
 		l.heavy, t.heavy = l.heavy+w, t.heavy+w
@@ -224,9 +233,9 @@ func (t *turns[T]) take() (v T, l *lane[T]) {
 	return first.value, l
 }
 
-// first is the place of the first lane that is ready whose next request may begin, -1 for none. A large one that has to wait for others
-// lets no other large one pass, and those that are not large.
-func (t *turns[T]) first() int {
+// first is the index of the first ready lane whose next request may begin, -1 for none. While a large request waits for others no other large
+// one passes it; requests that are not large do.
+func (t *Queue[T]) first() int {
 	if t.weigh == nil {
 		return 0
 	}
@@ -247,15 +256,15 @@ func (t *turns[T]) first() int {
 	return -1
 }
 
-// lets reports whether a request that has so many bytes of those that large ones share would begin at once, if there is a slot for it.
-func (t *turns[T]) lets(weight int) bool {
+// lets reports whether a request of a weight would begin at once, if there is a slot for it.
+func (t *Queue[T]) lets(weight int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return weight == 0 || len(t.ready) == 0 && (t.heavy == 0 || t.heavy+weight <= t.mostHeavy)
 }
 
-// lighten gives the bytes of a large request back, before its slot.
-func (t *turns[T]) lighten(l *lane[T], v T) {
+// lighten gives back the bytes of a large request, before its slot.
+func (t *Queue[T]) lighten(l *lane[T], v T) {
 	if t.weigh == nil {
 		return
 	}
@@ -265,8 +274,8 @@ func (t *turns[T]) lighten(l *lane[T], v T) {
 	l.heavy, t.heavy = l.heavy-w, t.heavy-w
 }
 
-// pick takes those out that wait and for which out is true.
-func (t *turns[T]) pick(out func(v T) bool) (picked []T) {
+// pick removes and returns the waiting requests for which out is true.
+func (t *Queue[T]) pick(out func(v T) bool) (picked []T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.lanes {
@@ -287,53 +296,52 @@ func (t *turns[T]) pick(out func(v T) bool) (picked []T) {
 	return picked
 }
 
-// unlist takes a lane out of those that are ready.
-func (t *turns[T]) unlist(l *lane[T]) {
+// unlist removes a lane from those that are ready.
+func (t *Queue[T]) unlist(l *lane[T]) {
 	if l.listed {
 		l.listed = false
 		t.ready = slices.DeleteFunc(t.ready, func(other *lane[T]) bool { return other == l })
 	}
 }
 
-// strike takes a lane off in which nothing waits any more.
-func (t *turns[T]) strike(l *lane[T]) {
+// strike removes a lane in which no request is left.
+func (t *Queue[T]) strike(l *lane[T]) {
 	t.unlist(l)
-	if l.inHand == 0 && t.lanes[l.account] == l {
+	if l.running == 0 && t.lanes[l.account] == l {
 		delete(t.lanes, l.account)
 	}
 }
 
-// done gives the slot of a request back.
-func (t *turns[T]) done(l *lane[T]) {
+// done gives back the slot of a request.
+func (t *Queue[T]) done(l *lane[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.leave(l)
-	t.stir()
+	t.wakeUp()
 }
 
-// after is done, and next for who has nothing else to do then.
-func (t *turns[T]) after(l *lane[T]) (next T, nextLane *lane[T]) {
+// after is done and next in one step.
+func (t *Queue[T]) after(l *lane[T]) (next T, nextLane *lane[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.leave(l)
 	next, nextLane = t.take()
-	t.stir()
+	t.wakeUp()
 	return next, nextLane
 }
 
-func (t *turns[T]) leave(l *lane[T]) {
-	l.inHand--
-	t.inHand--
-	if l.inHand == 0 && len(l.queue) == 0 && t.lanes[l.account] == l {
+func (t *Queue[T]) leave(l *lane[T]) {
+	l.running--
+	t.running--
+	if l.running == 0 && len(l.queue) == 0 && t.lanes[l.account] == l {
 		delete(t.lanes, l.account)
 	}
 	t.list(l)
 }
 
-// run starts what waits, turn by turn, until ctx ends; then no more is taken, and what waits is handed to
-// refuse. Start is called by one goroutine and must not block for long; it calls done when its request is
-// over, from wherever that is.
-func (t *turns[T]) run(ctx context.Context, start func(v T, done func()), refuse func(v T, err error)) {
+// Run starts queued requests, accounts in turn, until ctx ends; then the queue is closed and the requests that wait are handed to refuse.
+// Start is called by one goroutine and must not block for long; it calls done, from any goroutine, when its request has ended.
+func (t *Queue[T]) Run(ctx context.Context, start func(v T, done func()), refuse func(v T, err error)) {
 	for ctx.Err() == nil {
 		if v, l := t.next(); l != nil {
 			start(v, sync.OnceFunc(func() {

@@ -1,4 +1,4 @@
-package streams
+package fair
 
 import (
 	"fmt"
@@ -6,8 +6,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -20,7 +18,7 @@ func TestTurnsByChance(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		m := &turnsModel{turns: newTurns[string](Shares{Slots: 1 + r.IntN(12), Waiting: 1 + r.IntN(20)}), of: map[schemas.AccountID]int{},
+		m := &turnsModel{turns: NewQueue[string](Shares{Slots: 1 + r.IntN(12), Waiting: 1 + r.IntN(20)}), of: map[schemas.AccountID]int{},
 			queued: map[schemas.AccountID][]string{}, passed: map[schemas.AccountID]map[schemas.AccountID]int{}}
 		for range 600 {
 			if err := m.step(r); err != nil {
@@ -34,7 +32,7 @@ func TestTurnsByChance(t *testing.T) {
 }
 
 type turnsModel struct {
-	turns  *turns[string]
+	turns  *Queue[string]
 	n      int
 	queued map[schemas.AccountID][]string
 	of     map[schemas.AccountID]int // in hand
@@ -48,7 +46,7 @@ func (m *turnsModel) step(r *rand.Rand) error {
 	case 0, 1, 2:
 		m.n++
 		v := fmt.Sprint(a, ".", m.n)
-		if err := m.turns.offer(a, r.IntN(100), v, time.Now()); err == nil {
+		if err := m.turns.Offer(a, r.IntN(100), v, time.Now()); err == nil {
 			m.queued[a] = append(m.queued[a], v)
 		}
 	case 3, 4:
@@ -128,19 +126,19 @@ func (m *turnsModel) next() error {
 func (m *turnsModel) check() error {
 	waiting, bytes, inHand := 0, 0, 0
 	for a, l := range m.turns.lanes {
-		if l.inHand == 0 && len(l.queue) == 0 {
+		if l.running == 0 && len(l.queue) == 0 {
 			return fmt.Errorf("%s has nothing and is remembered", a)
 		}
-		waiting, inHand = waiting+len(l.queue), inHand+l.inHand
+		waiting, inHand = waiting+len(l.queue), inHand+l.running
 		for _, w := range l.queue {
 			bytes += w.size
 		}
-		if len(l.queue) != len(m.queued[a]) || l.inHand != m.of[a] {
-			return fmt.Errorf("%s has %d waiting and %d in hand; want %d and %d", a, len(l.queue), l.inHand, len(m.queued[a]), m.of[a])
+		if len(l.queue) != len(m.queued[a]) || l.running != m.of[a] {
+			return fmt.Errorf("%s has %d waiting and %d in hand; want %d and %d", a, len(l.queue), l.running, len(m.queued[a]), m.of[a])
 		}
 	}
-	if waiting != m.turns.waiting || bytes != m.turns.bytes || inHand != m.turns.inHand {
-		return fmt.Errorf("the sums are %d, %d, %d; want %d, %d, %d", m.turns.waiting, m.turns.bytes, m.turns.inHand, waiting, bytes, inHand)
+	if waiting != m.turns.waiting || bytes != m.turns.bytes || inHand != m.turns.running {
+		return fmt.Errorf("the sums are %d, %d, %d; want %d, %d, %d", m.turns.waiting, m.turns.bytes, m.turns.running, waiting, bytes, inHand)
 	}
 	return nil
 }
@@ -173,36 +171,18 @@ func (m *turnsModel) end() error {
 	return nil
 }
 
-// FuzzDueOfCall: whatever lies on the log, a deadline is found where there is one.
-func FuzzDueOfCall(f *testing.F) {
-	for _, s := range []string{`{"deadline":"2026-11-22T12:00:00Z"}`, `{}`, `[`, `{"deadline":1}`} {
-		f.Add(s, "")
-		f.Add("", s)
-	}
-	f.Fuzz(func(t *testing.T, data, summary string) {
-		h := nats.Header{}
-		if summary != "" {
-			h.Set(headerSummary, summary)
-		}
-		due := dueOfCall(h, []byte(data), time.Time{})
-		if c, err := schemas.DecodeCall([]byte(data)); err == nil && summary == "" && !due.Equal(Due(c, time.Time{}, nil)) {
-			t.Errorf("due %s, the call says %s", due, c.Deadline)
-		}
-	})
-}
-
 // TestOneWrongCountIsNoContest: a lone account keeps all slots when one look takes it for two, and shares them when all do.
 func TestOneWrongCountIsNoContest(t *testing.T) {
 	t.Parallel()
-	f := newFairness(1, time.Now, func(func()) {})
-	if _, ok := f.take(&turn{account: "acct_1", seq: 1}, 1, cameNew, time.Now()); !ok {
+	f := newScheduler(1, time.Now, func(func()) {})
+	if _, ok := f.Admit(&Message{Account: "acct_1", Seq: 1}, 1, New, time.Now()); !ok {
 		t.Fatal("there is no place")
 	}
 	for wrong := 1; wrong <= looksToBeSure; wrong++ {
 		asked := 0
-		f.look(time.Now(), func(schemas.AccountID) (queueLook, error) {
+		f.look(time.Now(), func(schemas.AccountID) (Backlog, error) {
 			asked++
-			return queueLook{others: asked <= wrong}, nil
+			return Backlog{Others: asked <= wrong}, nil
 		})
 		if f.sharing.search != (wrong == looksToBeSure) {
 			t.Errorf("after %d looks that saw others: contested is %v", wrong, f.sharing.search)
@@ -214,23 +194,23 @@ func TestOneWrongCountIsNoContest(t *testing.T) {
 func TestALoneAccountWithNothingHereIsNoContest(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	f := newFairness(1, time.Now, func(func()) {})
+	f := newScheduler(1, time.Now, func(func()) {})
 	for _, account := range []schemas.AccountID{"acct_0", "acct_2", "acct_1"} {
-		v := &turn{account: account, seq: 1, begin: func() {}}
-		if _, ok := f.take(v, 1, cameNew, now); !ok {
+		v := &Message{Account: account, Seq: 1, Begin: func() {}}
+		if _, ok := f.Admit(v, 1, New, now); !ok {
 			t.Fatal("there is no place")
 		}
 		_, l := f.turns.next()
 		f.begin(v)
-		f.release(v, now)
+		f.Release(v, now)
 		f.turns.done(l)
 		now = now.Add(time.Millisecond)
 	}
-	f.look(now, func(big schemas.AccountID) (queueLook, error) {
+	f.look(now, func(big schemas.AccountID) (Backlog, error) {
 		if big != "acct_1" {
 			t.Errorf("asked about %q, and not the account whose message came last", big)
 		}
-		return queueLook{others: big != "acct_1"}, nil
+		return Backlog{Others: big != "acct_1"}, nil
 	})
 	if f.sharing.search {
 		t.Error("a lone account is taken for two")
@@ -245,11 +225,11 @@ func TestWhoSendsOneAfterTheOtherKeepsItsShare(t *testing.T) {
 	t.Parallel()
 	const slots = 4
 	now := time.Now()
-	f := newFairness(slots, time.Now, func(func()) {})
-	none := func(schemas.AccountID) (queueLook, error) { return queueLook{}, nil }
+	f := newScheduler(slots, time.Now, func(func()) {})
+	none := func(schemas.AccountID) (Backlog, error) { return Backlog{}, nil }
 	flood := func(seq uint64) bool {
-		v := &turn{account: "acct_flood", seq: seq, begin: func() {}}
-		_, ok := f.take(v, 1, cameNew, now)
+		v := &Message{Account: "acct_flood", Seq: seq, Begin: func() {}}
+		_, ok := f.Admit(v, 1, New, now)
 		if next, l := f.turns.next(); l != nil {
 			f.begin(next)
 		}
@@ -258,19 +238,19 @@ func TestWhoSendsOneAfterTheOtherKeepsItsShare(t *testing.T) {
 	for seq := range uint64(slots) {
 		flood(seq + 1)
 	}
-	f.look(now, func(schemas.AccountID) (queueLook, error) { return queueLook{others: true}, nil })
+	f.look(now, func(schemas.AccountID) (Backlog, error) { return Backlog{Others: true}, nil })
 	for seq := range uint64(slots) {
 		if flood(slots + seq + 1) {
 			t.Fatal("an account has more here than its share while others wait")
 		}
 	}
 	for range 10 {
-		v := &turn{account: "acct_lone", seq: 100, begin: func() {}, drop: func() {}}
-		if _, ok := f.take(v, 1, cameNew, now); !ok {
+		v := &Message{Account: "acct_lone", Seq: 100, Begin: func() {}, Drop: func() {}}
+		if _, ok := f.Admit(v, 1, New, now); !ok {
 			t.Fatal("the other's message is put back")
 		}
-		for _, waits := range f.turns.pick(func(w *turn) bool { return w == v }) {
-			f.release(waits, now)
+		for _, waits := range f.turns.pick(func(w *Message) bool { return w == v }) {
+			f.Release(waits, now)
 		}
 		now = now.Add(searchFor - askEvery)
 		if f.look(now, none); !f.sharing.search {
@@ -289,14 +269,14 @@ func TestTheOldestThatWaitsComesAgainSoon(t *testing.T) {
 	t.Parallel()
 	const slots, ended, last = 8, 500, 2000
 	now := time.Now()
-	f := newFairness(slots, time.Now, func(f func()) { f() })
+	f := newScheduler(slots, time.Now, func(f func()) { f() })
 	seq := uint64(0)
-	next := func(came cameAs) (putBack, bool) {
-		v := &turn{account: "acct_flood", seq: seq, begin: func() {}, drop: func() {}}
-		return f.take(v, 1, came, now)
+	next := func(came Origin) (Redelivery, bool) {
+		v := &Message{Account: "acct_flood", Seq: seq, Begin: func() {}, Drop: func() {}}
+		return f.Admit(v, 1, came, now)
 	}
 	for seq = 1; seq <= ended; seq++ {
-		if _, ok := next(cameNew); !ok {
+		if _, ok := next(New); !ok {
 			t.Fatal("an account that is alone waits")
 		}
 		v, l := f.turns.next()
@@ -304,27 +284,27 @@ func TestTheOldestThatWaitsComesAgainSoon(t *testing.T) {
 		if now = now.Add(tookMost); seq%slots == 0 { // so slow that it is believed only just
 			now = now.Add(tookMost)
 		}
-		f.release(v, now)
+		f.Release(v, now)
 		f.turns.done(l)
 	}
 	for range slots {
-		next(cameNew)
+		next(New)
 		seq++
 	}
-	f.look(now, func(schemas.AccountID) (queueLook, error) { return queueLook{others: true}, nil })
+	f.look(now, func(schemas.AccountID) (Backlog, error) { return Backlog{Others: true}, nil })
 	f.accounts["acct_flood"].took = tookMost
 	for first := seq; seq <= last; seq++ {
-		if back, ok := next(cameNew); ok || seq == first && back.after > 4*backStep {
-			t.Fatalf("it has its turn: %v; or stays away for %s", ok, back.after)
+		if back, ok := next(New); ok || seq == first && back.After > 4*backStep {
+			t.Fatalf("it has its turn: %v; or stays away for %s", ok, back.After)
 		}
 	}
 	seq = ended + slots + 1
-	if back, ok := next(cameBack); ok || back.after > 4*backStep {
-		t.Errorf("the oldest has its turn: %v; or stays away for %s", ok, back.after)
+	if back, ok := next(Redelivered); ok || back.After > 4*backStep {
+		t.Errorf("the oldest has its turn: %v; or stays away for %s", ok, back.After)
 	}
 	seq = last
-	if back, ok := next(cameBack); ok || back.after < 30*time.Second {
-		t.Errorf("the newest has its turn: %v; or stays away for no more than %s", ok, back.after)
+	if back, ok := next(Redelivered); ok || back.After < 30*time.Second {
+		t.Errorf("the newest has its turn: %v; or stays away for no more than %s", ok, back.After)
 	}
 }
 
@@ -337,10 +317,10 @@ func TestFairnessByChance(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		now := time.Now()
-		f := newFairness(1+r.IntN(20), func() time.Time { return now }, func(f func()) { f() })
-		f.aside = r.IntN(2) == 0
+		f := newScheduler(1+r.IntN(20), func() time.Time { return now }, func(f func()) { f() })
+		f.schedules = r.IntN(2) == 0
 		free := f.free.n
-		var running []*turn
+		var running []*Message
 		start := func() {
 			for {
 				v, l := f.turns.next()
@@ -348,10 +328,10 @@ func TestFairnessByChance(t *testing.T) {
 					return
 				}
 				f.mu.Lock()
-				f.accounts[v.account].waiting--
-				v.inHand = true
+				f.accounts[v.Account].waiting--
+				v.begun = true
 				f.mu.Unlock()
-				v.drop = func() { f.turns.done(l) }
+				v.Drop = func() { f.turns.done(l) }
 				running = append(running, v)
 			}
 		}
@@ -359,19 +339,19 @@ func TestFairnessByChance(t *testing.T) {
 			now = now.Add(rand.N(50 * time.Millisecond))
 			switch r.IntN(6) {
 			case 0, 1, 2:
-				v := &turn{account: schemas.AccountID(fmt.Sprint("acct_", r.IntN(4))), seq: 1 + r.Uint64N(1000), begin: func() {}}
+				v := &Message{Account: schemas.AccountID(fmt.Sprint("acct_", r.IntN(4))), Seq: 1 + r.Uint64N(1000), Begin: func() {}}
 				if r.IntN(3) == 0 {
-					v.due = now.Add(time.Duration(1+r.IntN(1000)) * time.Millisecond)
+					v.Due = now.Add(time.Duration(1+r.IntN(1000)) * time.Millisecond)
 				}
 				before, all := 0, f.held
-				if a := f.accounts[v.account]; a != nil {
+				if a := f.accounts[v.Account]; a != nil {
 					before = a.held
 				}
-				back, ok := f.take(v, 100, cameAs(r.IntN(3)), now)
+				back, ok := f.Admit(v, 100, Origin(r.IntN(3)), now)
 				if ok && !f.overdue(v) && f.sharing.search && all >= f.slots && before >= f.most() {
 					t.Fatalf("seed %d: an account has %d here and may have %d", seed, before+1, f.most())
 				}
-				if most := asideMost; !ok && (back.after > most || back.aside && !f.aside || !v.due.IsZero() && back.after > v.due.Sub(now)) {
+				if most := asideMost; !ok && (back.After > most || back.Schedule && !f.schedules || !v.Due.IsZero() && back.After > v.Due.Sub(now)) {
 					t.Fatalf("seed %d: it goes back for %v", seed, back)
 				}
 			case 3, 4:
@@ -380,20 +360,20 @@ func TestFairnessByChance(t *testing.T) {
 					v := running[i]
 					running = append(running[:i], running[i+1:]...)
 					if r.IntN(3) == 0 {
-						if back := f.noteBack(v, time.Duration(r.IntN(20))*time.Second); back.after > asideMost {
+						if back := f.HandBack(v, time.Duration(r.IntN(20))*time.Second); back.After > asideMost {
 							t.Fatalf("seed %d: its handler wants it back, and it stays away for %v", seed, back)
 						}
 					}
-					v.drop()
-					f.release(v, now)
+					v.Drop()
+					f.Release(v, now)
 				}
 			case 5:
 				others, crowded := r.IntN(2) == 0, r.IntN(4) == 0
-				f.look(now, func(schemas.AccountID) (queueLook, error) { return queueLook{others, crowded}, nil })
+				f.look(now, func(schemas.AccountID) (Backlog, error) { return Backlog{others, crowded}, nil })
 			}
 			held := 0
 			for _, a := range f.accounts {
-				if held += a.held; a.waiting < 0 || a.back < 0 || a.aside < 0 || a.waiting > a.held {
+				if held += a.held; a.waiting < 0 || a.back < 0 || a.scheduled < 0 || a.waiting > a.held {
 					t.Fatalf("seed %d: an account has %+v", seed, *a)
 				}
 			}
@@ -402,13 +382,13 @@ func TestFairnessByChance(t *testing.T) {
 			}
 		}
 		for start(); len(running) > 0; start() {
-			running[0].drop()
-			f.release(running[0], now)
+			running[0].Drop()
+			f.Release(running[0], now)
 			running = running[1:]
 		}
 		now = now.Add(time.Hour)
-		f.look(now, func(schemas.AccountID) (queueLook, error) { return queueLook{}, nil })
-		f.look(now.Add(time.Minute), func(schemas.AccountID) (queueLook, error) { return queueLook{}, nil })
+		f.look(now, func(schemas.AccountID) (Backlog, error) { return Backlog{}, nil })
+		f.look(now.Add(time.Minute), func(schemas.AccountID) (Backlog, error) { return Backlog{}, nil })
 		if f.held != 0 || f.sharing.search || f.free.n != free || len(f.accounts) != 0 {
 			t.Fatalf("seed %d: at the end %d are here, %d places of %d, %d accounts", seed, f.held, f.free.n, free, len(f.accounts))
 		}

@@ -1,4 +1,4 @@
-package streams
+package fair
 
 import (
 	"fmt"
@@ -92,8 +92,8 @@ func TestSlotsAreLeftFromTheSecondAccountOn(t *testing.T) {
 		t.Run(fmt.Sprint(slots), func(t *testing.T) {
 			t.Parallel()
 			now := time.Now()
-			f := newFairness(slots, time.Now, func(func()) {})
-			begun := map[*turn]*lane[*turn]{}
+			f := newScheduler(slots, time.Now, func(func()) {})
+			begun := map[*Message]*lane[*Message]{}
 			start := func() {
 				for {
 					v, l := f.turns.next()
@@ -104,17 +104,17 @@ func TestSlotsAreLeftFromTheSecondAccountOn(t *testing.T) {
 					begun[v] = l
 				}
 			}
-			come := func(account rune, seq uint64) *turn {
-				v := &turn{account: schemas.AccountID(account), seq: seq, begin: func() {}, drop: func() {}}
-				if _, ok := f.take(v, 1, cameNew, now); !ok {
+			come := func(account rune, seq uint64) *Message {
+				v := &Message{Account: schemas.AccountID(account), Seq: seq, Begin: func() {}, Drop: func() {}}
+				if _, ok := f.Admit(v, 1, New, now); !ok {
 					t.Fatal("there is no place")
 				}
 				start()
 				return v
 			}
-			end := func(v *turn) {
+			end := func(v *Message) {
 				f.turns.done(begun[v])
-				f.release(v, now)
+				f.Release(v, now)
 				delete(begun, v)
 			}
 			end(come('q', 1))
@@ -126,7 +126,7 @@ func TestSlotsAreLeftFromTheSecondAccountOn(t *testing.T) {
 				t.Errorf("the flood has %d of %d slots; want %d", len(begun), slots, shareOf(slots))
 			}
 			now = now.Add(sharedFor)
-			f.look(now, func(schemas.AccountID) (queueLook, error) { return queueLook{}, nil })
+			f.look(now, func(schemas.AccountID) (Backlog, error) { return Backlog{}, nil })
 			if start(); len(begun) != slots {
 				t.Errorf("the flood is alone and has %d of %d slots", len(begun), slots)
 			}
