@@ -84,7 +84,7 @@ func (g *Gateway) postCall(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	return g.answerCall(w, r, got.Call, wait)
 }
 
-// getCall reports what became of a call.
+// getCall reports the state and result of a call.
 func (g *Gateway) getCall(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "wait")
 	if err != nil {
@@ -172,8 +172,7 @@ func cancelReason(w http.ResponseWriter, r *http.Request) (string, error) {
 	return in.Reason, web.CheckReason(in.Reason)
 }
 
-// findCall finds a call of the account. A call of somebody else is not found in the same words as
-// one that never was.
+// findCall finds a call of the account. A call of another account gets the same not_found as one that never existed.
 func (g *Gateway) findCall(r *http.Request, a schemas.AccountID) (schemas.Call, error) {
 	id := schemas.CallID(r.PathValue("id"))
 	if err := id.Validate(); err != nil {
@@ -248,8 +247,8 @@ func (g *Gateway) queued(ctx context.Context, call schemas.Call) (string, error)
 	return stateQueued, nil
 }
 
-// awaitCall waits until call has its result and returns what is known of it then, or when the wait is over, which ends
-// early when the gateway drains. Who waits holds no place among the requests in hand, and no body.
+// awaitCall waits until call has its result and returns what is known of it then, or when the wait is over, which ends early when the
+// gateway drains. A waiting request holds no slot among the requests in flight, and no body.
 func (g *Gateway) awaitCall(ctx context.Context, call schemas.Call, wait time.Duration) (streams.CallState, error) {
 	if wait > 0 {
 		web.HoldOf(ctx).Release()

@@ -142,8 +142,8 @@ func (g *Gateway) postChannel(w http.ResponseWriter, r *http.Request, a schemas.
 	return nil
 }
 
-// checkChannel reports what is wrong with a channel as a client wants it. What was there before is not asked for anew: a build that
-// no longer knows a secret does not stand in the way of another change. It must not block but for the look at a fallback.
+// checkChannel reports what is wrong with a channel as a client wants it. Values that were there before are not checked again, so a build
+// that no longer knows a secret can still change something else. It must not block except for reading a fallback.
 func (g *Gateway) checkChannel(ctx context.Context, c schemas.ChatChannel, before *schemas.ChatChannel) error {
 	if err := c.Validate(); err != nil {
 		return err

@@ -46,7 +46,7 @@ func (g *Gateway) inbound() (*inbound.Handler, error) {
 	return h, nil
 }
 
-// postChannelSimulate takes a message that nobody has written.
+// postChannelSimulate takes a simulated message.
 func (g *Gateway) postChannelSimulate(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (g *Gateway) postChannelSimulate(w http.ResponseWriter, r *http.Request, a 
 type ChannelSetup struct {
 	// Address is where the service posts to.
 	Address string `json:"address"`
-	// Registered says that the service has been told. Otherwise a person enters the address there.
+	// Registered says that the address is registered with the service. Otherwise a person enters it there.
 	Registered bool `json:"registered"`
 }
 
@@ -203,8 +203,8 @@ func (g *Gateway) answerInChat(ctx context.Context, e schemas.Event) error {
 	return lifecycle.Deliver(ctx, g.Bus, schemas.ChatDelivery(e, chat.Origin(), "", schemas.ChatBody{Text: text, Reply: true}, g.Bus.Now()))
 }
 
-// said is what people in a chat are to read of an event that a harness has added: the text of a message, unless it is somebody
-// else's than the agent's, and why a turn has failed.
+// said is what people in a chat are to read of an event that a harness has added: the text of a message, unless another author than the
+// agent has written it, and why a turn has failed.
 func said(e schemas.Event) string {
 	var data struct {
 		Role  string `json:"role"`

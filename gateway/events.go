@@ -19,8 +19,7 @@ type Page struct {
 	Next schemas.Cursor `json:"next"`
 	// UpToDate says that nothing more was there.
 	UpToDate bool `json:"up_to_date"`
-	// Recovered is false when what followed the given cursor is no longer all there: Gap says what
-	// is missing, and Events goes on behind it.
+	// Recovered is false when what followed the given cursor is no longer all there: Gap says what is missing, and Events continues behind it.
 	Recovered bool         `json:"recovered"`
 	Gap       *streams.Gap `json:"gap,omitzero"`
 }

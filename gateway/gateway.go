@@ -67,8 +67,8 @@ type Options struct {
 	// Registry takes the gateway's metrics and is shown at /metrics with whatever else was
 	// registered with it. Default: one of its own.
 	Registry *prometheus.Registry
-	// MetricsElsewhere says that whoever runs the gateway shows the registry elsewhere: /metrics is then not there. Otherwise
-	// anybody sees it unless there is an administrator or open signup; then the administrator does.
+	// MetricsElsewhere says that the program shows the registry on another listener: /metrics is then not served. Otherwise any caller may
+	// read it, unless there is an administrator or open signup; then the administrator alone.
 	MetricsElsewhere bool
 	// Providers are those whose queues /metrics measures.
 	Providers []string
@@ -86,8 +86,7 @@ type Options struct {
 	AgentTools func(e schemas.ToolVisibility, format string, d schemas.Dialect) (any, error)
 	// AgentTurns reports whether turns of an agent are carried out. Nil: none are. Codes: not_found, unsupported (its turns are a harness's).
 	AgentTurns func(ctx context.Context, a schemas.AccountID, id schemas.AgentID) error
-	// Endpoints keeps the webhook endpoints. Nil: their routes answer unsupported, and appended
-	// events are delivered to nobody.
+	// Endpoints keeps the webhook endpoints. Nil: their routes answer unsupported, and appended events are not delivered.
 	Endpoints Endpoints
 	// Skills keeps the skills. Nil: their routes answer unsupported.
 	Skills skills.Records
@@ -97,8 +96,8 @@ type Options struct {
 	ChannelKinds []ChannelKind
 	// ChatReceiver is the adapter of a kind that takes what its service posts. Nil: that is answered unsupported.
 	ChatReceiver func(kind string) (channel.Receiver, bool)
-	// ChatSetup has a chat service post to an address, and says whether it can be told to. It may block for a request. Nil: none can.
-	// Codes: invalid (the record lacks what is needed), denied (the service refuses), unavailable.
+	// ChatSetup has a chat service post to an address, and reports whether the service has an API for that. It may block for a request. Nil:
+	// none can. Codes: invalid (the record lacks what is needed), denied (the service refuses), unavailable.
 	ChatSetup func(ctx context.Context, c schemas.ChatChannel, hook *url.URL) (registered bool, err error)
 	// ChatSeen is called once a message of a chat counts; it must not block. It may be nil.
 	ChatSeen func(c schemas.ChatChannel, in channel.Inbound)
@@ -116,8 +115,7 @@ type Options struct {
 	NATSURL string
 	// AdminKeyHash is the SHA-256, in hex, of the key that may make, list and change accounts. Empty: none.
 	AdminKeyHash string
-	// OpenSignup lets anybody make accounts, five an hour from one address. Behind a proxy that is the
-	// proxy's.
+	// OpenSignup lets any caller make accounts, five an hour from one address. Behind a proxy that is the proxy's.
 	OpenSignup bool
 	// MaxAccounts is at how many accounts that ends. 0: never.
 	MaxAccounts int
@@ -129,7 +127,7 @@ type Options struct {
 	Keys credentials.Keys
 	// Limits bound what clients hold at the same time.
 	Limits Limits
-	// Grace bounds the end of [Gateway.Run]: how long requests in hand may take. Default 10 s.
+	// Grace bounds the end of [Gateway.Run]: how long requests in flight may take. Default 10 s.
 	Grace time.Duration
 	// DurableStreams serves durable streams under /v1/streams. Without it their routes answer not_found; what is stored stays stored.
 	DurableStreams bool
@@ -137,8 +135,7 @@ type Options struct {
 	DurableWait time.Duration
 	// Heartbeat is the longest silence of an event stream. Default 10 s.
 	Heartbeat time.Duration
-	// Stall is how long one write to a client may stand still before the client is dropped.
-	// Default 10 s.
+	// Stall is how long one write to a client may block before the client is dropped. Default 10 s.
 	Stall time.Duration
 	// ReplayBytes is how much of the conversations is kept in memory for readers, about. Default
 	// [replay.DefaultBudget].
@@ -174,7 +171,7 @@ type Gateway struct {
 	ready       *sharedRead[struct{}]
 	jobTokens   *quota.Ledger // of jobs that are looked up for a token
 
-	// draining ends when the gateway is told to stop: what waits or streams then ends by itself.
+	// draining ends when the gateway begins to stop: waiting and streaming requests then end by themselves.
 	draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
 	drain    context.CancelFunc
 }

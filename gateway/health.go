@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// getHealth says that the process lives and that the log that it holds itself, if it does, can write. A log elsewhere that is
-// away is no reason to restart the gateway.
+// getHealth says that the process lives and that the log that it holds itself, if it does, can write. An unreachable log elsewhere is no
+// reason to restart the gateway.
 func (g *Gateway) getHealth(w http.ResponseWriter, _ *http.Request) error {
 	if err := g.Bus.Healthy(); err != nil {
 		return err
@@ -53,8 +53,8 @@ func (g *Gateway) getReady(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// getMetrics shows the figures of the process. They name nobody, but tell how much all accounts do: where there is an
-// administrator they are for the administrator alone, and where they have a listener of their own they are there.
+// getMetrics shows the figures of the process. They name no account, but show how much all accounts do. If there is an administrator, only
+// the administrator may read them; if they have a listener of their own, they are served only there.
 func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case g.MetricsElsewhere:

@@ -256,9 +256,8 @@ func reached(s schemas.InstanceState, want schemas.InstanceTarget) bool {
 	return false
 }
 
-// awaitInstance looks again and again until the instance is what was asked for, and returns it as it is then, or when the wait is
-// over, which ends early when the gateway drains. Codes: not_found (it has ended instead), conflict (somebody has asked for something
-// else).
+// awaitInstance reads the instance until it is what was asked for, and returns it as it is then, or when the wait is over, which ends early
+// when the gateway drains. Codes: not_found (it has ended instead), conflict (another request has asked for something else).
 func (g *Gateway) awaitInstance(ctx context.Context, asked schemas.Instance, want schemas.InstanceTarget, within time.Duration) (
 	schemas.Instance, error,
 ) {
@@ -283,7 +282,7 @@ func (g *Gateway) awaitInstance(ctx context.Context, asked schemas.Instance, wan
 	return now, nil
 }
 
-// wanted is what has become of an instance since somebody asked for it to be something.
+// wanted compares an instance with what a request asked it to become.
 func wanted(asked, now schemas.Instance, there bool, want schemas.InstanceTarget) (schemas.Instance, error) {
 	another := there && !asked.Ref.IsZero() && now.Ref != asked.Ref && !now.Made.Equal(asked.Made)
 	switch {

@@ -73,8 +73,8 @@ func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.A
 	return nil
 }
 
-// logPage makes a page of an answer. A character that the end of the page cuts in two is left to the
-// next page, so that text stays text; but a page too small for any character moves on all the same.
+// logPage makes a page of an answer. A character that the end of the page cuts in two is left to the next page, so that text stays text;
+// but a page too small for one character still advances.
 func logPage(r schemas.JobReply) LogPage {
 	data := r.Data
 	behind := r.Offset+int64(len(data)) < r.Size // there is more to read now

@@ -20,7 +20,7 @@ type Limits struct {
 	Attachments    int   // of an account: conversations followed by its sockets, streams and long polls. Default [DefaultAttachments]
 	AllSockets     int   // of all accounts. Default [DefaultAllSockets]
 	Handshakes     int   // WebSockets that are being opened. Default [DefaultHandshakes]
-	Requests       int   // of an account: requests in hand that neither wait nor stream. Default [DefaultRequests]
+	Requests       int   // of an account: requests in flight that neither wait nor stream. Default [DefaultRequests]
 	AllRequests    int   // of all accounts. Default [DefaultAllRequests]
 	Bodies         int64 // bytes of the bodies of an account's requests. Default [DefaultBodies]
 	AllBodies      int64 // of all accounts. Default [DefaultAllBodies]
@@ -58,7 +58,7 @@ func (l Limits) places() *live.Places {
 	})
 }
 
-// holds are those of requests in hand.
+// holds are those of requests in flight.
 func (l Limits) holds() *web.Holds {
 	return web.NewHolds(web.HoldLimits{
 		Requests: cmp.Or(l.Requests, DefaultRequests), AllRequests: cmp.Or(l.AllRequests, DefaultAllRequests),
@@ -67,8 +67,8 @@ func (l Limits) holds() *web.Holds {
 	})
 }
 
-// takeWait takes a place for a request that waits or streams. Who gets it gives back the place among the requests in hand
-// with [web.Hold.Release], as soon as nothing but waiting is left. Codes: exhausted, unavailable.
+// takeWait takes a slot for a request that waits or streams. A request that gets it frees its slot among the requests in flight with
+// [web.Hold.Release], as soon as nothing but waiting is left. Codes: exhausted, unavailable.
 func (g *Gateway) takeWait(w http.ResponseWriter, a schemas.AccountID) (*quota.Place, error) {
 	place, err := g.places.Socket(a)
 	if err != nil {

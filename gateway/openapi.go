@@ -32,7 +32,7 @@ func (g *Gateway) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
 	h.Set("Content-Type", "application/json")
 	h.Set("X-Content-Type-Options", "nosniff")
 	doc := strings.Replace(openAPI, `"version": "0"`, `"version": `+quote(version), 1)
-	_, _ = w.Write([]byte(doc)) // nobody is left to answer
+	_, _ = w.Write([]byte(doc)) // no client is left to answer
 	return nil
 }
 

@@ -63,8 +63,8 @@ func statusOf(c schemas.Call, r *schemas.Result, j *schemas.Job) runStatus {
 	return s
 }
 
-// getStatus reports how far a run is, for those who poll. A run of somebody else, or of another agent
-// than the one that is named, is not found.
+// getStatus reports how far a run is, for those who poll. A run of another account, or of another agent than the one that is named, is not
+// found.
 func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "agentId")
 	if err != nil {
@@ -125,7 +125,7 @@ func (g *Gateway) awaiting(r *http.Request, c schemas.Call, s runStatus) (runSta
 	return s, nil
 }
 
-// postToolEnd takes the end of a job from the account itself: of work that somebody else did for it.
+// postToolEnd takes the end of a job from the account itself: of work done outside of Sandjet.
 func (g *Gateway) postToolEnd(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 
 // turnRequest is what is said to an agent.
 type turnRequest struct {
-	// Conversation is where the turn goes on; a new one is made when absent.
+	// Conversation is where the turn continues; a new one is made when absent.
 	Conversation schemas.ConversationID `json:"conversation,omitzero"`
 	Input        string                 `json:"input"`
 	// Mode says what becomes of the message while a turn of the conversation runs. Default: steer.
@@ -28,7 +28,7 @@ type TurnAnswer struct {
 	// ID names the message: events of its turn have it among taken.
 	ID           schemas.FollowUpID     `json:"id"`
 	Conversation schemas.ConversationID `json:"conversation"`
-	Status       string                 `json:"status"` // accepted; once the turn has its end, the data of that says more
+	Status       string                 `json:"status"` // accepted; once the turn has ended, the data of turn's end says more
 	// End is what the turn has come to; absent: it has no end yet.
 	End *schemas.TurnEndData `json:"end,omitzero"`
 }

@@ -267,8 +267,8 @@ func (g *Gateway) postWebhookRotate(w http.ResponseWriter, r *http.Request, a sc
 	})
 }
 
-// rotated puts a new secret first. The others go on for the overlap, those that were to end earlier
-// until then; of too many the oldest goes at once.
+// rotated puts a new secret first. The others stay valid for the overlap, those that were to end earlier until then; of too many the oldest
+// goes at once.
 func rotated(secrets []schemas.EndpointSecret, key string, overlap time.Duration, now time.Time) []schemas.EndpointSecret {
 	end := now.Add(overlap).UTC()
 	out := []schemas.EndpointSecret{{Key: key}}
@@ -367,7 +367,7 @@ func newReplays() *replays {
 	return &replays{quota.NewLedger(1, 0), make(chan struct{}, replaysAtMost)}
 }
 
-// enter waits for a place, which leave gives back. Codes: exhausted (a replay of the account is being made), unavailable.
+// enter waits for a slot, which leave frees. Codes: exhausted (a replay of the account is being made), unavailable.
 func (p *replays) enter(ctx context.Context, a schemas.AccountID) (leave func(), err error) {
 	own, full := p.accounts.Take(a)
 	if full != quota.Free {

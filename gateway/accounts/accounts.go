@@ -79,7 +79,7 @@ func (s *Server) getAccounts(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// postAccount makes an account: for the administrator, or for anybody where that is open.
+// postAccount makes an account, for the administrator, or for any caller if sign-up is open.
 func (s *Server) postAccount(w http.ResponseWriter, r *http.Request) error {
 	admin := s.administers(web.Bearer(r.Header))
 	if !admin && !s.OpenSignup {
@@ -212,8 +212,7 @@ func (s *Server) postRotateSecret(w http.ResponseWriter, r *http.Request, store 
 	return nil
 }
 
-// notOwn protects the account that every start makes anew, with the key of the settings: what is done to
-// either here would be undone then.
+// notOwn protects the account that each start creates from the settings, with its key: the next start would undo any change to either.
 func (s *Server) notOwn(a schemas.AccountID) error {
 	if a == s.OwnAccount && a != "" {
 		return schemas.Errorf(schemas.Conflict, "",

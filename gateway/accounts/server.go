@@ -37,14 +37,14 @@ type Options struct {
 	Credentials Credentials
 	Log         Log
 	Store       Store   // nil: the routes answer unsupported
-	Serving     Serving // nil: nobody is warned of a provider without a worker
+	Serving     Serving // nil: no caller is warned of a provider without a worker
 	// AgentTools makes the definitions of what an agent has, in a format ("": the default) and a dialect. Nil: the route answers unsupported.
 	AgentTools func(e schemas.ToolVisibility, format string, d schemas.Dialect) (any, error)
 	NATS       NATSAccess // nil: its route answers unsupported
 	NATSURL    string     // where NATS clients reach the server, without credentials; empty where that is not known
 	// AdminKeyHash is the SHA-256, in hex, of the key that may make, list and change accounts. Empty: none.
 	AdminKeyHash string
-	OpenSignup   bool              // anybody may make accounts, five an hour from one address
+	OpenSignup   bool              // every caller may make accounts, five an hour from one address
 	MaxAccounts  int               // at which that ends; 0: it does not
 	OwnAccount   schemas.AccountID // it is not deleted and gets no other key here
 }
@@ -162,7 +162,7 @@ func (s *Server) roomFor(r *http.Request) error {
 	return s.Log.Room(r.Context(), int(max(r.ContentLength, 0)))
 }
 
-// AdministratorOnly refuses everybody but the administrator: 401 for who is nobody, else denied.
+// AdministratorOnly refuses every caller but the administrator: 401 without a valid credential, else denied.
 func (s *Server) AdministratorOnly(r *http.Request) error {
 	key := web.Bearer(r.Header)
 	if s.administers(key) {

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	signupsPerHour = 5 // accounts made from one address, where anybody may make them
+	signupsPerHour = 5 // accounts made from one address, where every caller may make them
 	mostSignups    = 10_000
 )
 

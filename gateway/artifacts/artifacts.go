@@ -23,8 +23,8 @@ const (
 // Options are what [Artifacts] are made of.
 type Options struct {
 	Bus *streams.Bus
-	// Stream takes a place for a request that streams, which release gives back, and returns the context for as long as the request's
-	// key is good. Code: exhausted.
+	// Stream takes a slot for a streaming request and returns its context, which ends when the request's key is revoked. Release frees the
+	// slot. Code: exhausted.
 	Stream func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (ctx context.Context, release func(), err error)
 }
 
@@ -98,8 +98,8 @@ func (s *Artifacts) Get(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	h.Set("ETag", `"`+k.Artifact.SHA256+`"`)
 	h.Set("Content-Type", k.Artifact.MIMEType)
 	h.Set("Content-Disposition", disposition(k.Artifact))
-	// What commands have written never acts as a page of this origin: its type is not guessed, and were it shown all the same, it would
-	// be in a sandbox without scripts, without an origin, and without anything to load.
+	// What commands have written never acts as a page of this origin: its type is not guessed, and if a browser shows it after all, then in a
+	// sandbox without scripts, without an origin, and without anything to load.
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	h.Set("Referrer-Policy", "no-referrer")

@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Prefix begins every attach token, so that it is told from a key, and found where it was spilt.
+// Prefix begins every attach token, so that scanners find leaked tokens, and none is taken for a key.
 const Prefix = "sjat_"
 
 // MaxToken is the most bytes of an attach token. A usual one has about 200.
@@ -27,8 +27,7 @@ const (
 // Is reports whether a credential is meant as an attach token.
 func Is(credential string) bool { return strings.HasPrefix(credential, Prefix) }
 
-// Keys sign and verify. They must be safe for concurrent use; a former key must go on verifying for as
-// long as what it signed shall count.
+// Keys sign and verify. They must be safe for concurrent use; a former key must keep verifying as long as its signatures are to count.
 type Keys interface {
 	// Sign returns the id of the current key, of at most 255 bytes, and its MAC of 32 bytes.
 	Sign(purpose string, message []byte) (key string, signature []byte, err error)
@@ -84,7 +83,7 @@ func (s Signer) Verify(token string, now time.Time) (Claims, error) {
 	if !ok {
 		return Claims{}, schemas.Errorf(schemas.Denied, "", "invalid attach token: create another with POST /v1/attach-tokens")
 	}
-	var c content // written by us: nobody else has the keys
+	var c content // written by us: no other process has the keys
 	if err := json.Unmarshal(body, &c); err != nil || !c.known() || len(c.Key) != len(Fingerprint{}) {
 		return Claims{}, schemas.Errorf(schemas.Denied, "",
 			"the attach token has an unsupported version: create another with POST /v1/attach-tokens")

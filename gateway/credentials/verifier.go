@@ -64,7 +64,7 @@ func (v Verifier) Authenticate(ctx context.Context, key string) (schemas.Account
 	return a, nil
 }
 
-// Principal is who a credential belongs to: an account by its key, or whoever has a token for some of it.
+// Principal is who a credential belongs to: an account by its key, or the holder of a token for a part of it.
 type Principal struct {
 	Account schemas.AccountID
 	Key     attachtoken.Fingerprint // of the account's key that it is, or its token was made with
@@ -105,7 +105,7 @@ func OfKey(r *http.Request, a schemas.AccountID) Principal {
 	return Principal{Account: a, Key: Fingerprint(web.Bearer(r.Header))}
 }
 
-// Fingerprint is that of a key, which names it without telling it.
+// Fingerprint is that of a key. It identifies the key without revealing it.
 func Fingerprint(key string) attachtoken.Fingerprint {
 	sum := sha256.Sum256([]byte(key))
 	return attachtoken.FingerprintOf(hex.EncodeToString(sum[:]))
@@ -123,7 +123,7 @@ func (v Verifier) verified(token string) (attachtoken.Claims, error) {
 	return t, err
 }
 
-// Good reports whether a key of an account is still one. Without Keys nobody knows better.
+// Good reports whether a key of an account is still one. Without Keys every key is assumed to be.
 func (v Verifier) Good(a schemas.AccountID, key attachtoken.Fingerprint) bool {
 	return v.Keys == nil || slices.ContainsFunc(v.Keys.KeyHashes(a), func(hash string) bool { return attachtoken.FingerprintOf(hash) == key })
 }

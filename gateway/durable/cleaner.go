@@ -15,16 +15,16 @@ import (
 // DefaultCleanEvery is the time between two looks of a [StreamCleaner].
 const DefaultCleanEvery = 5 * time.Minute
 
-// Accounts tells which accounts there are. It may be called from many goroutines.
+// Accounts reports whether an account exists. It may be called from many goroutines.
 type Accounts interface {
 	// Account returns an account. The cause of a not_found is [streams.ErrDeleted] only if the account was removed.
 	Account(ctx context.Context, a schemas.AccountID) (schemas.Document, error)
 }
 
-// StreamCleaner removes streams whose time is over though nobody asks for them, those of deleted accounts, and
-// what crashes have left: data without a stream, and forks that a stream is kept for though they were
-// never made. A stream whose fork it does not know of is kept for it from then on. Leftovers and accounts must be
-// found gone in two looks, so that what is being made is left alone. Of all that run, one does the work at a time.
+// StreamCleaner removes expired streams that no request touches, streams of deleted accounts, and leftovers of crashes: data without a
+// stream, and streams kept for a fork that was never made. It keeps a stream for each fork that it does not know yet. Leftovers and deleted
+// accounts must be found by two passes, so that data of an unfinished creation is left alone. Among all processes that run one, one works
+// at a time.
 type StreamCleaner struct {
 	Bus      *streams.Bus
 	Accounts Accounts     // nil: streams stay when their account is deleted
@@ -51,7 +51,7 @@ func (s *StreamCleaner) Run(ctx context.Context) error {
 	return (&streams.Duty{Bus: s.Bus, Name: "durable", Every: cmp.Or(s.Every, DefaultCleanEvery), Log: log, Begin: begin}).Run(ctx)
 }
 
-// Bounds of a look.
+// Bounds of a pass.
 const (
 	removalsOfRound   = 1000 // of streams whose time is over, before all records are read again
 	removalsOfCleanup = 5000 // of leftovers in one look
@@ -71,7 +71,7 @@ func newCleaning(b *streams.Bus, accounts Accounts) *cleaning {
 	return &cleaning{store: newStore(b, 0), accounts: accounts, round: removalsOfRound, cleanup: removalsOfCleanup}
 }
 
-// look looks once at everything. It goes on after failures. What is held meanwhile is the names and the records of all streams.
+// look makes one pass over all streams. It continues after failures. It holds the names and records of all streams meanwhile.
 func (b *cleaning) look(ctx context.Context) error {
 	data, err := b.store.log.Names(ctx) // before the records: what is younger than these has no part in it
 	if err != nil {
@@ -159,8 +159,8 @@ type removal struct {
 	remove  func() error
 }
 
-// cleanUp removes streams of deleted accounts, notes of forks that were never made, and data without a stream, in turn between accounts: so
-// many in a look. What is left is found by the next one.
+// cleanUp removes streams of deleted accounts, notes of forks that were never made, and data without a stream, in turn between accounts: a
+// bounded number in a pass. The next pass finds the rest.
 func (b *cleaning) cleanUp(ctx context.Context, all []found, data map[streams.DurableName]bool) error {
 	var errs []error
 	var due []removal
@@ -250,7 +250,7 @@ func (b *cleaning) holdAgain(ctx context.Context, f found) error {
 	return err
 }
 
-// held removes something if nobody else can be at it.
+// held removes something while this process holds the lock, so no other process works on it.
 func (b *cleaning) held(remove func() error) error {
 	if err := b.tenure.Held(); err != nil {
 		return err

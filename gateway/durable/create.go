@@ -15,11 +15,11 @@ const (
 	maxLevels = 32  // of forks of forks
 )
 
-// create makes a stream with its first data, or finds the one that is there. Made is false then.
-// Codes: conflict (another is there), not_found (nothing to fork), exhausted, invalid.
+// create makes a stream with its first data, or returns an existing one, with made false. Codes: conflict (another is there), not_found
+// (nothing to fork), exhausted, invalid.
 //
-// The data is written first, under an id that nobody knows yet; the record, which is written once or
-// not at all, makes it a stream. What a crash in between leaves behind is found by the [StreamCleaner].
+// The data is written first, under an id that no other process knows yet. The record, which is written once or not at all, makes it a
+// stream. The [StreamCleaner] finds the data if a crash comes in between.
 func (s *store) create(ctx context.Context, a schemas.AccountID, path string, c creation,
 	body []byte) (f found, e end, made bool, err error) {
 	for {

@@ -205,7 +205,7 @@ func (a addition) check(contentType string, body []byte) ([]byte, error) {
 	return data, err
 }
 
-// head reports what a stream is. It is no use of it: its time goes on running.
+// head reports what a stream is. It does not count as a use: the stream's expiry is not extended.
 func (h *Handler) head(w http.ResponseWriter, r *http.Request, a schemas.AccountID, path string) error {
 	f, err := h.store.live(r.Context(), a, path)
 	if err != nil {

@@ -56,7 +56,7 @@ func (h *hub) join(ctx context.Context, f found) (*topic, error) {
 	h.mu.Unlock()
 	if first {
 		stop, err := h.log.Watch(context.WithoutCancel(ctx), f.Account, f.ID, t.wake)
-		h.mu.Lock() // who gives up meanwhile looks at them
+		h.mu.Lock() // a reader that leaves meanwhile reads them
 		t.stop, t.err = stop, err
 		h.mu.Unlock()
 		close(t.ready)

@@ -52,7 +52,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request, a schemas.AccountI
 		return h.poll(w, r, f, from.after, q.Get("cursor"))
 	case from.now: // a place that is another one a moment later: not to be kept
 		p := page{next: e.seq, upToDate: true, closed: e.state.Closed}
-		tell(w.Header(), f, p)
+		setHeaders(w.Header(), f, p)
 		return write(w, http.StatusOK, p.body(f.ContentType))
 	}
 	return h.catchUp(w, r, f, from.after)
@@ -64,7 +64,7 @@ func (h *Handler) catchUp(w http.ResponseWriter, r *http.Request, f found, after
 	if err != nil {
 		return err
 	}
-	tell(w.Header(), f, p)
+	setHeaders(w.Header(), f, p)
 	tag := fmt.Sprintf(`"%s:%d:%d:%t:%t"`, f.ID, after, p.next, p.upToDate, p.closed)
 	w.Header().Set("Etag", tag)
 	w.Header().Set("Cache-Control", "private, no-cache") // it may be kept, and has to be asked for again
@@ -98,7 +98,7 @@ func (h *Handler) poll(w http.ResponseWriter, r *http.Request, f found, after ui
 	if err != nil {
 		return err
 	}
-	tell(w.Header(), f, p)
+	setHeaders(w.Header(), f, p)
 	w.Header().Set(headerCursor, nextCursor(cursor, time.Now()))
 	if len(p.messages) == 0 {
 		w.Header().Del("Content-Type")
@@ -149,8 +149,8 @@ func (h *Handler) still(ctx context.Context, f found) error {
 	return err
 }
 
-// tell sets the headers of a page.
-func tell(h http.Header, f found, p page) {
+// setHeaders sets the headers of a page.
+func setHeaders(h http.Header, f found, p page) {
 	h.Set("Content-Type", f.ContentType)
 	h.Set(headerNext, formatOffset(p.next))
 	if p.upToDate {
@@ -163,6 +163,6 @@ func tell(h http.Header, f found, p page) {
 
 func write(w http.ResponseWriter, status int, body []byte) error {
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // nobody is left to answer
+	_, _ = w.Write(body) // no client is left to answer
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// remove ends a stream. With forks its data stays, and the path is kept until they are gone. Without,
-// the record goes first: what a crash leaves is data that nobody finds, but the [StreamCleaner].
+// remove ends a stream. With forks its data stays, and the path is kept until they are gone. Without forks the record is removed first:
+// after a crash the data remains, and only the [StreamCleaner] finds it.
 func (s *store) remove(ctx context.Context, f found) error {
 	_, err := s.removeWhile(ctx, f, func(*Record) bool { return true })
 	return err

@@ -32,8 +32,8 @@ type state struct {
 // decide says what an append of data does to a stream in state s, whose producer has reached before
 // (nil: it never wrote). Duplicate means that it was done already. It is pure.
 //
-// The order of the checks is that of the protocol: a producer that was replaced hears that before
-// anything else, and a retry succeeds even if the stream has been closed by it.
+// The order of the checks is that of the protocol: a producer that was replaced gets that error before any other, and a retry succeeds even
+// if the first attempt closed the stream.
 func decide(s state, before *producer, a addition, data int) (next state, duplicate bool, err error) {
 	p := a.producer
 	if p != nil && before != nil {

@@ -91,7 +91,7 @@ func (s *store) touch(ctx context.Context, f *found) error {
 		return nil
 	})
 	if errors.Is(err, schemas.ErrNotFound) {
-		return nil // it was deleted under the reader, who will hear it
+		return nil // it was deleted under the reader, whose next read reports that
 	}
 	if err == nil {
 		*f = next
@@ -99,8 +99,8 @@ func (s *store) touch(ctx context.Context, f *found) error {
 	return err
 }
 
-// change writes a changed record, whatever others write meanwhile. Code not_found: the path is
-// another stream's by now, or nobody's.
+// change writes a changed record, and tries again if another process has written it meanwhile. Code not_found: the path belongs to another
+// stream by now, or to none.
 func (s *store) change(ctx context.Context, a schemas.AccountID, path, id string, how func(*Record) error) (found, error) {
 	var contest streams.Contest
 	for {

@@ -10,7 +10,7 @@
 // --e2b serves what fits, in a package of its own, and says 501 with a sentence to the rest.
 //
 //   - A sandbox is a session of /v1/sandbox with a lease: when it ends, its metadata and variables, in the same record. One truth, one
-//     limit. Gateways end what has expired, each step again if need be; nobody reaches it from then on.
+//     limit. Gateways end what has expired, each step again if need be; no request reaches it from then on.
 //   - A command is a call, and where it has a standard input or no end within the time limit of calls, a background job. Admission,
 //     tenants, limits, cancel and what follows a crash are those of calls.
 //   - The number of a process is in the id of its call, chosen by chance. No gateway keeps who has which: any of them finds the

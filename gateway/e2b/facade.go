@@ -72,11 +72,11 @@ type Options struct {
 	// Network is that of all sandboxes, and Memory their limit in MiB.
 	Network schemas.NetworkMode
 	Memory  int64
-	// Stall is how long one write to a client may stand still.
+	// Stall is how long one write to a client may block.
 	Stall time.Duration
 	// Draining ends when the gateway is asked to stop.
 	Draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
-	// TakeWait takes a place for a request that waits or streams, which done gives back. Codes: exhausted, unavailable.
+	// TakeWait takes a slot for a request that waits or streams; done frees it. Codes: exhausted, unavailable.
 	TakeWait func(w http.ResponseWriter, a schemas.AccountID) (done func(), err error)
 }
 

@@ -42,7 +42,7 @@ const (
 	maxPing     = 90 * time.Second
 )
 
-// pingOf is how often a client wants to hear something.
+// pingOf is the interval at which a client wants pings.
 func pingOf(h http.Header) time.Duration {
 	n, err := strconv.Atoi(h.Get("Keepalive-Ping-Interval"))
 	if err != nil || n < 1 {

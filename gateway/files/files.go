@@ -22,8 +22,8 @@ type Options struct {
 	Bus *streams.Bus
 	// Workspace finds a workspace of an account. Nil: everything is answered unsupported. Code: not_found.
 	Workspace func(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.WorkspaceFiles, error)
-	// Stream takes a place for a request that streams, which release gives back, and returns the context for as long as the request's
-	// key is good. Code: exhausted.
+	// Stream takes a slot for a streaming request and returns its context, which ends when the request's key is revoked. Release frees the
+	// slot. Code: exhausted.
 	Stream func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (ctx context.Context, release func(), err error)
 	// Transfers counts the memory of transfers, in bytes. Nil: one of their own, of [TransferBytes].
 	Transfers *quota.Ledger
@@ -232,7 +232,7 @@ func precondition(err error, conditional bool) error {
 
 // Upload is how far an upload has come.
 type Upload struct {
-	Offset int64 `json:"offset"` // bytes that are stored: go on from there
+	Offset int64 `json:"offset"` // bytes that are stored: continue from there
 }
 
 // staged finds the place of an upload.

@@ -51,8 +51,8 @@ func openArchive(body io.Reader, take func(n int64) error) (*archive, error) {
 	return &archive{tar: tar.NewReader(end), from: end, folders: map[string]bool{}, take: take}, nil
 }
 
-// ending notes that somebody read on where nothing was left. The end of an archive is two blocks of zeros: package tar does without, but
-// then the program that wrote it may have died.
+// ending notes that the archive was read to its end. The end of an archive is two blocks of zeros. Package tar does without them, but if
+// they are missing the program that wrote the archive may have died.
 type ending struct {
 	io.Reader
 

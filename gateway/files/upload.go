@@ -25,7 +25,7 @@ type upload struct {
 	to     *workspace
 	path   string // where it goes
 	staged string // where it waits for the rest
-	named  bool   // the client goes on with it when it breaks off
+	named  bool   // the client resumes it after an interruption
 	ifTag  string
 	ifNone bool
 	offset int64  // where the body begins
@@ -134,7 +134,7 @@ type taken struct {
 	sum      []byte // of the body
 }
 
-// take reads the body and stores it, in memory that is bounded by one piece. What cannot go on is removed.
+// take reads the body and stores it, in memory that is bounded by one piece. An upload that cannot be resumed is removed.
 func (u upload) take(ctx context.Context, w http.ResponseWriter, body io.Reader) (t taken, err error) {
 	rc := http.NewResponseController(w)
 	sum := sha256.New()
@@ -231,7 +231,7 @@ func (u upload) end(ctx context.Context, at int64, piece []byte, sum hash.Hash) 
 	return t, nil
 }
 
-// brokenOff keeps what has arrived of an upload that the client goes on with.
+// brokenOff keeps the bytes received so far of an upload that the client can resume.
 func (u upload) brokenOff(ctx context.Context, at int64, piece []byte, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), filesclient.AnswerWithin)
 	defer cancel()

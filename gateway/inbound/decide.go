@@ -51,9 +51,9 @@ type Step struct {
 
 // Decide says what is done about something that came in by a channel. It is pure.
 //
-// A message counts where its place is one of the record's and its writer one of the record's users; without any users everybody in
-// the places is listened to. Nobody answers an approval but users whom the record names: who may write in a room need not be who may
-// allow.
+// A message counts where its place is one of the record's and its writer one of the record's users; without any users, messages of everyone
+// in those places count. Only users whom the record names answer approvals: permission to write in a room does not imply permission to
+// approve.
 func Decide(c schemas.ChatChannel, in channel.Inbound) Step {
 	switch {
 	case in.Kind == channel.Handshake:
@@ -113,7 +113,7 @@ func answer(c schemas.ChatChannel, user string, id schemas.ApprovalID, yes bool)
 	return Step{Kind: Answer, Approval: id, Approved: yes}
 }
 
-// What stands for commands that nobody types.
+// Commands that the decision itself makes and that cannot be typed.
 const (
 	notAllowed = "not allowed" // of who may write and not decide
 	questions  = "questions"   // /approve or /deny, and not which

@@ -16,13 +16,14 @@
 //   - Inbox/<id of the message>/<name>: the id follows from the service's own, so each try finds what an earlier one has stored. A
 //     file gets its name once all of it is there; parts wait in .sandjet/uploads under a name of their try, so two tries at the same
 //     time do not mix. Names are the last part of what the service says, without control characters, never hidden.
-//   - What became of the files is decided once: it is part of the note that the message was received (bucket received). The turn and
-//     the event say the same, whoever dies between them.
-//   - Three tries in about half a minute, unless the service asks for up to two minutes of rest. Then the message goes on and says
+//   - The outcome of the files is decided once: it is part of the record that the message was received (bucket received). The turn and the
+//     event say the same, also when a deliverer dies between them.
+//   - Three tries in about half a minute, unless the service asks for up to two minutes of rest. Then the message is passed on and says
 //     what is missing: a person waits, and a text without its picture is better than none.
-//   - Order: what somebody writes after a message with files waits for it, ten minutes at most; else the question about a picture
+//   - Order: a message after a message with files waits for it, ten minutes at most; else the question about a picture
 //     would come before the picture. Commands do not wait.
-//   - Whom we ask: a message names its files, so anybody does. Only the service's own hosts are asked, over https, also after a
+//   - Whom we ask: a message names its files, so their addresses are not to be trusted. Only the service's own hosts are asked, over https,
+//     also after a
 //     redirect; the credential is shown to those that need it alone. Where a service stands at an address of one's own (--chat-urls),
 //     files are asked for there, under the same path.
 package inbound

@@ -74,7 +74,7 @@ func (h *Handler) Post(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Simulated is what became of a message that nobody has written.
+// Simulated is the result of a simulated message.
 type Simulated struct {
 	Done Kind `json:"done"`
 	// Reason says why it was ignored.
@@ -83,7 +83,7 @@ type Simulated struct {
 }
 
 // Simulate takes a text as if its service had posted it: signed with the channel's secret, and verified and read as every request is.
-// Codes: not_found, unsupported (the service signs with a key that nobody else has), and those of [Handler.Post].
+// Codes: not_found, unsupported (the service signs with a private key of its own), and those of [Handler.Post].
 func (h *Handler) Simulate(ctx context.Context, a schemas.AccountID, name string, said channel.Said) (Simulated, error) {
 	c, err := h.find(ctx, a, name)
 	if err != nil {
@@ -135,7 +135,7 @@ func (h *Handler) receive(ctx context.Context, c schemas.ChatChannel, r channel.
 	return in, s, h.take(ctx, c, in, s)
 }
 
-// writeAnswer writes what the service wants to hear.
+// writeAnswer writes the response that the service expects.
 func writeAnswer(w http.ResponseWriter, a channel.Answer) {
 	if a.Type != "" {
 		w.Header().Set("Content-Type", a.Type)
@@ -216,8 +216,8 @@ func (h *Handler) take(ctx context.Context, c schemas.ChatChannel, in channel.In
 	return err
 }
 
-// deliver begins a turn: at once, or once the files of the message are there, and those of the one before it. Whoever fetches them goes
-// on from there, see package delivery/inbox.
+// deliver begins a turn: at once, or once the files of the message are there, and those of the one before it. The deliverer that fetches
+// the files continues from there, see package delivery/inbox.
 func (h *Handler) deliver(ctx context.Context, chat schemas.Chat, agent schemas.AgentID, m schemas.ChatMessage) error {
 	if err := h.Bus.RoomFor(ctx, chat.Account, len(m.Text)); err != nil {
 		return err
@@ -280,7 +280,7 @@ func (h *Handler) decide(ctx context.Context, chat schemas.Chat, m schemas.ChatM
 	if errors.Is(err, schemas.ErrConflict) {
 		return h.say(ctx, chat, m, decided(done))
 	}
-	return err // what became of it is said where every answer is, see [lifecycle.FinishDecision]
+	return err // the outcome is reported where every answer is, see [lifecycle.FinishDecision]
 }
 
 // asked reports whether the question about a call was put to a chat: in any of its conversations, also one before /new, or because

@@ -24,11 +24,11 @@ type eventConn struct {
 	ahead   [1]byte // of what the client sends, which is nothing
 	slot    int     // of the ring
 	writer  wsconn.Coalescer
-	mu      sync.Mutex // belongs to whoever writes, and guards the rest
+	mu      sync.Mutex // held by the goroutine that writes, and guards the rest
 	over    bool       // nothing is written any more
 }
 
-// outliving is a writer of answers whose connection may be taken for an answer that goes on after its handler.
+// outliving is a response writer whose connection can be taken over for a response that continues after its handler.
 type outliving interface {
 	// Outlive gives the connection away. Ended is to be called when the answer has ended.
 	Outlive(r *http.Request, status int) (conn net.Conn, ended func(), err error)
@@ -53,14 +53,14 @@ func (s *eventStream) takeOver(w http.ResponseWriter, r *http.Request, first []b
 	c.room.free()
 	c.mu.Unlock()
 	s.away.Store(c)
-	s.server.streams.Add(c) // if it stands still the gateway drains, which the look below sees
+	s.server.streams.Add(c) // if these are closed already, the check below sees that the gateway drains
 	c.wake()
 	s.server.running.Go(c.run)
 	return true
 }
 
-// header is the beginning of the answer. The connection serves no further request: whoever comes back after a
-// stream's end comes to another gateway, or with another credential.
+// header is the beginning of the answer. The connection serves no further request: a client that reconnects after the end of a stream may
+// reach another gateway, or use another credential.
 func (c *eventConn) header(h http.Header) []byte {
 	b := bytes.NewBufferString("HTTP/1.1 200 OK\r\n")
 	if c.chunked {
@@ -82,12 +82,12 @@ func (c *eventConn) run() {
 		if err != nil || n == 0 {
 			break
 		}
-		if len(room) == len(c.ahead) { // it talks, and is not heard
+		if len(room) == len(c.ahead) { // the client sends, and is not read
 			const some = 512
 			room = make([]byte, some)
 		}
 	}
-	_ = c.net.Close() // nothing can be done about it; a write that stands still ends by it
+	_ = c.net.Close() // nothing can be done about an error; it ends a write that blocks
 	c.mu.Lock()
 	c.over = true
 	c.mu.Unlock()
@@ -105,7 +105,7 @@ func (c *eventConn) Turn() {
 	c.wake()
 }
 
-// stop has the stream end soon, also if a write stands still. It never waits.
+// stop makes the stream end soon, also if a write blocks. It never waits.
 func (c *eventConn) stop() {
 	_ = c.net.SetWriteDeadline(time.Now().Add(closeWithin)) // shows at the write
 	c.wake()

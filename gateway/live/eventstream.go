@@ -109,7 +109,7 @@ func (s *eventStream) close() {
 	s.server.Metrics.Following(eventStreams, -1)
 }
 
-// wake has whoever writes look whether there is something to send. It never waits.
+// wake makes the writing goroutine check for something to send. It never waits.
 func (s *eventStream) wake() {
 	if c := s.away.Load(); c != nil {
 		c.wake()

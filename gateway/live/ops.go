@@ -30,7 +30,7 @@ type CloseCode int
 const (
 	CloseDrain    CloseCode = 4001 // this gateway stops: come back after the time that bye names
 	CloseAuth     CloseCode = 4002 // the token has ended or its key did: get another, then come back
-	CloseBehind   CloseCode = 4008 // a write stood still for too long: come back when you can read
+	CloseBehind   CloseCode = 4008 // a write blocked for too long: reconnect when you can read
 	CloseLimit    CloseCode = 4009 // too many of something: come back with less
 	CloseProtocol CloseCode = 4503 // what was sent is not this protocol
 )

@@ -11,8 +11,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Page is a part of a conversation, as the Page of package gateway is on the wire. There events are decoded, for the OpenAPI document
-// and for pages that are read from the log; here they are the JSON of the frames that all readers share, which nobody decodes again.
+// Page is a part of a conversation, as the Page of package gateway is on the wire. There events are decoded, for the OpenAPI document and
+// for pages that are read from the log; here they are the JSON of the frames that all readers share, which are not decoded again.
 type Page struct {
 	Events    []PageEvent    `json:"events"`
 	Next      schemas.Cursor `json:"next"`

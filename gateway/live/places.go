@@ -31,8 +31,8 @@ func NewPlaces(l Limits) *Places {
 	}
 }
 
-// Socket takes a place for a socket, an event stream or whoever waits. Codes: exhausted (the account has as many as it
-// may), unavailable (this gateway does).
+// Socket takes a slot for a socket, an event stream or a waiting request. Codes: exhausted (the account has as many as it may), unavailable
+// (this gateway does).
 func (p *Places) Socket(a schemas.AccountID) (*quota.Place, error) {
 	place, full := p.sockets.Take(a)
 	switch full {

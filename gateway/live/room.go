@@ -39,7 +39,7 @@ func (m *room) take(a schemas.AccountID, bytes int) bool {
 	return false
 }
 
-// free gives back what was taken, once it is written or will not be.
+// free releases what was taken, once it is written or dropped.
 func (m *room) free() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -62,7 +62,7 @@ type Options struct {
 	Origins []string
 	// Heartbeat is the longest silence of an event stream.
 	Heartbeat time.Duration
-	// Stall is how long one write may stand still before its client is dropped.
+	// Stall is how long one write may block before its client is dropped.
 	Stall time.Duration
 	// ReplayBytes is how much of the conversations is kept in memory, about. Default [replay.DefaultBudget].
 	ReplayBytes int
@@ -80,7 +80,7 @@ type Server struct {
 	streams  wsconn.Ring[*eventConn]
 	buffers  wsconn.Buffers // of event streams
 	entrance sync.Mutex     // between enter and Wait
-	running  sync.WaitGroup // handlers, and whatever goes on after them: net/http does not wait for that
+	running  sync.WaitGroup // handlers, and streams that outlive them: net/http does not wait for those
 	start    sync.Once
 	hub      *replay.Hub // made by conversations
 	drops    sometimes.Counted
@@ -95,7 +95,7 @@ func New(o Options) *Server {
 
 // Wait blocks until all connections have ended, which they do once Draining has. It is for after that.
 func (s *Server) Wait() {
-	s.entrance.Lock()   // whoever has entered is counted, and nobody enters any more
+	s.entrance.Lock()   // all requests that have entered are counted, and no further one enters
 	s.entrance.Unlock() //nolint:staticcheck // that is all: enter has ended
 	s.running.Wait()
 }
@@ -171,7 +171,7 @@ func (s *Server) Upgrade(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// principal finds who opens a socket. Nobody yet, if the client will say so by its first frame.
+// principal finds who opens a socket. It returns none if the client will authenticate by its first frame.
 func (s *Server) principal(r *http.Request) (credentials.Principal, error) {
 	credential := socketKey(r.Header)
 	if credential == "" && wsconn.Offers(r, authProtocol) {
@@ -212,7 +212,7 @@ type View struct {
 	Compact      bool // output of finished calls is left out for their results
 }
 
-// Follows reports whether somebody follows the conversation here, so that reading it costs the log nothing.
+// Follows reports whether a reader here follows the conversation, so that reading it costs the log nothing.
 func (s *Server) Follows(v View) bool { return s.conversations().Follows(v.Account, v.Conversation) }
 
 // follow adds a reader of a conversation.

@@ -36,15 +36,15 @@ type session struct {
 	end     context.CancelCauseFunc
 	slot    int         // of the ring
 	byKey   atomic.Bool // an account's key opened it: grant does not change any more, and the ring looks at it
-	batch   batch       // belongs to whoever writes
+	batch   batch       // belongs to the goroutine that writes
 	room    room        // as above
 
 	// mu guards the rest. It is taken after the right to write, where both are needed, and never held while something is written.
 	mu       sync.Mutex
-	attached []*attachment // removed from by whoever writes alone
+	attached []*attachment // only the goroutine that writes removes entries
 	first    int           // whose turn it is when the client cannot take everything at once
 	grant    access
-	placed   chan struct{} // closed when an attachment was answered; nil: nobody waits for that
+	placed   chan struct{} // closed when an attachment was answered; nil: no goroutine waits for that
 }
 
 // attachment is one conversation that the client follows.
@@ -81,7 +81,7 @@ func (s *session) run() {
 	s.server.ring.Remove(s)
 	s.server.Metrics.Sockets(-1)
 	s.unguard()
-	s.conn.Write(func(*wsconn.Out) { // nobody gathers any more
+	s.conn.Write(func(*wsconn.Out) { // no batch is gathered any more
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, at := range s.attached {

@@ -16,11 +16,11 @@ const authProtocol = "sandjet.auth"
 // authWithin is how long such a client has.
 const authWithin = 10 * time.Second
 
-// access is what a session may do, and the timer that looks after its end.
+// access is what a session may do, and the timer that checks its credential.
 type access struct {
 	credentials.Principal
 
-	timer  *time.Timer   // nil: there is nothing to look after
+	timer  *time.Timer   // nil: there is nothing to check
 	warn   time.Duration // before its end the client is warned that this token ends
 	warned bool          // that it was warned
 }
@@ -93,7 +93,7 @@ func (s *session) guard() {
 	timer.Reset(again)
 }
 
-// unguard ends the looking after.
+// unguard ends the checks.
 func (s *session) unguard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *session) renew(out *wsconn.Out, op clientOp, h credentials.Principal) e
 		if err != nil {
 			return err
 		}
-		s.place.Release() // that of nobody
+		s.place.Release() // that of the client not yet known
 		s.place, s.account = place, h.Account
 	case former.Account != h.Account:
 		return schemas.Errorf(schemas.Denied, "", "the attach token is of another account: open another socket")
@@ -172,8 +172,8 @@ func (s *session) mayApprove(ctx context.Context, id schemas.ApprovalID) error {
 	return s.allow(attachtoken.Approve, asked.Call.Conversation)
 }
 
-// Wrote implements [wsconn.Handler]: it waits while the account gets more bytes per second than it may. Pings go out meanwhile:
-// whoever hears nothing for long takes the connection for dead, and one of whom nothing is heard is closed.
+// Wrote implements [wsconn.Handler]: it waits while the account gets more bytes per second than it may. Pings are sent meanwhile: a client
+// that receives nothing for long takes the connection for dead, and the gateway closes a connection from which it receives nothing.
 func (s *session) Wrote(n int) {
 	const look = time.Second // whether one is due
 	s.room.free()

@@ -23,7 +23,7 @@ func (s *session) Gather(out *wsconn.Out) (more bool) {
 			continue
 		}
 		for step := range at.reader.Ready() {
-			if s.tell(out, at, step); out.Full() {
+			if s.writeStep(out, at, step); out.Full() {
 				more = true
 				break
 			}
@@ -42,8 +42,8 @@ func (s *session) Gather(out *wsconn.Out) (more bool) {
 	return more
 }
 
-// tell adds one step of a conversation.
-func (s *session) tell(out *wsconn.Out, at *attachment, step replay.Step) {
+// writeStep adds one step of a conversation.
+func (s *session) writeStep(out *wsconn.Out, at *attachment, step replay.Step) {
 	if step.Kind != replay.StepEvent {
 		s.batch.end(out)
 	}
@@ -98,8 +98,8 @@ func (s *session) large(out *wsconn.Out, replayed bool, head, body []byte) {
 	out.Text(head, body)
 }
 
-// drop removes the attachments that have failed, in the hands of who holds mu and writes. Who has a copy of the list goes on
-// with what was in it.
+// drop removes the attachments that have failed. Its caller holds mu and writes. A goroutine with a copy of the list still sees those
+// removed.
 func (s *session) drop() {
 	kept := s.attached[:0]
 	for _, at := range s.attached {

@@ -28,8 +28,8 @@ func answerOf(got admission.Accepted) Answer {
 	return a
 }
 
-// replyInbox reads the inbox that the publisher wants its answer in. Only its own may be named:
-// the consumer may publish anywhere, and must not be made to do so for somebody else.
+// replyInbox reads the inbox that the publisher wants its answer in. Only its own may be named: the consumer may publish anywhere, and must
+// not be made to do so for another account.
 func replyInbox(h streams.Headers, a schemas.AccountID) (string, error) {
 	return checkInbox(h.Get(HeaderReply), a)
 }

@@ -68,8 +68,8 @@ func fitApprovals(list admission.ApprovalList, room int) (ApprovalsAnswer, error
 	return answer, nil
 }
 
-// fitApproval is the approval as JSON, without its input where it would be larger than room bytes; its
-// InputSize tells.
+// fitApproval is the approval as JSON, without its input where it would be larger than room bytes; its InputSize still says how large it
+// is.
 func fitApproval(a schemas.Approval, room int) (json.RawMessage, error) {
 	b, err := schemas.EncodeJSON(a)
 	if err == nil && len(b) > room {

@@ -24,10 +24,10 @@ const (
 	// could be read.
 	RejectedConversation = streams.RejectedConversation
 
-	// PublicationKept is how long a publication is tried before it is given up with call.rejected.
+	// PublicationKept is how long a publication is tried before it is rejected with call.rejected.
 	PublicationKept = 7 * 24 * time.Hour
 
-	// What a part that is away costs a publication is time, not a try: its age ends it.
+	// A publication waits for an unavailable part without using up tries: its age ends it.
 	routerAttempts = 1_000_000
 	// defectAttempts is how often a publication is tried that ends in an error of our own.
 	defectAttempts = 20
@@ -41,30 +41,27 @@ const (
 
 // IntakeConsumer carries what NATS clients publish on sandjet.calls.auto.<account> over to the calls.
 //
-// A publication that cannot be admitted becomes a call.rejected event on its conversation and ends
-// among the dead letters with the reason. One that the consumer could not handle because a part was
-// away is tried again, for a week. If it dies between admitting a call and acknowledging the
-// publication, it sees it again; a request that names an id is then the same call. One without an
-// id gets an id made from its place on the log, so that it too is the same call. One that a person sends again
-// from the dead letters has the id that it had at first.
+// A publication that cannot be admitted becomes a call.rejected event on its conversation and ends among the dead letters with the reason.
+// One that the consumer could not handle because a part was unavailable is tried again, for a week. If the consumer dies between admitting
+// a call and acknowledging its publication, the publication is redelivered; a request that names an id is then the same call. One without
+// an id gets an id made from its place on the log, so that it too is the same call. One that a person sends again from the dead letters has
+// the id that it had at first.
 type IntakeConsumer struct {
 	Bus     *streams.Bus
 	Records admission.Records
 	Log     *slog.Logger // nil: silent
 	// Slots is how many publications are handled at a time. Default 64.
 	Slots int
-	// Grace is how long those in hand may take once Run's context has ended. Default 10 s.
+	// Grace is how long publications in flight may take once Run's context has ended. Default 10 s.
 	Grace time.Duration
-	// Patience is how long a publication is tried before it is given up with call.rejected. Default
-	// [PublicationKept].
+	// Patience is how long a publication is tried before it is rejected with call.rejected. Default [PublicationKept].
 	Patience time.Duration
 
 	held    *holdups
 	defects *defects
 }
 
-// Run carries calls over until ctx ends, then finishes what it has in hand and returns nil. Several
-// of them share the work.
+// Run carries calls over until ctx ends, then finishes the publications in flight and returns nil. Several of them share the work.
 func (c IntakeConsumer) Run(ctx context.Context) error {
 	const defaultSlots = 64
 	if c.Log == nil {
@@ -119,10 +116,10 @@ func (c IntakeConsumer) route(ctx context.Context, d streams.Delivery[streams.Ra
 		return streams.GiveUp(err)
 	case routeAgain: // the publisher is answered when it is known how it ends
 		return streams.RetryAfter(routeDelay(d.Attempt), err)
-	case routeGivenUp:
+	case routeRejected:
 		e := schemas.Public(err)
 		err = schemas.Errorf(e.Code, "", "it could not be admitted for %s: %s", age.Round(time.Minute), e.Message)
-	case routeRejected:
+	case routeTimedOut:
 	}
 	public := schemas.Public(err)
 	if rerr := streams.Reject(ctx, c.Bus, p, public, streams.Certainty{Since: d.Arrived, Generation: d.Generation}); rerr != nil {
@@ -218,13 +215,13 @@ const (
 	routed         routeVerdict = "admitted"
 	routedBefore   routeVerdict = "admitted before"
 	rejectedBefore routeVerdict = "rejected before"
-	routeAgain     routeVerdict = "again"    // a part is away
+	routeAgain     routeVerdict = "again"    // a part is unavailable
 	routeRejected  routeVerdict = "rejected" // it can never be admitted
-	routeGivenUp   routeVerdict = "given up" // nor could it for as long as it is tried
+	routeTimedOut  routeVerdict = "given up" // nor could it for as long as it is tried
 )
 
-// verdictOf is the whole rule of the consumer. What is away is waited for by age; an error of our own, which
-// waiting rarely mends, by tries.
+// verdictOf is the whole rule of the consumer. An unavailable part is waited for until the publication is too old. An error of our own,
+// which waiting rarely cures, is limited by tries.
 func verdictOf(err error, left time.Duration, defects int) routeVerdict {
 	code := schemas.CodeOf(err)
 	switch {
@@ -237,7 +234,7 @@ func verdictOf(err error, left time.Duration, defects int) routeVerdict {
 	case !passes(err):
 		return routeRejected
 	case left <= 0, code == schemas.Internal && defects >= defectAttempts:
-		return routeGivenUp
+		return routeTimedOut
 	}
 	return routeAgain
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// publicationKey tells publications apart while they wait.
+// publicationKey identifies a waiting publication.
 type publicationKey struct {
 	subject   string
 	published int64
 }
 
-// defects counts how often each publication has met an error of our own in this process. Put-backs for other reasons
-// are none of it, however many. There are as many as publications that wait after such an error; when there are more
-// than one consumer can have, as when others have ended theirs, all counts begin anew.
+// defects counts how often each publication has met an error of our own in this process. Naks for other reasons do not count, however many.
+// There are as many entries as publications that wait after such an error. When there are more than one consumer can have, as when other
+// consumers have ended theirs, all counts begin again.
 type defects struct {
 	mu  sync.Mutex
 	met map[publicationKey]int
@@ -43,8 +43,8 @@ func (d *defects) note(p streams.Publication, err error) int {
 	return d.met[key]
 }
 
-// holdups remembers the accounts whose calls cannot be admitted now, so that one of them is tried each
-// second and the rest, thousands perhaps, costs nobody a place.
+// holdups remembers the accounts whose calls cannot be admitted now, so that one of their calls is tried each second and the rest,
+// thousands perhaps, takes no slot.
 type holdups struct {
 	mu    sync.Mutex
 	until map[schemas.AccountID]time.Time // when one is tried next
@@ -69,7 +69,7 @@ func (h *holdups) ask(a schemas.AccountID, now time.Time) (away time.Duration, t
 	if now.Before(until) {
 		return until.Sub(now) + wait.Upto(4*holdupProbe), false
 	}
-	h.until[a] = now.Add(holdupProbe) // this one shows whether the rest can go on
+	h.until[a] = now.Add(holdupProbe) // this one shows whether the rest can continue
 	return 0, true
 }
 
@@ -81,7 +81,7 @@ func (h *holdups) stop(a schemas.AccountID, now time.Time) {
 		return
 	}
 	h.swept = now
-	for other, until := range h.until { // its last publication was given up, or another process handles what it has
+	for other, until := range h.until { // its last publication was rejected, or another process handles its publications
 		if now.Sub(until) > holdupKept {
 			delete(h.until, other)
 		}

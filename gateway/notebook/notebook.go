@@ -43,8 +43,8 @@ const (
 // Cell is the command that runs code alone. What has a picture, a table or a page is kept in outputs/, the rest is printed.
 func Cell() string { return "python3 -c " + quote(display+cell) }
 
-// Kernel is the command of a process that runs one code after the other, each with what those before it have left, until it is killed.
-// name tells it from others of the same sandbox; it must not be used again once the kernel has ended.
+// Kernel is the command of a process that runs one code after the other, each with what those before it have left, until it is killed. name
+// distinguishes it from others of the same sandbox; it must not be used again once the kernel has ended.
 func Kernel(name string) string {
 	return fmt.Sprintf("exec python3 -c %s", quote(fmt.Sprintf("%s%simport os\nrun_kernel(%s, %d)\n", display, kernel, socket(name), Room)))
 }

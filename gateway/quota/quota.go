@@ -18,8 +18,7 @@ const (
 	All                 // all accounts together do
 )
 
-// Ledger counts places by account. It holds nothing of accounts that hold nothing. It is safe for
-// concurrent use and blocks nobody for long.
+// Ledger counts slots by account. It keeps no entry for accounts without slots. It is safe for concurrent use and never blocks for long.
 type Ledger struct {
 	each, all int64
 
@@ -38,7 +37,7 @@ func NewLedger(each, all int64) *Ledger {
 type Place struct {
 	account schemas.AccountID
 	ledger  *Ledger
-	n       int64 // guarded by the ledger; 0 once it was given back
+	n       int64 // guarded by the ledger; 0 once it was released
 }
 
 // Fit is n, or the most that an account may ever hold at once where that is less.
@@ -80,7 +79,7 @@ func (p *Place) Grow(n int64) Full {
 	return Free
 }
 
-// Release gives back what was taken. Only the first call does anything; the nil Place has nothing to give.
+// Release returns what was taken. Only the first call does anything; the nil Place has nothing to give.
 func (p *Place) Release() {
 	if p == nil {
 		return

@@ -26,7 +26,7 @@ func (h *Hub) check(turn []*conversation) {
 	if len(turn)+len(doubted) == 0 {
 		return
 	}
-	if h.checking.Swap(true) { // whoever's turn it was has another
+	if h.checking.Swap(true) { // the conversations whose turn it was have another
 		h.missed.Store(true)
 		return
 	}
@@ -68,7 +68,7 @@ func (h *Hub) ask(due map[int][]known) {
 	defer func() {
 		h.checking.Store(false)
 		if h.missed.Swap(false) {
-			h.stir()
+			h.checkSoon()
 		}
 	}()
 	var asking sync.WaitGroup
@@ -117,7 +117,7 @@ func (h *Hub) sameServer(shard int, server string) bool {
 	return known && former == server
 }
 
-// needsLast reports whether the shard alone does not tell that nothing was missed.
+// needsLast reports whether the state of the shard alone cannot prove that nothing was missed.
 func needsLast(k known, state streams.ShardState) bool {
 	return k.epoch == state.Epoch && state.Last > k.checked && state.Last > k.head
 }
@@ -133,7 +133,7 @@ func (h *Hub) compare(k known, state streams.ShardState, last schemas.Cursor) {
 		state.Epoch, state.First = now.Epoch, now.First
 	}
 	v := judge(k.epoch, k.head, k.checked, state, last.Seq)
-	if v == anew {
+	if v == recreated {
 		if err := c.again(h.ctx, k.gen); err != nil {
 			return
 		}
@@ -148,14 +148,14 @@ func (h *Hub) compare(k known, state streams.ShardState, last schemas.Cursor) {
 	}
 	switch v {
 	case behind:
-		c.heard = max(c.heard, last.Seq)
+		c.received = max(c.received, last.Seq)
 	case cut:
-		c.heard = max(c.heard, state.First-1) // reading finds nothing, and says so
+		c.received = max(c.received, state.First-1) // reading finds nothing, and says so
 	case complete:
 		c.checked = state.Last
-	case anew:
+	case recreated:
 	}
-	if c.heard > c.head {
+	if c.received > c.head {
 		c.work()
 	}
 }
@@ -163,10 +163,10 @@ func (h *Hub) compare(k known, state streams.ShardState, last schemas.Cursor) {
 type verdict int
 
 const (
-	complete verdict = iota // nothing was missed
-	behind                  // there is more
-	anew                    // the log is another one, or has lost its end
-	cut                     // what came since then may have been removed already
+	complete  verdict = iota // nothing was missed
+	behind                   // there is more
+	recreated                // the stream was recreated, or has lost its end
+	cut                      // what came since then may have been removed already
 )
 
 // judge compares what is known of a conversation with its shard. Last is the conversation's last
@@ -174,7 +174,7 @@ const (
 func judge(epoch string, head, checked uint64, state streams.ShardState, last uint64) verdict {
 	switch {
 	case epoch != state.Epoch, state.Last < head:
-		return anew
+		return recreated
 	case state.Last > checked && last > head:
 		return behind
 	case state.First > max(head, checked)+1:

@@ -21,7 +21,7 @@ const (
 type fate int
 
 const (
-	told          fate = iota
+	delivered     fate = iota
 	leftOut            // its whole follows
 	afterSnapshot      // delivered, but its beginning was not: a snapshot comes first
 )
@@ -119,12 +119,12 @@ func (s *Snapshot) Data() []byte {
 func (c *conversation) decide(r *Reader, f *Frame, replay bool) (what fate, s *Snapshot, known bool) {
 	switch {
 	case f.gap != nil:
-		return told, nil, true
+		return delivered, nil, true
 	case streams.IsWhole(f.Type):
 		r.compact.shown.End(schemas.CallID(f.subject))
-		return told, nil, true
+		return delivered, nil, true
 	case !streams.IsPiece(f.Type):
-		return told, nil, true
+		return delivered, nil, true
 	}
 	if replay {
 		c.mu.RLock()
@@ -139,7 +139,7 @@ func (c *conversation) decide(r *Reader, f *Frame, replay bool) (what fate, s *S
 	}
 	p := f.piece()
 	if p == nil || r.compact.shown.Follows(*p) {
-		return told, nil, true
+		return delivered, nil, true
 	}
 	at := streams.PlacedPiece{Piece: *p, Seq: f.Seq}
 	c.mu.RLock()
@@ -251,7 +251,7 @@ func (c *conversation) unknown() func(context.Context) error {
 // scan finds out where calls end between a place and what the index knows.
 func (c *conversation) scan(ctx context.Context, from uint64) error {
 	c.mu.Lock()
-	if !c.index.on { // it was forgotten, or the conversation was made anew, meanwhile
+	if !c.index.on { // it was forgotten, or the conversation was recreated, meanwhile
 		c.index = newIndex(c.head, c.hub.tick.Load())
 	}
 	gen, epoch, to := c.gen, c.epoch, c.index.from

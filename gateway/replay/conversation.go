@@ -26,51 +26,51 @@ type conversation struct {
 
 	// mu guards the rest. A reader's own fields are changed by itself under the read lock, by all
 	// others under the lock.
-	mu      sync.RWMutex
-	epoch   string
-	gen     uint64         // counts the incarnations; a reader of another must find its place anew
-	tip     schemas.Cursor // of the event that was the last one when the log was asked
-	head    uint64         // everything up to here is known
-	heard   uint64         // heard live; above head: the loader is behind
-	stored  time.Time      // when the event at head was, zero: not known
-	synced  bool           // followed, and head is true
-	stop    func()         // ends the following
-	working bool           // the loader runs
-	doubt   bool           // the log must be asked whether something was missed
-	same    bool           // though it is in doubt, its stream is known to be the same
-	doubts  uint64         // counts how often it came into doubt
-	checked uint64         // end of the shard when nothing was missed
-	ring    span           // from some place to head
-	pages   []*span        // older parts, the latest used last
-	readers []*Reader
-	index   index       // of where calls end, for compact readers
-	shots   []*Snapshot // the same: what calls had printed
-	seeking bool        // the seeker runs
-	idle    time.Time   // since when there is none
+	mu       sync.RWMutex
+	epoch    string
+	gen      uint64         // counts the incarnations; a reader of another must locate its position again
+	tip      schemas.Cursor // of the event that was the last one when the log was asked
+	head     uint64         // everything up to here is known
+	received uint64         // received live; above head: the loader is behind
+	stored   time.Time      // when the event at head was, zero: not known
+	synced   bool           // followed, and head is true
+	stop     func()         // ends the following
+	working  bool           // the loader runs
+	doubt    bool           // the log must be asked whether something was missed
+	same     bool           // though it is in doubt, its stream is known to be the same
+	doubts   uint64         // counts how often it came into doubt
+	checked  uint64         // end of the shard when nothing was missed
+	ring     span           // from some place to head
+	pages    []*span        // older parts, the latest used last
+	readers  []*Reader
+	index    index       // of where calls end, for compact readers
+	shots    []*Snapshot // the same: what calls had printed
+	seeking  bool        // the seeker runs
+	idle     time.Time   // since when there is none
 }
 
 func (c *conversation) cursor(seq uint64) schemas.Cursor {
 	return schemas.Cursor{Epoch: c.epoch, Seq: seq}
 }
 
-// hear takes a live event.
-func (c *conversation) hear(e streams.LiveEvent) {
+// receive takes a live event.
+func (c *conversation) receive(e streams.LiveEvent) {
 	seq := e.Cursor.Seq
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.synced {
-		c.heard = max(c.heard, seq)
+		c.received = max(c.received, seq)
 		return
 	}
 	if seq <= c.head {
 		if c.stored.IsZero() || e.Stored.After(c.stored) { // a new event at an old place: is it the same stream?
 			c.doubtIt()
-			c.hub.stir()
+			c.hub.checkSoon()
 		}
 		return
 	}
-	behind := c.heard > c.head
-	c.heard = max(c.heard, seq)
+	behind := c.received > c.head
+	c.received = max(c.received, seq)
 	switch {
 	case behind: // the loader reads it
 	case c.doubt && !c.same || c.hub.shaken.Load(): // it may be of another stream: the hub asks first
@@ -98,7 +98,7 @@ func (c *conversation) trust(k known, epoch string) {
 		return
 	}
 	c.same = true
-	if c.heard > c.head {
+	if c.received > c.head {
 		c.work()
 	}
 }
@@ -115,7 +115,7 @@ func (c *conversation) pushFrame(f *Frame) {
 	c.ring.cut()
 	c.index.note(f)
 	c.head = f.Seq
-	c.heard = max(c.heard, c.head)
+	c.received = max(c.received, c.head)
 	c.hub.count(c.ring.bytes + c.index.bytes - before)
 }
 
@@ -141,7 +141,7 @@ func (c *conversation) wakeAll() {
 // reset begins with another incarnation of the conversation.
 func (c *conversation) reset(epoch string, head uint64) {
 	c.hub.count(-c.bytes())
-	c.epoch, c.head, c.heard, c.checked, c.stored = epoch, head, head, 0, time.Time{}
+	c.epoch, c.head, c.received, c.checked, c.stored = epoch, head, head, 0, time.Time{}
 	c.gen++
 	for _, r := range c.readers {
 		r.proven = false // of the incarnation before
@@ -271,11 +271,11 @@ func (c *conversation) leave(r *Reader) {
 	}
 }
 
-// abandoned reports whether the conversation is followed though nobody reads it.
+// abandoned reports whether the conversation is followed without a reader.
 func (c *conversation) abandoned() bool { return len(c.readers) == 0 && !c.working && c.stop != nil }
 
-// told moves a reader behind what it got.
-func (c *conversation) told(r *Reader, seq uint64, last schemas.Cursor) {
+// advance moves a reader behind the events that it got.
+func (c *conversation) advance(r *Reader, seq uint64, last schemas.Cursor) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	r.seq, r.last = seq, last
@@ -343,8 +343,8 @@ func (c *conversation) find(r *Reader) (frames []*Frame, step *Step, more bool) 
 	if frames := c.ring.after(r.seq); frames != nil {
 		return frames, nil, true
 	}
-	if c.heard > c.head {
-		c.work() // it ends when nobody reads
+	if c.received > c.head {
+		c.work() // it ends when there is no reader
 	} else if r.phase == replaying {
 		r.phase = live
 		return nil, &Step{Kind: StepLive, At: c.proof(max(c.head, r.seq))}, true
@@ -354,7 +354,7 @@ func (c *conversation) find(r *Reader) (frames []*Frame, step *Step, more bool) 
 
 // place finds out where in this incarnation a reader is, and reports false if that must be read.
 func (c *conversation) place(r *Reader) bool {
-	if r.tail && r.phase == opening { // it was made anew before the reader got it
+	if r.tail && r.phase == opening { // it was recreated before the reader got it
 		r.last, r.tail = schemas.Tail, false
 	}
 	after := r.after()

@@ -21,16 +21,16 @@ type fakeLog struct {
 	lose     func() bool // a live event; nil: none
 	fail     func() bool // a read; nil: none
 
-	mu     sync.Mutex
-	lost   func()
-	epoch  int
-	first  uint64 // of what is still there
-	last   uint64
-	stored map[uint64]streams.Entry[schemas.Event] // of this epoch, removed ones too
-	ever   map[string]map[uint64]streams.Entry[schemas.Event]
-	heard  map[schemas.ConversationID]func(streams.LiveEvent)
-	reads  int
-	calls  map[schemas.ConversationID][]printing // one after the other, two at a time
+	mu       sync.Mutex
+	lost     func()
+	epoch    int
+	first    uint64 // of what is still there
+	last     uint64
+	stored   map[uint64]streams.Entry[schemas.Event] // of this epoch, removed ones too
+	ever     map[string]map[uint64]streams.Entry[schemas.Event]
+	received map[schemas.ConversationID]func(streams.LiveEvent)
+	reads    int
+	calls    map[schemas.ConversationID][]printing // one after the other, two at a time
 }
 
 // printing is a call that prints.
@@ -42,14 +42,14 @@ type printing struct {
 var _ replay.Log = (*fakeLog)(nil)
 
 func newFakeLog() *fakeLog {
-	l := &fakeLog{pageSize: 20, heard: map[schemas.ConversationID]func(streams.LiveEvent){}, calls: map[schemas.ConversationID][]printing{},
+	l := &fakeLog{pageSize: 20, received: map[schemas.ConversationID]func(streams.LiveEvent){}, calls: map[schemas.ConversationID][]printing{},
 		ever: map[string]map[uint64]streams.Entry[schemas.Event]{}}
-	l.anew()
+	l.recreated()
 	return l
 }
 
-// anew makes the stream anew, as a restore does.
-func (l *fakeLog) anew() {
+// recreated makes the stream anew, as a restore does.
+func (l *fakeLog) recreated() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.epoch++
@@ -76,11 +76,11 @@ func (l *fakeLog) publish(conv schemas.ConversationID) {
 		Value: schemas.Event{ID: fmt.Sprintf("%s.%d", l.name(), l.last), Type: typ, Subject: subject, Data: data, Conversation: conv},
 	}
 	l.stored[l.last] = e
-	heard := l.heard[conv]
-	if heard != nil && (l.lose == nil || !l.lose()) {
-		told := e
-		told.Cursor.Epoch = ""
-		heard(streams.LiveEvent{Entry: told, Prev: prev})
+	received := l.received[conv]
+	if received != nil && (l.lose == nil || !l.lose()) {
+		advance := e
+		advance.Cursor.Epoch = ""
+		received(streams.LiveEvent{Entry: advance, Prev: prev})
 	}
 }
 
@@ -154,17 +154,17 @@ func (l *fakeLog) Run(ctx context.Context, lost func()) error {
 	return nil
 }
 
-func (l *fakeLog) Follow(_ context.Context, _ schemas.AccountID, c schemas.ConversationID, heard func(streams.LiveEvent)) (func(), error) {
+func (l *fakeLog) Follow(_ context.Context, _ schemas.AccountID, c schemas.ConversationID, received func(streams.LiveEvent)) (func(), error) {
 	if err := l.trouble(); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.heard[c] = heard
+	l.received[c] = received
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		delete(l.heard, c)
+		delete(l.received, c)
 	}, nil
 }
 

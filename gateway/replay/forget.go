@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// forget ends the following of conversations that nobody reads any more, and drops those of which
-// nothing is kept. Those whose turn it is let go of what only some readers need, and of their frames when nobody
-// has read them for long: after a busy hour the memory is not held until the next.
+// forget stops following conversations without readers, and drops those of which nothing is kept. Conversations whose turn it is release
+// what only some readers need, and their frames if they have had no reader for long: memory of a busy hour is not held until the next.
 func (h *Hub) forget(turn []*conversation) {
 	for _, c := range turn {
 		c.mu.Lock()
@@ -62,7 +61,7 @@ func (h *Hub) drop(c *conversation) {
 	if len(c.readers) == 0 && !c.working && !c.seeking && c.stop == nil && c.bytes() == c.index.bytes {
 		c.dropIndex()
 		delete(h.known, key{c.account, c.id})
-		delete(h.wheel[c.turn%checkEvery], c)
+		delete(h.slots[c.turn%checkEvery], c)
 		h.unnote(h.idle, c)
 		h.unnote(h.doubted, c)
 	}

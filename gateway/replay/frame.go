@@ -24,7 +24,7 @@ type Frame struct {
 	text     []byte                        // {"op":"ev","conv":…,"cur":…,"prev":…,"data":…}
 	chain    int                           // where ,"prev": begins
 	body     int                           // where ,"data": begins
-	part     atomic.Pointer[streams.Piece] // what the event is a piece of, once somebody asked
+	part     atomic.Pointer[streams.Piece] // the output that the event is a piece of, once a reader needed it
 }
 
 const (
@@ -41,7 +41,7 @@ const frameCost = 128
 func newFrame(conv []byte, epoch string, prev schemas.Cursor, e schemas.Event, at schemas.Cursor) *Frame {
 	data, err := schemas.EncodeJSON(e)
 	if err != nil {
-		data = []byte(`null`) // a stored event whose data is no JSON: tell it rather than leave a hole
+		data = []byte(`null`) // a stored event whose data is no JSON: send it rather than leave a gap
 	}
 	const around = 128 // the keys and two cursors
 	b := make([]byte, 0, len(conv)+len(data)+around)
@@ -73,7 +73,7 @@ func appendCursor(b []byte, c schemas.Cursor) []byte {
 	return append(b, '"')
 }
 
-// Cursor is the place of the event: a reader that gives it goes on behind the event.
+// Cursor is the position of the event: a reader that gives it continues behind the event.
 func (f *Frame) Cursor() schemas.Cursor {
 	return schemas.Cursor{Epoch: f.epoch, Seq: f.Seq, Mark: f.mark}
 }

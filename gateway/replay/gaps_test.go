@@ -28,7 +28,7 @@ func TestTheStreamIsMadeAnew(t *testing.T) {
 		c := attach(t, h, "c", schemas.Cursor{})
 		synctest.Wait()
 		time.Sleep(time.Second)
-		l.anew() // and nobody says so: the connection was never lost
+		l.recreated() // and nobody says so: the connection was never lost
 		l.publish("c")
 		time.Sleep(2 * time.Minute)
 		l.publish("c")
@@ -42,7 +42,7 @@ func TestTheStreamIsMadeAnew(t *testing.T) {
 }
 
 // TestANewStreamIsNoticedByItsFirstEvent: also by who has read all of the former one from the log, and
-// heard nothing of it live.
+// received nothing of it live.
 func TestANewStreamIsNoticedByItsFirstEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog()
@@ -53,7 +53,7 @@ func TestANewStreamIsNoticedByItsFirstEvent(t *testing.T) {
 		}
 		c := attach(t, h, "c", schemas.Cursor{})
 		time.Sleep(time.Second)
-		l.anew()
+		l.recreated()
 		l.publish("c")
 		time.Sleep(time.Second)
 		c.end()

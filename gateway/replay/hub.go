@@ -12,14 +12,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// DefaultBudget is how many bytes of frames a hub keeps unless it is told otherwise.
+// DefaultBudget is how many bytes of frames a hub keeps unless set otherwise.
 const DefaultBudget = 64 << 20
 
 const (
 	tickEvery  = time.Second
 	checkEvery = 45             // ticks of silence after which the log is asked
 	linger     = 30 * tickEvery // how long a conversation without readers is followed
-	unreadKept = 600            // ticks for which frames are kept that nobody reads
+	unreadKept = 600            // ticks for which frames without readers are kept
 	idleKept   = 4096           // conversations without readers that are followed for so long
 	givenKept  = 30             // ticks for which a reader has what was read for it, though memory is short
 	keepPart   = 10             // a tenth of the budget is made free at a time
@@ -34,12 +34,12 @@ type Options struct {
 
 // Hub shows conversations to readers. Its methods may be called from many goroutines.
 //
-// A live event is only a hint: the server may lose any of them, and nothing shows that the last one was lost. So an event is
-// shown only when the one that it names as its predecessor is the last that is known; otherwise the conversation's loader reads what
-// lies between. What nothing follows is found by asking: each conversation with readers is compared with the log once in
-// checkEvery ticks (each is in one slot of the wheel, which spreads the questions), and at once when it is in doubt. It is in doubt
-// when events may have been lost (shaken) or an event came for a place that is known already, as after a crash of the server
-// that took the end of the log. What is in doubt shows no live events until its stream is known to be the same.
+// A live event is only a hint: the server may lose any of them, and nothing shows that the last one was lost. So an event is shown only
+// when the one that it names as its predecessor is the last that is known; otherwise the conversation's loader reads what lies between. A
+// lost last event is found by asking: each conversation with readers is compared with the log once in checkEvery ticks (each is in one slot
+// of a ring, which spreads the requests), and at once when it is in doubt. It is in doubt when events may have been lost (shaken) or an
+// event came for a place that is known already, as after a crash of the server that took the end of the log. What is in doubt shows no live
+// events until its stream is known to be the same.
 //
 // Locks are taken in the order mu, a conversation's, lists, and none is held while the log is asked.
 type Hub struct {
@@ -52,7 +52,7 @@ type Hub struct {
 	parts  sync.WaitGroup
 	bytes  atomic.Int64
 	tick   atomic.Int64
-	stirs  chan struct{} // something must be looked at now
+	urgent chan struct{} // a check is due now
 	shaken atomic.Bool   // live events of any conversation may have got lost
 
 	checking atomic.Bool // conversations are held against the log just now
@@ -62,7 +62,7 @@ type Hub struct {
 	closed bool
 	turns  int64
 	known  map[key]*conversation
-	wheel  [checkEvery]set // of those known: which are looked at in which tick
+	slots  [checkEvery]set // of those known: which are looked at in which tick
 	// servers are the processes that were last asked about each shard.
 	servers map[int]string
 
@@ -86,10 +86,10 @@ func New(from Log, o Options) *Hub {
 	if o.Budget <= 0 {
 		o.Budget = DefaultBudget
 	}
-	h := &Hub{from: from, log: o.Log, budget: int64(o.Budget), stirs: make(chan struct{}, 1), known: map[key]*conversation{},
+	h := &Hub{from: from, log: o.Log, budget: int64(o.Budget), urgent: make(chan struct{}, 1), known: map[key]*conversation{},
 		servers: map[int]string{}, doubted: set{}, idle: set{}}
-	for i := range h.wheel {
-		h.wheel[i] = set{}
+	for i := range h.slots {
+		h.slots[i] = set{}
 	}
 	h.ctx, h.end = context.WithCancel(context.Background()) //nolint:gosec // Run calls it
 	return h
@@ -103,7 +103,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	tail := make(chan struct{})
 	go func() {
 		defer close(tail)
-		err = h.from.Run(h.ctx, func() { h.shaken.Store(true); h.stir() })
+		err = h.from.Run(h.ctx, func() { h.shaken.Store(true); h.checkSoon() })
 	}()
 	h.watch()
 	<-tail
@@ -112,9 +112,9 @@ func (h *Hub) Run(ctx context.Context) error {
 	return err
 }
 
-// Attach adds a reader of a conversation after a cursor. It does not wait: the first step that the
-// reader gets is StepAttached or StepFailed. Wake is called whenever there may be something to
-// tell, from any goroutine, also before Attach returns; it must not block and not call the reader.
+// Attach adds a reader of a conversation after a cursor. It does not wait: the first step that the reader gets is StepAttached or
+// StepFailed. Wake is called whenever there may be something to deliver, from any goroutine, also before Attach returns; it must not block
+// and not call the reader.
 func (h *Hub) Attach(a schemas.AccountID, id schemas.ConversationID, after schemas.Cursor, wake func()) *Reader {
 	return h.attach(a, id, &Reader{wake: wake, last: after, index: -1})
 }
@@ -135,7 +135,7 @@ func (h *Hub) attach(a schemas.AccountID, id schemas.ConversationID, r *Reader) 
 		c = &conversation{hub: h, account: a, id: id, quoted: quoted(string(id)), turn: h.turns}
 		if !h.closed {
 			h.known[k] = c
-			h.wheel[c.turn%checkEvery][c] = struct{}{}
+			h.slots[c.turn%checkEvery][c] = struct{}{}
 		}
 	}
 	r.c = c
@@ -169,14 +169,14 @@ func (h *Hub) Bytes() int { return int(h.bytes.Load()) }
 // no reason to try again.
 func (h *Hub) count(bytes int) {
 	if h.bytes.Add(int64(bytes)) > h.budget && bytes > 0 {
-		h.stir()
+		h.checkSoon()
 	}
 }
 
-// stir has the hub look at what is in doubt, and at its budget.
-func (h *Hub) stir() {
+// checkSoon makes the hub check the conversations in doubt, and its budget.
+func (h *Hub) checkSoon() {
 	select {
-	case h.stirs <- struct{}{}:
+	case h.urgent <- struct{}{}:
 	default:
 	}
 }
@@ -190,7 +190,7 @@ func (h *Hub) start(part func()) bool {
 	return true
 }
 
-// watch looks after the conversations until the hub ends.
+// watch checks the conversations until the hub ends.
 func (h *Hub) watch() {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
@@ -199,7 +199,7 @@ func (h *Hub) watch() {
 		select {
 		case <-h.ctx.Done():
 			return
-		case <-h.stirs:
+		case <-h.urgent:
 		case <-tick.C:
 			ticked = true
 			h.tick.Add(1)
@@ -225,7 +225,7 @@ func (h *Hub) watch() {
 func (h *Hub) turnOf(tick int64) []*conversation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Collect(maps.Keys(h.wheel[tick%checkEvery]))
+	return slices.Collect(maps.Keys(h.slots[tick%checkEvery]))
 }
 
 // list copies one of the lists.

@@ -58,11 +58,11 @@ func TestNothingMoreIsNoReasonToLookAtTheBudget(t *testing.T) {
 	t.Parallel()
 	h := New(nil, Options{Budget: 10})
 	h.count(20)
-	<-h.stirs
+	<-h.urgent
 	h.count(0)
 	h.count(-1)
 	select {
-	case <-h.stirs:
+	case <-h.urgent:
 		t.Error("the hub looks at its budget without end")
 	default:
 	}

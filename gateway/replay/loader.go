@@ -10,8 +10,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// staleReads is how often an event that was heard live but cannot be read is asked for again before
-// it is taken for gone: a replica may be a moment behind.
+// staleReads is how often an event that arrived live but cannot be read is requested again before it counts as gone: a replica may be a
+// moment behind.
 const staleReads = 5
 
 // load reads what the conversation needs until it needs nothing.
@@ -72,7 +72,7 @@ func (c *conversation) need(stale int) func(context.Context) (again bool, err er
 	if !c.synced {
 		return func(ctx context.Context) (bool, error) { return false, c.open(ctx) }
 	}
-	if c.heard > c.head {
+	if c.received > c.head {
 		return func(ctx context.Context) (bool, error) { return c.repair(ctx, stale) }
 	}
 	if tails := c.tails(); len(tails) > 0 {
@@ -206,7 +206,7 @@ func (c *conversation) wakeWaiting() {
 // yet: they ask again.
 func (c *conversation) open(ctx context.Context) error {
 	c.mu.Lock()
-	c.heard = 0 // what counts is delivered from here on
+	c.received = 0 // what counts is delivered from here on
 	c.mu.Unlock()
 	last, stop, err := c.follow(ctx)
 	c.mu.Lock()
@@ -218,18 +218,18 @@ func (c *conversation) open(ctx context.Context) error {
 		return nil
 	}
 	c.stop, c.synced, c.tip = stop, true, last
-	heard := c.heard
+	received := c.received
 	if last.Epoch != c.epoch || last.Seq < c.head {
 		c.reset(last.Epoch, last.Seq)
 	}
-	c.heard = max(heard, last.Seq, c.head)
+	c.received = max(received, last.Seq, c.head)
 	c.wakeAll()
 	return nil
 }
 
 func (c *conversation) follow(ctx context.Context) (last schemas.Cursor, stop func(), err error) {
 	log := c.hub.from
-	stop, err = log.Follow(ctx, c.account, c.id, c.hear) // first the tail, then the past
+	stop, err = log.Follow(ctx, c.account, c.id, c.receive) // first the tail, then the past
 	if err != nil {
 		return last, nil, err
 	}
@@ -243,7 +243,7 @@ func (c *conversation) follow(ctx context.Context) (last schemas.Cursor, stop fu
 // repair reads on after head.
 func (c *conversation) repair(ctx context.Context, stale int) (again bool, err error) {
 	c.mu.RLock()
-	gen, epoch, head, heard := c.gen, c.epoch, c.head, c.heard
+	gen, epoch, head, received := c.gen, c.epoch, c.head, c.received
 	mark, marked := c.markAt(head)
 	c.mu.RUnlock()
 	log := c.hub.from
@@ -252,7 +252,7 @@ func (c *conversation) repair(ctx context.Context, stale int) (again bool, err e
 		if err != nil {
 			return false, err
 		}
-		if state.Epoch != epoch || state.Last < heard {
+		if state.Epoch != epoch || state.Last < received {
 			return false, c.again(ctx, gen)
 		}
 	}
@@ -305,11 +305,11 @@ func (c *conversation) repair(ctx context.Context, stale int) (again bool, err e
 	}
 	c.head = max(c.head, page.Last)
 	c.ring.to = c.head
-	if !page.More && heard > c.head {
+	if !page.More && received > c.head {
 		if stale < staleReads {
 			return true, nil
 		}
-		c.pushFrame(newGap(c.epoch, c.head, heard)) // it was removed before it could be read
+		c.pushFrame(newGap(c.epoch, c.head, received)) // it was removed before it could be read
 	}
 	c.wakeAll()
 	return false, nil
@@ -331,7 +331,7 @@ func (c *conversation) again(ctx context.Context, gen uint64) error {
 		c.reset(last.Epoch, last.Seq)
 		c.tip = last
 		c.doubtIt() // what came while this was asked did not look new
-		c.hub.stir()
+		c.hub.checkSoon()
 		c.wakeAll()
 	}
 	return nil
@@ -472,7 +472,7 @@ var whileAway = wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second
 // passing reports whether a failure of the log will pass.
 func passing(err error) bool {
 	code := schemas.CodeOf(err)
-	return code == schemas.Unavailable || code == schemas.NotFound // a stream that is being made anew
+	return code == schemas.Unavailable || code == schemas.NotFound // a stream that is being recreated
 }
 
 func errStopped() error {

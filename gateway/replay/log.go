@@ -9,20 +9,20 @@ import (
 
 // Log is what a [Hub] reads. [BusLog] is the real one; tests count or fake.
 type Log interface {
-	// Run tells those that follow until ctx ends, then returns nil. Lost is called, and must not block,
-	// whenever live events of any conversation may have got lost.
+	// Run delivers live events to the followers until ctx ends, then returns nil. It calls lost, which must not block, whenever live events of
+	// any conversation may have been lost.
 	Run(ctx context.Context, lost func()) error
-	// Follow calls heard, which must not block, for each event that is stored from its return on.
-	Follow(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, heard func(streams.LiveEvent)) (stop func(), err error)
+	// Follow calls its function, which must not block, for each event that is stored after it returned.
+	Follow(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, received func(streams.LiveEvent)) (stop func(), err error)
 	// Last is the cursor of the last event, of sequence 0 if there is none.
 	Last(ctx context.Context, a schemas.AccountID, c schemas.ConversationID) (schemas.Cursor, error)
 	// Read returns a page of what lies from a sequence on.
 	Read(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, from uint64) (streams.EventPage, error)
-	// Locate finds out where to go on after a cursor.
+	// Locate finds the position after a cursor.
 	Locate(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, after schemas.Cursor) (streams.Place, error)
-	// Snapshots tells for each piece what its call had printed before it.
+	// Snapshots returns for each piece what its call had printed before it.
 	Snapshots(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, of []streams.PlacedPiece) ([]streams.Snapshot, error)
-	// Shard and State tell how far the shard is that a conversation lies in.
+	// Shard and State report how far the shard of a conversation is.
 	Shard(c schemas.ConversationID) int
 	State(ctx context.Context, shard int) (streams.ShardState, error)
 }
@@ -49,9 +49,9 @@ func (l *BusLog) Run(ctx context.Context, lost func()) error {
 
 // Follow implements [Log].
 func (l *BusLog) Follow(
-	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, heard func(streams.LiveEvent),
+	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, received func(streams.LiveEvent),
 ) (stop func(), err error) {
-	return l.tail.Follow(ctx, a, c, heard)
+	return l.tail.Follow(ctx, a, c, received)
 }
 
 // Last implements [Log].

@@ -216,7 +216,7 @@ func wander(t *testing.T, seed uint64) {
 			if mayLose && rnd.IntN(10) == 0 {
 				l.forget(uint64(rnd.IntN(60)))
 			} else if mayLose && rnd.IntN(60) == 0 {
-				l.anew()
+				l.recreated()
 				l.mu.Lock()
 				l.lost()
 				l.mu.Unlock()

@@ -143,7 +143,7 @@ func (r *Reader) Ready() iter.Seq[Step] {
 			if step != nil && !yield(*step) {
 				return
 			}
-			if !r.tell(frames, yield) || !more {
+			if !r.yieldFrames(frames, yield) || !more {
 				return
 			}
 		}
@@ -167,9 +167,9 @@ func part(into *[partFrames]*Frame, frames []*Frame) []*Frame {
 	return into[:n]
 }
 
-// tell yields frames and moves the reader behind what was yielded. It reports false if no more is to be
+// yieldFrames yields frames and moves the reader behind what was yielded. It reports false if no more is to be
 // delivered now.
-func (r *Reader) tell(frames []*Frame, yield func(Step) bool) bool {
+func (r *Reader) yieldFrames(frames []*Frame, yield func(Step) bool) bool {
 	if len(frames) == 0 {
 		return true
 	}
@@ -210,7 +210,7 @@ func (r *Reader) tell(frames []*Frame, yield func(Step) bool) bool {
 			break
 		}
 	}
-	r.c.told(r, seq, last)
+	r.c.advance(r, seq, last)
 	return goOn
 }
 

@@ -89,7 +89,7 @@ func TestNobodyReads(t *testing.T) {
 		c.end()
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if h.Follows(account, "c") || len(l.heard) > 0 {
+		if h.Follows(account, "c") || len(l.received) > 0 {
 			t.Error("it is still followed")
 		}
 		last := attach(t, h, "c", schemas.Cursor{})
@@ -154,7 +154,7 @@ func TestAReaderThatGoesThroughManyConversationsLeavesFewBehind(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if n := len(l.heard); n == 0 || n > most {
+		if n := len(l.received); n == 0 || n > most {
 			t.Errorf("%d are followed; want at most %d, and some", n, most)
 		}
 		if !h.Follows(account, schemas.ConversationID(fmt.Sprint("c_", conversations-1))) {

@@ -37,9 +37,9 @@ func (l *crowd) publish(conv schemas.ConversationID) uint64 {
 	prev := l.ends[conv]
 	l.ends[conv] = l.last
 	l.mu.Unlock()
-	if heard := l.heard[conv]; heard != nil {
+	if received := l.received[conv]; received != nil {
 		e.Cursor.Epoch = ""
-		heard(streams.LiveEvent{Entry: e, Prev: prev})
+		received(streams.LiveEvent{Entry: e, Prev: prev})
 	}
 	return l.last
 }
@@ -69,11 +69,11 @@ func TestABlinkDelaysNobody(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- h.Run(ctx) }()
 		readers := make([]*replay.Reader, conversations)
-		told := make([]uint64, conversations)
+		advance := make([]uint64, conversations)
 		read := func(i int) {
 			for s := range readers[i].Ready() {
 				if s.Kind == replay.StepEvent {
-					told[i] = s.Frame.Cursor().Seq
+					advance[i] = s.Frame.Cursor().Seq
 				}
 			}
 		}
@@ -99,7 +99,7 @@ func TestABlinkDelaysNobody(t *testing.T) {
 		synctest.Wait()
 		last := l.publish(name(conversations - 1)) // while all are in doubt
 		for waited := time.Duration(0); ; waited += time.Millisecond {
-			if read(conversations - 1); told[conversations-1] == last {
+			if read(conversations - 1); advance[conversations-1] == last {
 				t.Logf("told after %s", waited)
 				break
 			}

@@ -58,7 +58,7 @@ type Boxes interface {
 
 // Metrics are reported to. Every field must be there.
 type Metrics struct {
-	// Executed is called for each request that ran something, by what became of it: ok, failed, timed_out, a status or a code.
+	// Executed is called for each request that ran something, with its outcome: ok, failed, timed_out, a status or a code.
 	Executed func(backend, tool, outcome string, took time.Duration)
 	// Started is called for the first request of a session that had no instance, with the time until it ran.
 	Started func(took time.Duration)
@@ -82,7 +82,7 @@ type Options struct {
 	PlaceWait time.Duration
 	// Draining ends when the gateway is asked to stop.
 	Draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
-	// TakeWait takes a place for a request that waits, which done gives back. Codes: exhausted, unavailable.
+	// TakeWait takes a slot for a request that waits; done frees it. Codes: exhausted, unavailable.
 	TakeWait func(w http.ResponseWriter, a schemas.AccountID) (done func(), err error)
 	Metrics  Metrics
 }

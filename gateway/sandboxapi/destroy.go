@@ -104,13 +104,13 @@ func (a *API) takeTurn(ctx context.Context, tenant schemas.AccountID, seen schem
 	return mine && err == nil, err
 }
 
-// errTurnLost: the process stood still, and another has the turn or has finished.
+// errTurnLost: the process was suspended, and another has the turn or has finished.
 var errTurnLost = errors.New("another has the turn")
 
-// destroy does it for who has the turn, which it extends meanwhile and gives back where it fails.
+// destroy destroys the session for the holder of the turn. It extends the turn meanwhile, and releases it after a failure.
 //
-// A process that stood still for longer than its turn may repeat a step after another has done it. So no step does harm then: a call that
-// is cancelled by the other is made again, and nothing is created that the other has removed.
+// A process that was suspended for longer than its turn may repeat a step after another process has done it. No step does harm then: a call
+// that the other has cancelled is made again, and nothing is created that the other has removed.
 func (a *API) destroy(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession, who string) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyedWithin)
 	defer cancel()
@@ -210,7 +210,7 @@ const (
 	overdueEvery  = 15 * time.Second // how often it is looked which sessions are to end
 	overdueWithin = 2 * time.Minute  // how long the end of one may take
 	overdueAtOnce = 16
-	// overdueEach is how many of one account end at once: while its workers are away each takes as long as it may.
+	// overdueEach is how many of one account end at once: while its workers are unavailable each takes as long as it may.
 	overdueEach = 2
 )
 

@@ -4,9 +4,8 @@
 //
 // # Sessions
 //
-// A session is a workspace record of its own and the sandbox record that all sessions of an account on one backend share. What they are
-// to each other stands in one record for each account, a list of its sessions with active or not. It is changed on the condition that
-// nobody else has.
+// A session is a workspace record of its own and the sandbox record that all sessions of an account on one backend share. What they are to
+// each other stands in one record for each account, a list of its sessions with active or not. It is changed by compare and set.
 //
 //   - The limit is exact: becoming active and being counted are one write, at any number of gateways.
 //   - A request writes only when something changes: an active session is marked as used every 30 seconds, also while a run is in it.
@@ -18,5 +17,5 @@
 //     marked, with who has the turn to do it: two at once would cancel each other's calls. A turn ends after 30 seconds unless it is
 //     extended; each step can be done again, and none makes what another removed.
 //   - Bytes go by calls too, as base64 in commands, on every provider alike. What is larger than a few MiB goes by the file routes.
-//   - A client that leaves cancels its run unless it has a key: without one nobody can ask for the answer, with one somebody will.
+//   - A client that leaves cancels its run unless it has a key: without one no request can ask for the answer, with one a request will.
 package sandboxapi

@@ -97,7 +97,7 @@ func (a *API) still(ctx context.Context, tenant schemas.AccountID, s schemas.San
 	return destroyed()
 }
 
-// leave gives back the place of a session that could not begin.
+// leave frees the slot of a session that could not begin.
 func (a *API) leave(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()

@@ -231,13 +231,13 @@ func notStored(field, word string) *schemas.Error {
 	return e(schemas.Internal, "was not stored")
 }
 
-// CopyAnswer says of each file what became of it, in the order of the request.
+// CopyAnswer has the result of each file, in the order of the request.
 type CopyAnswer struct {
 	Written int          `json:"written"`
 	Results []CopyResult `json:"results"`
 }
 
-// CopyResult is what became of one file.
+// CopyResult is the result of one file.
 type CopyResult struct {
 	Path  string         `json:"path"`
 	Error *schemas.Error `json:"error,omitzero"`

@@ -53,8 +53,8 @@ type Options struct {
 	Records Records // nil: the routes answer unsupported
 	// Most is how many bytes of bundles an account may keep. 0: [schemas.MaxSkillsKept].
 	Most int64
-	// Stream takes a place for a request that streams, which release gives back, and returns the context for as long as the request's
-	// key is good. Code: exhausted.
+	// Stream takes a slot for a streaming request and returns its context, which ends when the request's key is revoked. Release frees the
+	// slot. Code: exhausted.
 	Stream func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (ctx context.Context, release func(), err error)
 }
 
@@ -234,7 +234,7 @@ func (s *Skills) upload(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 		return err
 	case id == "" || id == name || there && before.Name == name:
 	case !there && strings.HasPrefix(id, schemas.SkillPrefix):
-		return err // another's, or nobody's
+		return err // of another name, or without a record
 	default:
 		return schemas.Invalidf(skills.FileName, "says the name %q, and the request names %q: they must be the same",
 			name, schemas.Quotable(id))
@@ -270,7 +270,7 @@ func (s *Skills) store(ctx context.Context, k schemas.Skill, tar []byte) error {
 			"the account keeps %d bytes of skills, and may keep %d: remove some. What was removed or replaced counts for about an hour more",
 			kept, most)
 	}
-	// A bundle that is kept already is written again: then it is young, and nobody sweeps it before its record is there.
+	// A bundle that is stored already is written again. Its age then begins again, and no cleaner removes it before its record exists.
 	if err := s.o.Bus.Room(ctx, len(tar)); err != nil {
 		return err
 	}

@@ -12,9 +12,8 @@ import (
 
 const typeJSON = "application/json"
 
-// ReadJSON reads a body of at most [schemas.MaxRequest] bytes that says it is JSON, or says nothing
-// of the kind: curl -d calls its body a form unless it is told otherwise. The bearer key, which no
-// page of another origin has, is what keeps forms of browsers out, not the content type.
+// ReadJSON reads a body of at most [schemas.MaxRequest] bytes. Its content type must be JSON, absent, or a form: curl -d sends a form's by
+// default. The bearer key, which no page of another origin has, keeps forms of browsers out, not the content type.
 func ReadJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return ReadJSONUpTo(w, r, schemas.MaxRequest, "write large content in pieces, with mode append")
 }

@@ -131,7 +131,7 @@ func origin(a net.Addr) netip.Prefix {
 	return p
 }
 
-// turnAway answers a connection that nobody will read from. The few bytes fit into any socket that is new.
+// turnAway answers a connection that will not be read. The few bytes fit into any socket that is new.
 func turnAway(conn net.Conn) {
 	const answer = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 5\r\nConnection: close\r\n" +
 		"Content-Length: 118\r\n\r\n" +

@@ -12,11 +12,11 @@ import (
 // pauses between requests have theirs in net/http or here, sockets and event streams theirs by pings and stalls.
 const (
 	bodyWithin   = time.Minute     // of a whole body, from the end of the headers on
-	lingerWithin = 2 * time.Second // of the rest of a body that nobody wants, once the answer is on its way
+	lingerWithin = 2 * time.Second // of the rest of a body that no handler reads, once the answer is on its way
 	writePiece   = 64 << 10        // bytes that have to be taken within the stall
 )
 
-// arrival looks after the body of one request: it arrives in time, or the connection goes no further.
+// arrival limits the time in which the body of one request arrives. After the limit the connection is not used further.
 type arrival struct {
 	io.ReadCloser
 
@@ -56,9 +56,8 @@ func tooLate(r *http.Request) bool {
 	return ok && a.late
 }
 
-// answering is called when the answer begins. If the body is not read by then nobody will: the connection serves no further
-// request, and net/http, which would otherwise wait for the rest before it answers, drops it soon. HTTP/2 resets the stream
-// by itself.
+// answering is called when the answer begins. If the body is not read by then it never is: the connection serves no further request.
+// Net/http would otherwise wait for the rest before it answers; now it drops the rest soon. HTTP/2 resets the stream by itself.
 func (a *arrival) answering(h http.Header) {
 	if a == nil || a.whole || !a.http1 {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Hold is what one request has of what all share: a place among the requests in hand, room for its body, and room for its
-// answer. It belongs to the goroutine of its handler, but for [Hold.Answer] and what is written.
+// Hold is the share of the gateway's limits that one request occupies: a slot among the requests in flight, room for its body, and room for
+// its answer. It belongs to the goroutine of its handler, but for [Hold.Answer] and what is written.
 type Hold struct {
 	holds   *Holds
 	account schemas.AccountID // empty until it is known whose the request is
@@ -37,7 +37,7 @@ type HoldLimits struct {
 	Answers, AllAnswers   int64
 }
 
-// Holds count the requests that a gateway has in hand, and the memory of their bodies and of their answers.
+// Holds count the requests that a gateway has in flight, and the memory of their bodies and of their answers.
 type Holds struct {
 	requests, bodies *quota.Ledger
 
@@ -56,10 +56,10 @@ func NewHolds(l HoldLimits) *Holds {
 	}
 }
 
-// Requests is how many requests are in hand that neither wait nor stream.
+// Requests is how many requests are in flight that neither wait nor stream.
 func (h *Holds) Requests() int64 { return h.requests.Total() }
 
-// BodyBytes is how much memory bodies of requests in hand may take.
+// BodyBytes is how much memory bodies of requests in flight may take.
 func (h *Holds) BodyBytes() int64 { return h.bodies.Total() }
 
 type holdKey struct{}
@@ -70,8 +70,8 @@ func HoldOf(ctx context.Context) *Hold {
 	return h
 }
 
-// Enter says whose a request is, and takes a place for it among those in hand. Codes: exhausted (the account has as many
-// as it may), unavailable (this gateway does).
+// Enter sets the account of a request, and takes a slot for it among those in flight. Codes: exhausted (the account has as many as it may),
+// unavailable (this gateway does).
 func (h *Hold) Enter(w http.ResponseWriter, a schemas.AccountID) error {
 	if h == nil {
 		return nil
@@ -99,7 +99,7 @@ func (h *Hold) Administers() {
 	}
 }
 
-// Release gives everything back. Who goes on to wait or to stream does so before, and holds a place of another kind.
+// Release frees everything. A request that is about to wait or to stream calls it before, and holds a slot of another kind.
 func (h *Hold) Release() {
 	if h == nil {
 		return

@@ -29,7 +29,7 @@ type Edge struct {
 	// headers, separated by commas.
 	Origins                         []string
 	AcceptedHeaders, ExposedHeaders string
-	// Stall is how long one write to a client may stand still before the client is dropped.
+	// Stall is how long one write to a client may block before the client is dropped.
 	Stall time.Duration
 	// Answered is called once for each request.
 	Answered func(route string, status int, took time.Duration)
@@ -96,7 +96,7 @@ func (e *Edge) Handle(h Handler) http.HandlerFunc {
 		case tooLate(r): // net/http ends the context with the deadline, though the client listens
 			err = WithStatus(http.StatusBadRequest, schemas.Invalidf("", "the body did not arrive whole in time"))
 		case r.Context().Err() != nil:
-			return // nobody listens any more, and the error is most likely that
+			return // the client has left, and the error is most likely that
 		}
 		code := WriteProblem(w, err)
 		if code >= http.StatusInternalServerError {
@@ -164,7 +164,7 @@ type recorder struct {
 	ctx      context.Context //nolint:containedctx // that of the request: a Write has none
 	status   int
 	answered func(route string, status int) // for the log and the metrics
-	outlived bool                           // somebody else calls answered
+	outlived bool                           // another goroutine calls answered
 }
 
 func (w *recorder) WriteHeader(code int) {
@@ -205,8 +205,8 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// Outlive gives the connection away for an answer that goes on after its handler. Ended is to be called with it: only
-// then the request counts as answered.
+// Outlive gives the connection away for an answer that continues after its handler. Ended is to be called with it: only then the request
+// counts as answered.
 func (w *recorder) Outlive(r *http.Request, status int) (conn net.Conn, ended func(), err error) {
 	if conn, _, err = w.Hijack(); err != nil {
 		return nil, nil, err
