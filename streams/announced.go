@@ -10,8 +10,8 @@ import (
 // mostAnnounced is how many calls one half of [announcements] has.
 const mostAnnounced = 8192
 
-// announcements are the calls whose call.accepted this Bus has stored, and the log confirmed, and that nobody here has acted on since:
-// who acts on one then need not send it once more. It is at most two halves, of which the older one is forgotten when the
+// announcements are the calls whose call.accepted this Bus has stored, and the log confirmed, and that this process has not acted on since:
+// the one that acts on a call then need not send it once more. It is at most two halves, of which the older one is forgotten when the
 // younger one is full or has lasted for as long as it is believed.
 type announcements struct {
 	mu             sync.Mutex

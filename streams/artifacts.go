@@ -25,8 +25,8 @@ const (
 	prefixArtifacts = "sandjet.artifacts."
 )
 
-// KeptArtifact is an artifact as the log has it. Chunks lie under their own digests, so whoever writes one writes what all others
-// that name it mean, and writing it again only makes it younger.
+// KeptArtifact is an artifact as the log has it. Chunks lie under their own digests, so a chunk has the same content whichever process
+// writes it, and writing it again only makes it younger.
 type KeptArtifact struct {
 	Artifact schemas.Artifact `json:"artifact"`
 	// Chunks are the digests of its bytes, [ArtifactChunk] of them each.

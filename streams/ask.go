@@ -17,9 +17,8 @@ import (
 // headerUntil says until when who asks waits for the answer, by the log's clock.
 const headerUntil = "Sandjet-Until"
 
-// Ask sends a request to a subject of [JobControlSubject]'s kind and returns the answer: of exactly one who listens, who does nothing
-// any more once ctx has ended here. Codes: unavailable (nobody listens, or no answer came before ctx ended), and those of the answer
-// itself.
+// Ask sends a request to a subject of [JobControlSubject]'s kind and returns the answer: of exactly one listener, which stops working on it
+// once ctx has ended here. Codes: unavailable (no process listens, or no answer came before ctx ended), and those of the answer itself.
 func (b *Bus) Ask(ctx context.Context, subject string, data []byte) ([]byte, error) {
 	ctx = deadlined(ctx)
 	q := nats.NewMsg(subject)
@@ -68,9 +67,8 @@ func (b *Bus) askFor(ctx context.Context, turns *fair.Semaphore, a schemas.Accou
 
 const headerFailed = "Sandjet-Failed" // marks an answer that is an error
 
-// Answer answers the requests to a subject until ctx ends, each in a goroutine of its own, and returns
-// when all are answered. An error of handle is the answer, as [schemas.Public]. Ready is called when
-// requests arrive; nil: nobody waits for that.
+// Answer answers the requests to a subject until ctx ends, each in a goroutine of its own, and returns when all are answered. An error of
+// handle is the answer, as [schemas.Public]. Ready is called once requests can arrive; nil: no caller waits for that.
 func (b *Bus) Answer(ctx context.Context, subject string, ready func(), handle func(context.Context, []byte) ([]byte, error)) error {
 	const slots, backlog = 64, 1024
 	requests := make(chan *nats.Msg, backlog)
@@ -106,8 +104,8 @@ func (b *Bus) Answer(ctx context.Context, subject string, ready func(), handle f
 	}
 }
 
-// awaited is the context of the handler of a request: it ends when nobody waits for the answer any more. A request that says nothing of
-// that is of an older version.
+// awaited is the context of the handler of a request: it ends when the requester no longer waits for the answer. A request without the
+// headers for that is of an older version.
 func (b *Bus) awaited(ctx context.Context, m *nats.Msg) (context.Context, context.CancelFunc) {
 	until, err := time.Parse(time.RFC3339Nano, m.Header.Get(headerUntil))
 	if err != nil {
@@ -116,8 +114,8 @@ func (b *Bus) awaited(ctx context.Context, m *nats.Msg) (context.Context, contex
 	return context.WithTimeout(ctx, until.Sub(b.Now()))
 }
 
-// StillAwaited reports whether somebody waits for the answer to the request of a handler, by its context. What changes something asks
-// right before it does: its process may have stood still meanwhile, and who asked may have done something else since. Code: timeout.
+// StillAwaited reports whether the requester still waits for the answer, by the handler's context. A handler calls it right before it
+// changes something: its process may have been suspended, and the requester may have done something else since. Code: timeout.
 func StillAwaited(ctx context.Context) error {
 	if at, ok := ctx.Deadline(); ctx.Err() != nil || ok && !time.Now().Before(at) {
 		return schemas.Errorf(schemas.Timeout, "", "the caller waits for the answer no more: nothing was done")
@@ -160,7 +158,7 @@ func (b *Bus) guardedAnswer(ctx context.Context, m *nats.Msg, handle func(contex
 	return handle(ctx, m.Data)
 }
 
-// JobControlSubject is where a worker answers questions about the jobs that it looks after.
+// JobControlSubject is where a worker answers questions about the jobs that it manages.
 func JobControlSubject(worker string) string { return "sandjet.rpc.jobs." + worker }
 
 // SweepSubject is where the workers of a provider are asked to compare its boxes with their records: one of them answers.

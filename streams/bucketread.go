@@ -70,11 +70,10 @@ func (k *Bucket[T]) Made(ctx context.Context) (time.Time, error) {
 	return info.Created, nil
 }
 
-// GetAll reads the values of keys, at most as many at a time as parallel says, and passes each to tell, in no order; a
-// read that fails comes with its error. It ends with the first error of tell, when the reads that are on their way have
-// ended, or with ctx.
+// GetAll reads the values of keys, at most as many at a time as parallel says, and passes each to yield, in no order; a read that fails
+// comes with its error. It ends with the first error of yield, when the reads that are on their way have ended, or with ctx.
 func (k *Bucket[T]) GetAll(ctx context.Context, keys iter.Seq[string], parallel int,
-	tell func(key string, p BucketEntry[T], err error) error) error {
+	yield func(key string, p BucketEntry[T], err error) error) error {
 	type answer struct {
 		key  string
 		pair BucketEntry[T]
@@ -107,7 +106,7 @@ func (k *Bucket[T]) GetAll(ctx context.Context, keys iter.Seq[string], parallel 
 	var err error
 	for a := range found { // to its end: so every goroutine is joined
 		if err == nil {
-			err = tell(a.key, a.pair, a.err)
+			err = yield(a.key, a.pair, a.err)
 		}
 		if err != nil {
 			stop()

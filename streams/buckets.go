@@ -213,8 +213,8 @@ func (k *Bucket[T]) DeleteRevision(ctx context.Context, key string, rev uint64) 
 	return k.DeleteFor(ctx, key, rev, k.row.marks)
 }
 
-// DeleteFor is DeleteRevision that says how long the mark of the deletion stays, at least a second; 0: until the key has a value
-// again. Mirrors are told of the deletion whatever it says, but [Bucket.Get] knows by the mark alone that there was a value.
+// DeleteFor is DeleteRevision that says how long the mark of the deletion stays, at least a second; 0: until the key has a value again.
+// Mirrors see the deletion in any case, but [Bucket.Get] knows by the mark alone that there was a value.
 func (k *Bucket[T]) DeleteFor(ctx context.Context, key string, rev uint64, marked time.Duration) error {
 	if rev == 0 {
 		return k.remove(ctx, key, marked)

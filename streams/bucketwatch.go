@@ -14,10 +14,9 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Watch yields every value that is there and then every change, until ctx ends. After the log was
-// away it goes on where it was if that is the same log still, and yields everything again if not. A value
-// that cannot be decoded is an error in the sequence and does not end it. A value whose life has ended
-// comes as Deleted where the bucket keeps marks of it.
+// Watch yields every value that is there and then every change, until ctx ends. After a disconnection it continues where it was if the
+// stream is still the same, and yields everything again if not. A value that cannot be decoded is an error in the sequence and does not end
+// it. A value whose life has ended comes as Deleted where the bucket keeps marks of it.
 func (k *Bucket[T]) Watch(ctx context.Context) iter.Seq2[BucketEntry[T], error] {
 	return k.WatchAfter(ctx, 0)
 }
@@ -55,17 +54,17 @@ func (k *Bucket[T]) Follow(ctx context.Context, yield func(BucketEntry[T], error
 
 // following is one follow of a bucket.
 //
-// In a bucket whose marks of deletions end, a watch that was away for longer than they stay would never hear of a deletion, and what it
-// keeps would stay for ever. So it proves again and again, by the last sequence of the stream, that it has come as far as the log was
-// at a time. When the last proof is half as old as marks become, it begins anew with everything.
+// In a bucket whose marks of deletions expire, a watch that was disconnected for longer than that would never see a deletion, and its
+// reader would keep the value for ever. So the watch proves again and again, by the last sequence of the stream, that it has read as far as
+// the log was at a time. When the last proof is half as old as marks become, it starts over and reads everything.
 type following[T any] struct {
-	bucket *Bucket[T]
-	begin  func() (uint64, error)
-	yield  func(BucketEntry[T], error) bool
-	listed func() // nil: nobody wants to know
-	told   toldValues
-	after  uint64 // what begin has said
-	asked  bool   // it has, and nothing was begun with it yet
+	bucket   *Bucket[T]
+	begin    func() (uint64, error)
+	yield    func(BucketEntry[T], error) bool
+	listed   func() // nil: no caller needs it
+	reported reportedValues
+	after    uint64 // what begin has said
+	asked    bool   // it has, and nothing was begun with it yet
 
 	proven clock.Reading // what was written before was reported, or is read by the listing that has begun since
 	seen   uint64        // everything up to this revision was reported, if it was there still
@@ -89,13 +88,13 @@ func (f *following[T]) once(ctx context.Context) (begun bool, err error) {
 // from is the revision after which to begin.
 func (f *following[T]) from(ctx context.Context) (after uint64, err error) {
 	if f.missed() {
-		f.told, f.asked = toldValues{}, false
+		f.reported, f.asked = reportedValues{}, false
 	}
 	if !f.asked || f.after == 0 { // what was there when begin was asked may have been another log's, and all of it is yielded anyway
-		if after, err = f.bucket.lastTold(ctx, f.told); after > 0 || err != nil {
+		if after, err = f.bucket.lastReported(ctx, f.reported); after > 0 || err != nil {
 			return after, err
 		}
-		f.told = toldValues{}
+		f.reported = reportedValues{}
 		now := clock.Now()
 		if f.after, err = f.begin(); err != nil {
 			return 0, err
@@ -105,10 +104,10 @@ func (f *following[T]) from(ctx context.Context) (after uint64, err error) {
 			f.proven, f.seen = now, 0
 		}
 	}
-	return f.after, f.bucket.mark(ctx, &f.told, f.after)
+	return f.after, f.bucket.mark(ctx, &f.reported, f.after)
 }
 
-// missed reports whether the mark of a deletion may have come and gone while nothing was heard.
+// missed reports whether the mark of a deletion may have come and gone while nothing was received.
 func (f *following[T]) missed() bool {
 	return f.bucket.row.marks > 0 && f.unproven() > f.bucket.row.marks/2
 }
@@ -144,23 +143,23 @@ func (f *following[T]) proves(p proof) {
 	}
 }
 
-// told is a value that was reported: no other has both.
-type told struct {
+// reported is a value that was reported: no other has both.
+type reported struct {
 	revision uint64
 	stored   time.Time
 }
 
-// toldValues is how far a watch has come: the last values that it has reported, the latest first.
-type toldValues [8]told
+// reportedValues is how far a watch has come: the last values that it has reported, the latest first.
+type reportedValues [8]reported
 
-func (p *toldValues) add(t told) {
+func (p *reportedValues) add(t reported) {
 	copy(p[1:], p[:])
 	p[0] = t
 }
 
-// lastTold finds the last value that was reported and is still there as it was. A log loses nothing but its end, so
+// lastReported finds the last value that was reported and is still there as it was. A log loses nothing but its end, so
 // up to there it is the log that was read, and what has come since is behind it. It is 0 if there is no such value.
-func (k *Bucket[T]) lastTold(ctx context.Context, p toldValues) (uint64, error) {
+func (k *Bucket[T]) lastReported(ctx context.Context, p reportedValues) (uint64, error) {
 	for _, t := range p {
 		if t.revision == 0 {
 			return 0, nil
@@ -179,7 +178,7 @@ func (k *Bucket[T]) lastTold(ctx context.Context, p toldValues) (uint64, error) 
 }
 
 // mark notes the revision after which a watch begins, if its value is still there.
-func (k *Bucket[T]) mark(ctx context.Context, p *toldValues, revision uint64) error {
+func (k *Bucket[T]) mark(ctx context.Context, p *reportedValues, revision uint64) error {
 	if revision == 0 {
 		return nil
 	}
@@ -188,7 +187,7 @@ func (k *Bucket[T]) mark(ctx context.Context, p *toldValues, revision uint64) er
 		return nil
 	}
 	if err == nil {
-		p.add(told{revision, m.time})
+		p.add(reported{revision, m.time})
 	}
 	return err
 }
@@ -251,7 +250,7 @@ func (f *following[T]) watch(ctx context.Context, lost <-chan struct{}, after ui
 			}
 			p, err := k.entry(e)
 			more := f.yield(p, err)
-			f.told.add(told{p.Revision, p.Stored}) // when it is done with
+			f.reported.add(reported{p.Revision, p.Stored}) // when it is done with
 			f.seen = max(f.seen, p.Revision)
 			if !more {
 				return true, ErrEnough

@@ -41,12 +41,12 @@ type Options struct {
 	// Existing opens a log that was opened before, as it is. One that was not is not found.
 	Existing      bool
 	MemoryStorage bool // keep streams in memory, for tests
-	// RecreateRecords makes the bucket of records anew where the log has lost it. Without it such a log is not opened.
+	// RecreateRecords creates the bucket of records again if the log has lost it. Without it such a log is not opened.
 	RecreateRecords bool
 	// GroupCommit writes calls that are admitted at the same time together. It pays where the server
 	// syncs every write; on for an embedded server of durability always.
 	GroupCommit bool
-	// Quotas hold accounts to what they may keep. Nil: this process holds nobody, but counts.
+	// Quotas hold accounts to what they may keep. Nil: this process limits no account, but counts.
 	Quotas *Quotas
 	// OpenJobs is how many background jobs of an account may be open. 0: schemas.MaxOpenJobs.
 	OpenJobs int
@@ -73,12 +73,12 @@ type Bus struct {
 	options Options
 	log     *slog.Logger
 
-	publish, work, live, bulk *nats.Conn
-	js                        jetstream.JetStream // on publish
-	jsWork                    jetstream.JetStream // on work
-	jsBulk                    jetstream.JetStream // on bulk
-	acks, acksWork            *acks               // on publish and work
-	anew, anewWork            reconnects          // of publish and work
+	publish, work, live, bulk   *nats.Conn
+	js                          jetstream.JetStream // on publish
+	jsWork                      jetstream.JetStream // on work
+	jsBulk                      jetstream.JetStream // on bulk
+	acks, acksWork              *acks               // on publish and work
+	publishChanges, workChanges reconnects          // of publish and work
 
 	shards atomic.Int32
 	made   atomic.Int64 // when the log was made, as it was last checked whole
@@ -112,7 +112,7 @@ type Bus struct {
 	values   valueSizes
 	openJobs *openJobs
 	faults   faults
-	drops    changed         // notified when the connection of live events was made anew
+	drops    changed         // notified when the connection of live events has reconnected
 	slow     sync.Map        // what to do when a subscription to live events fell behind: func() by *nats.Subscription
 	ctx      context.Context //nolint:containedctx // ends with the Bus: its background work hangs on it
 	stop     context.CancelFunc
@@ -180,7 +180,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b.parts.Go(func() { b.progress.run(b.ctx) })
 	b.parts.Go(func() { b.revive(b.ctx) })
 	b.parts.Go(func() { b.followTime(b.ctx) })
-	b.clock.stir() // what it has found out about the log's clock is noted
+	b.clock.askSoon() // what it has found out about the log's clock is noted
 	return b, nil
 }
 
@@ -199,8 +199,8 @@ func (b *Bus) connect(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	b.anew.watch(b.publish)
-	b.anewWork.watch(b.work)
+	b.publishChanges.watch(b.publish)
+	b.workChanges.watch(b.work)
 	for _, j := range []struct {
 		js   *jetstream.JetStream
 		conn *nats.Conn
@@ -346,9 +346,8 @@ func (b *Bus) asyncError(role string, s *nats.Subscription, err error) {
 	}
 }
 
-// fellBehind notifies the readers of a subscription to live events that some of them were dropped, so that it
-// reads the log. Nobody else is concerned: not the other readers, and not the other connections, whose
-// subscriptions find out by themselves.
+// fellBehind notifies the readers of a subscription to live events that some of them were dropped, so that it reads the log. Other readers
+// are not affected, nor other connections, whose subscriptions find out by themselves.
 func (b *Bus) fellBehind(role string, s *nats.Subscription) {
 	if behind, ok := b.slow.Load(s); ok {
 		if f, ok := behind.(func()); ok {
@@ -407,9 +406,9 @@ func (b *Bus) abandon() {
 	b.parts.Wait()
 }
 
-// Generation changes whenever the connection by which messages come and are acknowledged, or that by which
-// results are published, was lost or made anew. While it is the same, the server has not taken this process for gone.
-func (b *Bus) Generation() uint64 { return b.anewWork.count() + b.anew.count() }
+// Generation changes whenever the connection by which messages come and are acknowledged, or that by which results are published, was lost
+// or has reconnected. While it is the same, the server has not taken this process for gone.
+func (b *Bus) Generation() uint64 { return b.workChanges.count() + b.publishChanges.count() }
 
 // Ready returns an error while the log cannot be reached, cannot write, or is too full for new work. Code: unavailable.
 func (b *Bus) Ready(ctx context.Context) error {
@@ -432,8 +431,8 @@ func (b *Bus) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Healthy returns an error while the embedded server of this process cannot write. That a server elsewhere is away is no
-// error: this process can do nothing about it. It asks nobody.
+// Healthy returns an error while the embedded server of this process cannot write. An unreachable server elsewhere is no error: this
+// process can do nothing about it. It makes no request.
 func (b *Bus) Healthy() error {
 	if s := b.options.Server; s != nil {
 		return s.CanWrite()
@@ -454,7 +453,7 @@ func deadlined(ctx context.Context) context.Context {
 	return ctx
 }
 
-// changed is a broadcast: who took next before tell is notified. The zero value is ready.
+// changed is a broadcast: it wakes the goroutines that took next before. The zero value is ready.
 type changed struct {
 	mu sync.Mutex
 	c  chan struct{}

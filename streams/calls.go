@@ -60,7 +60,7 @@ type CallState struct {
 	Call     schemas.Call
 	Accepted bool                  // call.accepted is there
 	Started  []schemas.StartedData // one for each start, oldest first
-	Last     time.Time             // when the last start was, by whoever started it
+	Last     time.Time             // when the last start was, by the clock of the worker that started it
 	Result   *schemas.Result       // nil while there is none
 	// Forgotten says that nothing of the call is on its conversation and that retention may have removed it: the call is older
 	// than the log recognises what is published twice, and nothing proves that its conversation is whole since it was stored.
@@ -102,7 +102,7 @@ type callReader struct {
 	bus     *Bus
 	stream  string
 	subject string
-	stored  time.Time // when the log took the call, or somebody accepted it where that was earlier or is all that is known
+	stored  time.Time // when the log stored the call, or when it was accepted if that was earlier or is all that is known
 	since   time.Time
 	last    uint64
 	asked   bool // the question about it is there
@@ -120,8 +120,7 @@ func (b *Bus) callReader(ctx context.Context, c schemas.Call) (*callReader, erro
 	r := &callReader{
 		bus: b, stream: eventStream(shard), subject: eventSubject(shard, c.Account, c.Conversation), state: CallState{Call: c},
 	}
-	// By the log's own clock: that of whoever accepted the call may be wrong, and a start that is
-	// not seen would be a second start.
+	// By the log's own clock: that of the process that accepted the call may be wrong, and a start that is not seen would be a second start.
 	switch m, err := b.storedCall(ctx, c.Account, c.ID); {
 	case err == nil:
 		r.stored, r.since = m.time, m.time.Add(-ClocksApart)
@@ -159,7 +158,7 @@ func (r *callReader) read(ctx context.Context) error {
 	}
 }
 
-// take adds what one event says. Most events are told apart by their message id alone.
+// take adds what one event says. The message id alone identifies most events.
 func (r *callReader) take(ctx context.Context, m stored) error {
 	if c := r.state.Call; m.id != "" && !ofCall(m.id, c) {
 		r.asked = r.asked || c.Approval != "" && m.id == schemas.ApprovalRequestedID(c.Account, c.Approval)

@@ -107,7 +107,7 @@ func (s *CallStates) readOn(ctx context.Context, since *time.Time) error {
 	}
 }
 
-// take adds what one event says. Most are told apart by their message id alone.
+// take adds what one event says. The message id alone identifies most.
 func (s *CallStates) take(ctx context.Context, m stored) error {
 	concerned := m.id == ""
 	for _, state := range s.of {

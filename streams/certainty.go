@@ -10,7 +10,7 @@ import (
 // looked up.
 const SureWithin = dedupe / 2
 
-// Certainty is from when on nothing that others did can have escaped a process: a delivery, or a look.
+// Certainty is the time since which a process has missed no change by other processes: of a delivery, or of a read.
 type Certainty struct {
 	Since      clock.Reading
 	Generation uint64 // of the Bus, from before that
@@ -21,10 +21,10 @@ func (b *Bus) Certainty() Certainty {
 	return Certainty{Since: clock.Now(), Generation: b.Generation()}
 }
 
-// Holds reports whether what others did since then is found by the log itself. A process that stood still
-// has missed the minutes or, where all clocks of its host stood still with it, its connections: the server
-// ends those of a client that is silent for so long. A log whose clock was set forgets by that clock, too early,
-// and a server that starts anew knows again what its stamps say is young.
+// Holds reports whether the log itself detects changes that other processes made since then. A process that was suspended notices the time,
+// or the loss of its connections if all clocks of its host stopped with it: the server closes those of a client that is silent for so long.
+// A log whose clock was set ahead forgets message ids too early; a restarted server knows the ids again whose timestamps are young by its
+// clock.
 func (b *Bus) Holds(c Certainty) bool {
 	return clock.Since(c.Since) < SureWithin && b.Generation() == c.Generation && b.clock.steadySince(c.Since)
 }
@@ -32,7 +32,7 @@ func (b *Bus) Holds(c Certainty) bool {
 // Absence is the knowledge that something was not on the log at a time.
 type Absence struct {
 	at   time.Time // by the log's clock
-	sure Certainty // from when the process has that time in mind, so that it notices that it stood still since
+	sure Certainty // since when the process knows that time, so that it notices a suspension
 	now  bool      // at is when sure began: how long that is ago needs no clock of the log
 	// cautious says that what may have been stored since, and removed by retention, is not stored again: see [StoreOnce].
 	cautious bool
@@ -62,7 +62,7 @@ func (b *Bus) AbsentAt(at time.Time) Absence {
 	return Absence{at: at, sure: b.Certainty()}
 }
 
-// recognises reports whether the log itself would recognise what others stored since then.
+// recognises reports whether the log itself would recognise messages that other processes stored since then.
 func (b *Bus) recognises(a Absence) bool {
 	return b.Holds(a.sure) && (a.now || b.Recognises(a.at))
 }

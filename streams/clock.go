@@ -14,49 +14,49 @@ import (
 )
 
 const (
-	// clockTick is how often this process's clock is held against the log's, clockEvery how often the log is asked
-	// for its own; both happen at once when the connection was made anew, or this process's clock was set.
+	// clockTick is how often this process's clock is held against the log's, clockEvery how often the log is asked for its own; both happen at
+	// once when the connection has reconnected, or this process's clock was set.
 	clockTick  = time.Minute
 	clockEvery = 5 * time.Minute
 	// ClockTolerance is by how much the clock of a process may differ from the log's before the process says so.
 	ClockTolerance = 5 * time.Second
-	// clockToldEvery is how often it says so again.
-	clockToldEvery = time.Hour
+	// clockLogEvery is how often it says so again.
+	clockLogEvery = time.Hour
 	// clockNoise is below what two readings of the same clock may differ.
 	clockNoise = 50 * time.Millisecond
-	// leapBelieved is for how long the log's clock must have been ahead of what has passed, over a connection that was
+	// resetBelieved is for how long the log's clock must have been ahead of what has passed, over a connection that was
 	// kept, before it is followed.
-	leapBelieved = 10 * time.Minute
+	resetBelieved = 10 * time.Minute
 )
 
 // logTime works out the log's time from what the log has said and from a clock that cannot be set. It is pure.
 type logTime struct {
 	at      time.Time     // the log's time, when it was last taken
 	elapsed time.Duration // of the clock that cannot be set, then
-	leapt   time.Duration // the same, since when the log's clock is ahead of it; 0: it is not
+	jumped  time.Duration // the same, since when the log's clock is ahead of it; 0: it is not
 }
 
 // now is the log's time when so much has elapsed.
 func (l *logTime) now(elapsed time.Duration) time.Time { return l.at.Add(elapsed - l.elapsed) }
 
-// take takes in what the log's clock says, by so much exact. Anew says that the connection is another than at the
-// last time: this process may have been suspended, with the clock that cannot be set. Ahead is by how much its wall clock has gone
+// take updates the estimate with a reading of the log's clock, by so much exact. Reconnected says that the connection is another than at
+// the last time: this process may have been suspended, with the clock that cannot be set. Ahead is by how much its wall clock has gone
 // ahead of that clock since: what such a suspension lasted, where the host's clock was set right after it.
 //
-// A clock that leaps ahead would make everything overdue at once, so it is not followed at once, unless this process may
-// have been suspended for as long: a server that is started on a host whose clock is wrong brings a new connection too. One that is
-// behind harms nobody and is followed.
-func (l *logTime) take(said time.Time, elapsed, exact, ahead time.Duration, anew bool) (doubted bool) {
+// A clock that jumps ahead would make everything overdue at once. It is not followed at once, unless this process may have been suspended
+// for as long: a server that is started on a host whose clock is wrong brings a new connection too. A clock that is behind does no harm and
+// is followed.
+func (l *logTime) take(said time.Time, elapsed, exact, ahead time.Duration, reconnected bool) (doubted bool) {
 	off := said.Sub(l.now(elapsed))
 	switch {
-	case l.at.IsZero() || off < -exact || off > exact && off <= clockSlack || anew && off > exact && off <= ahead+clockSlack:
+	case l.at.IsZero() || off < -exact || off > exact && off <= clockSlack || reconnected && off > exact && off <= ahead+clockSlack:
 	case off <= exact:
-		l.leapt = 0
+		l.jumped = 0
 		return false
-	case l.leapt == 0:
-		l.leapt = max(elapsed, 1)
+	case l.jumped == 0:
+		l.jumped = max(elapsed, 1)
 		return true
-	case elapsed-l.leapt < leapBelieved:
+	case elapsed-l.jumped < resetBelieved:
 		return true
 	}
 	*l = logTime{at: said, elapsed: elapsed}
@@ -76,14 +76,14 @@ type timekeeper struct {
 	steps clockSteps
 	set   clock.Reading // when the log's clock was last found to be set
 	off   time.Duration // of wall, when the log was last asked
-	conn  uint64        // how often the connection had been made anew by then
+	conn  uint64        // how often the connection had reconnected by then
 	kick  chan struct{} // has a token when the log should be asked
 
-	asking chan struct{} // has room for who asks or logs: one at a time, which has the rest
-	asked  time.Duration // when the log was last asked, with an answer; of the clock that cannot be set
-	ahead  time.Duration // of the wall clock before the clock that cannot be set, when the log's time was last taken
-	doubt  bool          // that the leap of the log's clock was logged
-	told   time.Time     // when the difference was last logged, by begun's clock; zero: there is none
+	asking   chan struct{} // has room for who asks or logs: one at a time, which has the rest
+	asked    time.Duration // when the log was last asked, with an answer; of the clock that cannot be set
+	ahead    time.Duration // of the wall clock before the clock that cannot be set, when the log's time was last taken
+	doubt    bool          // that the jump of the log's clock was logged
+	loggedAt time.Time     // when the difference was last logged, by begun's clock; zero: there is none
 }
 
 func newTimekeeper() *timekeeper {
@@ -113,17 +113,17 @@ func (c *timekeeper) elapsed() time.Duration {
 	return passed
 }
 
-// Now is the time of the log's server, in UTC: for everything that another process reads or judges, and for every
-// decision that ends, expires or deletes. It costs no round trip. A clock of this host that is wrong, is set or
-// stands still does not show in it; it is exact to some milliseconds. On a machine that was suspended with all its clocks it is
-// behind until the connection is made again and its wall clock is right, or for ten minutes.
+// Now is the time of the log's server, in UTC: for everything that another process reads or judges, and for every decision that ends,
+// expires or deletes. It costs no round trip. A clock of this host that is wrong, is set or stops does not affect it; it is exact to some
+// milliseconds. On a machine that was suspended with all its clocks it is behind until the connection is made again and its wall clock is
+// right, or for ten minutes.
 func (b *Bus) Now() time.Time {
 	c := b.clock
 	c.mu.RLock()
 	now, off := c.log.now(c.elapsed()), c.off
 	c.mu.RUnlock()
 	if d := time.Now().Round(0).Sub(now) - off; d > time.Second || d < -time.Second {
-		c.stir()
+		c.askSoon()
 	}
 	return now
 }
@@ -148,8 +148,8 @@ func (b *Bus) ClockWarning() string {
 	return fmt.Sprintf("the clock of this host is %s %s the log's: times are taken from the log, set the clock right", off.Abs(), where)
 }
 
-// stir has the log asked soon.
-func (c *timekeeper) stir() {
+// askSoon makes the timekeeper ask the log soon.
+func (c *timekeeper) askSoon() {
 	select {
 	case c.kick <- struct{}{}:
 	default:
@@ -160,7 +160,7 @@ func (c *timekeeper) stir() {
 // for the same one.
 func (b *Bus) askTime(ctx context.Context) error { return b.askTimeSince(ctx, b.clock.elapsed()) }
 
-// askTimeSince is askTime unless somebody has asked after so much had elapsed.
+// askTimeSince is askTime unless another goroutine has asked after so much had elapsed.
 func (b *Bus) askTimeSince(ctx context.Context, elapsed time.Duration) error {
 	c := b.clock
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
@@ -193,7 +193,7 @@ func (b *Bus) askTimeSince(ctx context.Context, elapsed time.Duration) error {
 	c.asked = begin
 	c.mu.Lock()
 	was := c.log.now(end)
-	if c.steps.hear(said.Add((end-begin)/2), end) {
+	if c.steps.observe(said.Add((end-begin)/2), end) {
 		c.set = clock.Now()
 	}
 	doubted := c.log.take(said.Add((end-begin)/2), end, exact, ahead-c.ahead, conn != c.conn)
@@ -202,7 +202,7 @@ func (b *Bus) askTimeSince(ctx context.Context, elapsed time.Duration) error {
 	off := c.off
 	c.mu.Unlock()
 	if doubted && !c.doubt {
-		b.log.Warn("log clock jumped ahead, not following it for now", "log", said, "taken", was, "followed_after", leapBelieved)
+		b.log.Warn("log clock jumped ahead, not following it for now", "log", said, "taken", was, "followed_after", resetBelieved)
 	}
 	if c.doubt = doubted; !doubted {
 		c.ahead = ahead
@@ -216,12 +216,12 @@ func (b *Bus) sayClock(off time.Duration) {
 	c := b.clock
 	now := c.begun.Add(c.elapsed())
 	switch wrong := off.Abs() > ClockTolerance; {
-	case wrong && (c.told.IsZero() || now.Sub(c.told) >= clockToldEvery):
-		c.told = now
+	case wrong && (c.loggedAt.IsZero() || now.Sub(c.loggedAt) >= clockLogEvery):
+		c.loggedAt = now
 		b.log.Warn("host clock differs from the log's, times are the log's: synchronize it by NTP",
 			"ahead_by", off.Round(time.Millisecond))
-	case !wrong && !c.told.IsZero():
-		c.told = time.Time{}
+	case !wrong && !c.loggedAt.IsZero():
+		c.loggedAt = time.Time{}
 		b.log.Info("host clock agrees with the log's again", "ahead_by", off.Round(time.Millisecond))
 	}
 }
@@ -253,9 +253,9 @@ func (b *Bus) followTime(ctx context.Context) {
 			kicked = true
 		}
 		c.mu.RLock()
-		anew := b.bulk.Stats().Reconnects != c.conn
+		reconnected := b.bulk.Stats().Reconnects != c.conn
 		c.mu.RUnlock()
-		if now := c.elapsed(); kicked || failed || anew || now-last >= clockEvery {
+		if now := c.elapsed(); kicked || failed || reconnected || now-last >= clockEvery {
 			if err := b.askTime(ctx); err != nil {
 				if failed = true; ctx.Err() == nil {
 					b.log.Debug("log clock not read since the reconnect", "error", err)

@@ -19,8 +19,8 @@ type clockSteps struct {
 	marked  time.Time     // as far is noted on the log
 }
 
-// hear takes in what the log's clock says, and reports whether it was set since the last time.
-func (s *clockSteps) hear(said time.Time, elapsed time.Duration) (set bool) {
+// observe records a reading of the log's clock, and reports whether it was set since the last time.
+func (s *clockSteps) observe(said time.Time, elapsed time.Duration) (set bool) {
 	due := s.said.Add(elapsed - s.elapsed)
 	off := said.Sub(due)
 	if s.said.IsZero() {

@@ -39,29 +39,28 @@ type ConsumeOptions struct {
 	Name string
 	// Filter narrows the topic; see each topic. Empty: all.
 	Filter string
-	// Slots is how many messages are in hand at most. 0: 1.
+	// Slots is how many messages are in flight at most. 0: 1.
 	Slots int
-	// Grace is how long handlers may go on once ctx has ended; then theirs ends too.
+	// Grace is how long handlers may continue once ctx has ended; then their contexts end too.
 	Grace time.Duration
 	// AckWait is how long the server waits for a sign of life before it hands a message to another;
 	// the sign is given at a third of it. Counts when the durable is made. 0: 3 s.
 	AckWait time.Duration
 	// MaxAttempts is how often a message is tried. 0: 20.
 	MaxAttempts int
-	// MaxPending is how many messages may be in hand or wait for their next try, of all that consume
-	// under the name; with more, none is handed out. 0: 20,000.
+	// MaxPending is how many messages may be in flight or wait for their next try, of all that consume under the name; with more, none is
+	// handed out. 0: 20,000.
 	MaxPending int
-	// Turns has accounts take turns: behind any number of messages of one, those of others are found and have a
-	// slot. What one account has above its share is handed back meanwhile, to come again about when there is
-	// place for it; thousands wait on the log itself, where the topic has timers. That uses up attempts, so it goes
-	// with a MaxAttempts that is out of reach.
+	// Turns makes accounts take turns: behind any number of messages of one account, those of others are found and get a slot. Messages of an
+	// account above its share are nak'ed meanwhile, to be redelivered about when there is a slot for them; thousands wait on the log itself,
+	// where the topic has timers. That uses up attempts, so it needs a MaxAttempts that is out of reach.
 	Turns bool
 }
 
-// Delivery is one message in hand.
+// Delivery is one message in flight.
 type Delivery[T schemas.Eventer] struct {
 	Value     T
-	Attempt   int // 1 at the first delivery; what was put aside goes on counting
+	Attempt   int // 1 at the first delivery; a message that was put aside keeps its count
 	Subject   string
 	Account   schemas.AccountID // from the subject; empty where it has none
 	Published time.Time         // by the server's clock
@@ -70,7 +69,7 @@ type Delivery[T schemas.Eventer] struct {
 	// Late reports whether our signs of life may have come too late, so that the server may have
 	// given the message to another.
 	Late func() bool
-	// Arrived is when this process took the message in hand.
+	// Arrived is when this process received the message.
 	Arrived clock.Reading
 	// Generation is that of the Bus from before the message was asked for: while [Bus.Generation] is the same,
 	// the server has held this process for living all the time.
@@ -86,8 +85,8 @@ type retryAfter struct {
 func (r retryAfter) Error() string { return r.err.Error() }
 func (r retryAfter) Unwrap() error { return r.err }
 
-// RetryAfter is the verdict that a message is to be handed out again after d, for the reason err.
-// It uses up an attempt. The delay holds a place among the messages in hand: for seconds, not for hours.
+// RetryAfter is the verdict that a message is to be handed out again after d, for the reason err. It uses up an attempt. During the delay
+// the message counts as in flight, so it is for seconds, not for hours.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		err = schemas.Errorf(schemas.Unavailable, "", "to be tried again")
@@ -104,16 +103,14 @@ func (g giveUpError) Unwrap() error { return g.error }
 // reason is one for which messages are usually tried again.
 func GiveUp(err error) error { return giveUpError{err} }
 
-// Consume hands messages to handle until ctx ends; then it takes no more, gives what is in hand the
-// grace, cancels the context of the rest, waits for all and returns nil. It makes the durable if
-// it is not there, and again if somebody deletes it; while the log is away it waits. It returns an
-// error only when the log refuses the durable as wrong.
+// Consume passes messages to handle until ctx ends; then it takes no more, gives handlers in flight the grace, cancels the context of the
+// rest, waits for all and returns nil. It creates the durable consumer if there is none, and again if it is deleted; while the log is
+// unavailable it waits. It returns an error only when the log refuses the durable as wrong.
 //
-// The handler's return value is the verdict: nil acknowledges; [RetryAfter], a retryable code or
-// the end of its context hands the message out again, up to MaxAttempts; [GiveUp] and anything else ends it
-// among the dead letters with its reason. While the handler runs, the log is informed that work goes
-// on. Handlers run at the same time, each in a goroutine of its own; messages start in the order of
-// the log. A panic of the handler counts as an internal error.
+// The handler's return value is the verdict: nil acknowledges; [RetryAfter], a retryable code or the end of its context hands the message
+// out again, up to MaxAttempts; [GiveUp] and anything else ends it among the dead letters with its reason. While the handler runs, the log
+// gets progress acks. Handlers run at the same time, each in a goroutine of its own; messages start in the order of the log. A panic of the
+// handler counts as an internal error.
 func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle func(context.Context, Delivery[T]) error) error {
 	if t.filter == nil || t.stream == "" {
 		return schemas.Errorf(schemas.Unsupported, "consume", "this topic is replayed, not consumed")
@@ -135,7 +132,7 @@ func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle 
 			Slots: o.Slots, Largest: embedded.MaxPayload, Schedules: t.timer != nil, Now: b.Now, Go: c.pool.Go,
 		})
 		c.free = c.fair.Slots()
-		turning, stop := context.WithCancel(ctx) // who is told to stop begins nothing that waits
+		turning, stop := context.WithCancel(ctx) // once stopped, no waiting message is begun
 		c.inHand.Go(func() { c.fair.Run(turning, c.lookAtQueue) })
 		defer stop()
 	}
@@ -176,7 +173,7 @@ func (t Topic[T]) consumer(o ConsumeOptions) jetstream.ConsumerConfig {
 
 func (o ConsumeOptions) mostPending() int { return orDefault(o.MaxPending, maxAckPending) }
 
-// errRefused marks what no waiting will mend.
+// errRefused marks an error that waiting will not cure.
 var errRefused = errors.New("the log refuses the consumer")
 
 // ensureConsumer makes the durable, or takes the one that is there if it reads the same messages,
@@ -310,7 +307,7 @@ func judge(err error, stopped bool, attempt uint64, most int) verdict {
 		return verdict{kind: verdictAck}
 	case final:
 		return verdict{kind: verdictDead}
-	case stopped: // we were told to stop: never the message's fault
+	case stopped: // this process stops: never the message's fault
 		return verdict{kind: verdictNak}
 	case attempt >= uint64(max(most, 1)):
 		return verdict{kind: verdictDead}

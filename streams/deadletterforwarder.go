@@ -14,12 +14,11 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// DeadLetterForwarder forwards exhausted messages to the dead letters: those that ran out of deliveries because each
-// time the process that had them died. The server publishes one notice of such a message, which a stream keeps until
-// it is read here. A look at the work queue finds what no notice was about. The publisher of a request gets
-// call.rejected first.
+// DeadLetterForwarder forwards exhausted messages to the dead letters: those that ran out of deliveries because each time the process that
+// had them died. The server publishes one notice of such a message, which a stream keeps until it is read here. A read of the work queue
+// finds messages without a notice. The publisher of a request gets call.rejected first.
 //
-// One per deployment is enough, more do no harm: a dead letter is written once, whoever writes it.
+// One per deployment is enough, more do no harm: a dead letter is written once, by any number of forwarders.
 type DeadLetterForwarder struct {
 	Bus *Bus
 	Log *slog.Logger
@@ -95,14 +94,14 @@ func (s *forwarding) deadLetter(ctx context.Context, n notice, sure Certainty) e
 	stream, consumer, seq, deliveries := n.Stream, n.Consumer, n.Seq, n.Deliveries
 	m, err := s.bus.getOne(ctx, stream, getRequest{Seq: seq})
 	if errors.Is(err, schemas.ErrNotFound) {
-		return nil // somebody was faster, or it has aged out
+		return nil // another process was faster, or it has aged out
 	}
 	if err != nil {
 		return err
 	}
 	why := &schemas.Error{Code: schemas.Exhausted, Message: fmt.Sprintf(
 		"handed out %d times without an end: each time its process died, or the log did not take the end", deliveries)}
-	if stream == streamIntake { // first: who published it must hear of it
+	if stream == streamIntake { // first: its publisher must get the answer
 		p := publicationOf(accountOf(m.subject), m.subject, m.time, Headers(m.headers), m.data)
 		if err := Reject(ctx, s.bus, p, why, sure); err != nil {
 			return err
@@ -134,8 +133,8 @@ func (s *forwarding) remove(ctx context.Context, stream string, seq uint64) erro
 	return coded("remove a message out of deliveries", err)
 }
 
-// intakeStuck is the age at which a request that was handed out can be in nobody's hands any more: whoever
-// takes requests ends each before. What is older ran out of deliveries, and there was no notice of it.
+// intakeStuck is the age at which no process can still handle a request that was delivered: an IntakeConsumer ends each before. An older
+// one ran out of deliveries, and there was no notice of it.
 const intakeStuck = 8 * day
 
 // look forwards requests that are stuck in the work queue to the dead letters. In the usual case it costs

@@ -67,7 +67,7 @@ func (b *Bus) isDeadLettered(ctx context.Context, d schemas.DeadLetter) (bool, e
 	return there.First.Equal(d.First), nil
 }
 
-// DeadLetters is for people: what was given up can be listed, looked at and sent again.
+// DeadLetters is for people: failed messages can be listed, read and sent again.
 type DeadLetters struct{ bus *Bus }
 
 // OpenDeadLetters returns the dead letters of the log.
@@ -156,12 +156,10 @@ func (l *DeadLetters) find(ctx context.Context, id string) (stored, error) {
 	return m, err
 }
 
-// Redrive sends a letter's message to where it was and removes the letter. A call that has its
-// result already keeps it: the worker that gets the call sees the result and does not run it again. A
-// delivery has all its tries anew. A publication names the call that it named at first, so it is one call
-// however often its letter is sent again.
-// Codes: not_found, conflict (a call of that id was admitted again since). After unavailable it may have been
-// sent: the log drops it where it is sent again soon.
+// Redrive sends a letter's message to where it was and removes the letter. A call that has its result already keeps it: the worker that
+// gets the call sees the result and does not run it again. A delivery has all its tries again. A publication names the call that it named
+// at first, so it is one call however often its letter is sent again. Codes: not_found, conflict (a call of that id was admitted again
+// since). After unavailable it may have been sent: the log drops it where it is sent again soon.
 func (l *DeadLetters) Redrive(ctx context.Context, id string) error {
 	at, err := l.find(ctx, id)
 	if err != nil {
@@ -215,8 +213,8 @@ func (l *DeadLetters) resend(ctx context.Context, d schemas.DeadLetter) error {
 	return coded("redrive", err)
 }
 
-// callPlace returns the sequence that the call's record must have for it to be replaced: that of
-// the message that was given up, or 0 when it has aged out.
+// callPlace returns the sequence that the call's record must have for it to be replaced: that of the message that failed, or 0 when it has
+// aged out.
 func (l *DeadLetters) callPlace(ctx context.Context, d schemas.DeadLetter) (uint64, error) {
 	have, err := l.bus.getLast(ctx, streamCalls, d.Subject)
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// deploymentKey is in the bucket [Boxes], because what bears the id are kept boxes.
+// deploymentKey is in the bucket [Boxes], because persistent instances are what carries the id.
 const deploymentKey = "deployment"
 
 // deploymentKept is longer than any log.
@@ -19,15 +19,15 @@ type deploymentRow struct {
 	ID string `json:"id"`
 }
 
-// Deployment is the id of the log and all that works on it, made on the condition that there is none. Whatever lies outside of the
-// log and can be taken for another deployment's bears it: letters, digits and an underscore, at most 40. It is a part of
-// the log's data: a copy of the log has it too. It asks the log each time.
+// Deployment is the id of the log and all that works on it, made on the condition that there is none. Everything outside of the log that
+// can be taken for another deployment's carries it: letters, digits and an underscore, at most 40. It is a part of the log's data: a copy
+// of the log has it too. It asks the log each time.
 func Deployment(ctx context.Context, b *Bus) (string, error) {
 	rows := OpenBucket[deploymentRow](b, Boxes)
 	p, err := rows.Get(ctx, deploymentKey)
 	if errors.Is(err, schemas.ErrNotFound) {
 		_, err = rows.Create(ctx, deploymentKey, deploymentRow{schemas.NewID("dep_")}, deploymentKept)
-		if err == nil || errors.Is(err, schemas.ErrConflict) { // or somebody else was first
+		if err == nil || errors.Is(err, schemas.ErrConflict) { // or another process was first
 			p, err = rows.Get(ctx, deploymentKey)
 		}
 	}

@@ -218,7 +218,7 @@ const (
 	partMessage partKind = iota
 	partEnd              // of a page
 	partNone             // nothing there
-	partAway             // nobody answers
+	partAway             // no server answers
 )
 
 // part is one answer to a read.

@@ -9,10 +9,9 @@
 // whose return value is the verdict on the message: nil acknowledges it; [RetryAfter], a retryable
 // code or a stop hands it out again; anything else ends it among the dead letters with its reason.
 //
-// A conversation is read with [Follow], which replays it from a [schemas.Cursor] and goes on live
-// without a hole, or with [Page]. [FindCall], [ReadCallState] and [AwaitResult] answer questions
-// about one call. A [Bucket] keeps small values by key.
+// A conversation is read with [Follow], which replays it from a [schemas.Cursor] and continues live without a gap, or with [Page].
+// [FindCall], [ReadCallState] and [AwaitResult] answer questions about one call. A [Bucket] keeps small values by key.
 //
-// Payloads that are larger than the server's limit travel through an object store and come back
-// whole; nobody above this package sees a difference.
+// Payloads that are larger than the server's limit travel through an object store and are returned whole; packages above this one see no
+// difference.
 package streams

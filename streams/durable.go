@@ -47,9 +47,9 @@ func durableSubject(a schemas.AccountID, id, writer string) string {
 	return prefixDurable + string(a) + "." + id + "." + cmp.Or(writer, noWriter)
 }
 
-// Append adds a message if the stream's last one is after; 0 begins a stream. State is one line of
-// text; writer is empty or a word of A-Z a-z 0-9 _ -. It returns the message's sequence. Code conflict:
-// the stream has moved on or was dropped. After unavailable nobody knows whether it is there.
+// Append adds a message if the stream's last one is after; 0 begins a stream. State is one line of text; writer is empty or a word of A-Z
+// a-z 0-9 _ -. It returns the message's sequence. Code conflict: the stream has moved on or was dropped. After unavailable it is unknown
+// whether the message is stored.
 func (d Durable) Append(ctx context.Context, a schemas.AccountID, id, writer string, after uint64, state, data []byte) (uint64, error) {
 	if !plain(string(a)) || !plain(id) || writer != "" && !plain(writer) {
 		return 0, schemas.Invalidf("stream", "account, id and writer must be plain words")
@@ -102,9 +102,8 @@ func (d Durable) Drop(ctx context.Context, a schemas.AccountID, id string) error
 	return coded("drop a durable stream", s.Purge(ctx, jetstream.WithPurgeSubject(durableSubject(a, id, "*"))))
 }
 
-// Watch calls wake after every append to a stream, after [Durable.Tell], and whenever one may have
-// been missed, until stop is called. Wake must not block. What is there when Watch returns may be reported
-// or not; everything after is.
+// Watch calls wake after every append to a stream, after [Durable.Notify], and whenever one may have been missed, until stop is called.
+// Wake must not block. What is there when Watch returns may be reported or not; everything after is.
 func (d Durable) Watch(ctx context.Context, a schemas.AccountID, id string, wake func()) (stop func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
@@ -129,7 +128,7 @@ func (d Durable) Watch(ctx context.Context, a schemas.AccountID, id string, wake
 	return stop, nil
 }
 
-// rewake reports connections that were made anew: what was stored meanwhile was not heard.
+// rewake calls wake after a reconnection: notifications of appends in between were not received.
 func (d Durable) rewake(ended <-chan struct{}, wake func()) {
 	for drop := d.bus.drops.next(); ; {
 		select {
@@ -140,7 +139,7 @@ func (d Durable) rewake(ended <-chan struct{}, wake func()) {
 		case <-drop:
 			drop = d.bus.drops.next()
 			ctx, cancel := context.WithTimeout(d.bus.ctx, requestWithin)
-			if err := d.bus.live.FlushWithContext(ctx); err != nil { // the subscription is there again after it
+			if err := d.bus.live.FlushWithContext(ctx); err != nil { // the server has the subscription again after it
 				d.bus.log.Debug("connection not flushed after reconnect", "error", err)
 			}
 			cancel()
@@ -149,8 +148,8 @@ func (d Durable) rewake(ended <-chan struct{}, wake func()) {
 	}
 }
 
-// Tell wakes whoever watches a stream. Nothing is stored, and nobody may listen.
-func (d Durable) Tell(a schemas.AccountID, id string) error {
+// Notify wakes the watchers of a stream. Nothing is stored, and there may be no watcher.
+func (d Durable) Notify(a schemas.AccountID, id string) error {
 	return coded("tell of a durable stream", d.bus.publish.Publish(prefixDurableLive+string(a)+"."+id, nil))
 }
 

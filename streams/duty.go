@@ -21,14 +21,14 @@ const (
 	dutyTTL   = 3 * dutyRenew
 )
 
-// Duty is work that one process of a deployment does for all, again and again: the one that holds its lease. When
-// that dies, or stands still for as long, another takes it over within [DutyTakenOver].
+// Duty is work that one process of a deployment does for all, again and again: the one that holds its lease. When that process dies, or is
+// suspended for as long, another takes it over within [DutyTakenOver].
 type Duty struct {
 	Bus   *Bus
 	Name  string        // of the lease
 	Every time.Duration // between two looks; the first comes a tenth to a fifth of it after the lease was taken
-	// Begin makes what looks for one tenure, so that nothing that was remembered outlives it. A look ends soon after
-	// its context, which ends with the tenure; before each step that cannot be taken back it asks [Tenure.Held].
+	// Begin returns the function that makes the passes of one tenure, so that its state does not outlive the tenure. A pass ends soon after
+	// its context, which ends with the tenure; before each irreversible step it asks [Tenure.Held].
 	Begin func() func(context.Context, *Tenure)
 	// Woken is called by the holder between two looks for what comes from Wake. Both nil: never.
 	Wake  <-chan struct{}
@@ -36,7 +36,7 @@ type Duty struct {
 	Log   *slog.Logger // nil: silent
 }
 
-// DutyTakenOver is how long nobody does a [Duty] at most whose holder is gone, while another runs.
+// DutyTakenOver is how long a [Duty] whose holder is gone is idle at most, while another process runs.
 const DutyTakenOver = dutyTTL + 2*dutyRenew
 
 // dutySign is the value of a duty's lease: for people who look into the bucket.
@@ -55,7 +55,7 @@ type Tenure struct {
 // errNotHeld says that a duty is another's now.
 var errNotHeld = &schemas.Error{Code: schemas.Interrupted, Op: "look", Message: "the duty is another process's by now"}
 
-// Held returns an error unless nobody else can have the duty now. A nil Tenure always holds it.
+// Held returns an error if another process may have the duty now. A nil Tenure always holds it.
 func (t *Tenure) Held() error {
 	if t == nil {
 		return nil
@@ -74,7 +74,7 @@ func (t *Tenure) renew(begun clock.Reading) {
 	t.renewed = begun
 }
 
-// Run does the duty whenever nobody else does, until ctx ends, and returns nil then.
+// Run does the duty whenever no other process does, until ctx ends, and returns nil then.
 func (d *Duty) Run(ctx context.Context) error {
 	if d.Log == nil {
 		d.Log = slog.New(slog.DiscardHandler)
@@ -90,7 +90,7 @@ func (d *Duty) Run(ctx context.Context) error {
 			t := &Tenure{renewed: begun}
 			d.Log.Debug("lease of a housekeeping task taken", "duty", d.Name)
 			d.serve(ctx, t, l.renew)
-			if ctx.Err() != nil && t.Held() == nil { // so that nobody waits for it
+			if ctx.Err() != nil && t.Held() == nil { // so that no successor waits for it
 				if err := l.release(context.WithoutCancel(ctx)); err != nil {
 					d.Log.Debug("lease of a housekeeping task not released, it expires", "duty", d.Name, "error", err)
 				}
@@ -118,7 +118,7 @@ func (l *dutyLease) take(ctx context.Context) (err error) {
 	return err
 }
 
-// renew begins the life of the lease anew. Code: conflict (another process has it).
+// renew extends the lease by its whole life. Code: conflict (another process has it).
 func (l *dutyLease) renew(ctx context.Context) error {
 	return l.write(ctx, func(revision uint64) error {
 		next, err := l.bucket.UpdateFor(ctx, l.key, l.sign, revision, dutyTTL)

@@ -63,8 +63,8 @@ func (b *Bus) ensureTopology(ctx context.Context) error {
 	return nil
 }
 
-// checkRecords refuses to go on without the bucket of records, which the log had: made anew it would be empty, and all that
-// the log holds would belong to accounts that nobody can reach. Code: conflict.
+// checkRecords returns an error if the bucket of records is missing that the log had. Recreated it would be empty, and everything on the
+// log would belong to accounts that cannot be reached any more. Code: conflict.
 func (b *Bus) checkRecords(ctx context.Context, bucket string) error {
 	_, err := b.js.KeyValue(ctx, bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -303,8 +303,7 @@ func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) (je
 	return s, nil
 }
 
-// upgraded works out the configuration that a stream needs. How many copies there are is not for whoever
-// opens the log to change. It is pure.
+// upgraded works out the configuration that a stream needs. The number of replicas is not changed by opening the log. It is pure.
 func upgraded(have, want jetstream.StreamConfig) (next jetstream.StreamConfig, change bool, err error) {
 	const op = "upgrade the stream"
 	version, err := strconv.Atoi(have.Metadata[metaVersion])

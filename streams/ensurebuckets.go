@@ -19,7 +19,7 @@ func (b *Bus) ensureBucket(ctx context.Context, row bucketRow) error {
 	_, err := b.js.KeyValue(ctx, c.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		c.Storage, c.Replicas, c.Metadata = b.storage(), int(b.replicas.Load()), ofThisTopology()
-		if _, err = b.js.CreateKeyValue(ctx, c); err == nil || errors.Is(err, jetstream.ErrBucketExists) { // somebody was faster
+		if _, err = b.js.CreateKeyValue(ctx, c); err == nil || errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
 			return nil
 		}
 	}
@@ -41,7 +41,7 @@ func (b *Bus) ensureObjects(ctx context.Context, name string, kept time.Duration
 		if err == nil {
 			return s, nil
 		}
-		if errors.Is(err, jetstream.ErrBucketExists) { // somebody was faster
+		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
 			s, err = b.jsBulk.ObjectStore(ctx, name)
 		}
 	}

@@ -39,14 +39,12 @@ type Item struct {
 	Gap *Gap
 }
 
-// Follow replays a conversation from after the cursor and goes on live until ctx ends, without a
-// hole and without repeating: events come in the order of the log, each once. The first item is
-// ItemAttached; one ItemLive stands between the replay and what came later.
+// Follow replays a conversation from after the cursor and continues live until ctx ends, without a gap and without repeating: events come
+// in the order of the log, each once. The first item is ItemAttached; one ItemLive stands between the replay and what came later.
 //
-// A server that goes away is waited for, and what was missed meanwhile is read. A reader that is
-// slow holds up nobody: what does not fit its buffer is read from the log when it is ready. The
-// sequence ends without an error when ctx ends; an error ends it, and only comes before the first
-// item or when the log fails for good.
+// It waits for a server that is unavailable, and reads the events that it missed meanwhile. A slow reader delays no other: events that do
+// not fit its buffer are read from the log when it is ready. The sequence ends without an error when ctx ends; an error ends it, and only
+// comes before the first item or when the log fails for good.
 func Follow(
 	ctx context.Context, b *Bus, account schemas.AccountID, conversation schemas.ConversationID, after schemas.Cursor,
 ) iter.Seq2[Item, error] {
@@ -101,7 +99,7 @@ func (f *follower) run(
 	if err := f.catchUp(ctx, 0); err != nil {
 		return err
 	}
-	if err := f.tell(Item{Kind: ItemLive, Head: f.cursor(f.last)}); err != nil {
+	if err := f.deliver(Item{Kind: ItemLive, Head: f.cursor(f.last)}); err != nil {
 		return err
 	}
 	return f.live(ctx, feed)
@@ -121,8 +119,8 @@ func (f *follower) head(ctx context.Context, at place) (schemas.Cursor, error) {
 
 func (f *follower) cursor(seq uint64) schemas.Cursor { return schemas.Cursor{Epoch: f.epoch, Seq: seq} }
 
-// tell hands an item to the reader, with the gap before it.
-func (f *follower) tell(i Item) error {
+// deliver passes an item to the reader, with the gap before it.
+func (f *follower) deliver(i Item) error {
 	if i.Gap == nil {
 		i.Gap, f.gap = f.gap, nil
 	}
@@ -161,7 +159,7 @@ func (f *follower) live(ctx context.Context, feed feed) error {
 	}
 }
 
-// again reads on after the connection was away. The stream may have been made anew meanwhile.
+// again continues reading after a reconnection. The stream may have been recreated meanwhile.
 func (f *follower) again(ctx context.Context) error {
 	at, err := persist(ctx, f.bus, func() (place, error) {
 		return f.bus.resolve(ctx, f.stream, f.subject, f.cursor(f.last))
@@ -230,10 +228,10 @@ func (f *follower) event(ctx context.Context, m stored) error {
 	if !is || e.Lost {
 		return nil
 	}
-	return f.tell(Item{Kind: ItemEvent, Entry: e, Head: e.Cursor})
+	return f.deliver(Item{Kind: ItemEvent, Entry: e, Head: e.Cursor})
 }
 
-// persist repeats what fails because the log is away, until ctx ends.
+// persist repeats a request that fails because the log is unavailable, until ctx ends.
 func persist[T any](ctx context.Context, b *Bus, do func() (T, error)) (T, error) {
 	for try := 1; ; try++ {
 		v, err := do()
@@ -253,7 +251,7 @@ type Place struct {
 	Gap *Gap           // what is missing after the cursor that was asked about, if something is
 }
 
-// Locate finds out where to go on after a cursor, and whether something is missing after it.
+// Locate finds the position at which to continue after a cursor, and whether something is missing after it.
 func Locate(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, after schemas.Cursor) (Place, error) {
 	stream, subject := b.placeOf(a, c)
 	p, err := b.resolve(ctx, stream, subject, after)
@@ -284,7 +282,7 @@ func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas
 		}
 		p.epoch, p.last = epochOf(stream, info.Created), info.State.LastSeq
 		return p, nil
-	case after.Epoch != epoch: // the stream was made anew
+	case after.Epoch != epoch: // the stream was recreated
 		p.last, p.gap = 0, &Gap{From: after, To: schemas.Cursor{Epoch: epoch}}
 		return p, nil
 	case after.Seq == 0:

@@ -28,8 +28,8 @@ func judgeUnseen(ctx context.Context, group []*callReader) error {
 	return nil
 }
 
-// unseen reports whether nothing of the call was read, though the log may have had it for long. What others have stored of a
-// younger call is recognised by its id, also after it was removed.
+// unseen reports whether nothing of the call was read, though the log may have had it for long. Messages of a younger call that other
+// processes have stored are recognised by their ids, also after they were removed.
 func (r *callReader) unseen() bool {
 	return !r.asked && r.state.unseen() && !r.bus.Recognises(r.stored)
 }
@@ -95,11 +95,11 @@ func Acknowledged(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.C
 
 // queues are how far the workers of each provider have come, at a moment.
 type queues struct {
-	last   uint64            // of the log of calls, before that
-	oldest time.Time         // when the first of them was stored; zero: there is none
-	floors map[string]uint64 // all calls of a provider up to here are acknowledged
-	empty  map[string]bool   // all calls of a provider up to last are
-	aside  bool              // some calls wait for their turn elsewhere: they are acknowledged in form only
+	last      uint64            // of the log of calls, before that
+	oldest    time.Time         // when the first of them was stored; zero: there is none
+	ackFloors map[string]uint64 // all calls of a provider up to here are acknowledged
+	empty     map[string]bool   // all calls of a provider up to last are
+	aside     bool              // some calls wait for their turn elsewhere: they are acknowledged in form only
 }
 
 // queues asks how far the workers of all providers have come. It costs three requests, and one more for each 256 providers.
@@ -112,21 +112,21 @@ func (b *Bus) queues(ctx context.Context) (*queues, error) {
 		return nil, coded(op, err)
 	}
 	state := s.CachedInfo().State
-	q := &queues{last: state.LastSeq, floors: map[string]uint64{}, empty: map[string]bool{}}
+	q := &queues{last: state.LastSeq, ackFloors: map[string]uint64{}, empty: map[string]bool{}}
 	if state.Msgs > 0 {
 		q.oldest = state.FirstTime
 	}
 	list := s.ListConsumers(ctx)
 	for info := range list.Info() {
 		if provider, is := strings.CutPrefix(info.Name, queuePrefix); is && provider != "" {
-			q.floors[provider] = info.AckFloor.Stream
+			q.ackFloors[provider] = info.AckFloor.Stream
 			q.empty[provider] = info.NumPending == 0 && info.NumAckPending == 0
 		}
 	}
 	if err := list.Err(); err != nil {
 		return nil, coded(op, err)
 	}
-	// After the floors: what is handed out again in between is behind last, and so is not taken for acknowledged.
+	// After the ack floors: a message that is redelivered in between is behind last, and so does not count as acknowledged.
 	q.aside, err = b.has(ctx, streamCalls, getRequest{Seq: 1, Next: prefixCallTimers + "*.*.*"})
 	return q, err
 }
@@ -153,7 +153,7 @@ func (q *queues) acknowledged(ctx context.Context, b *Bus, a schemas.AccountID, 
 		return false, false, err
 	}
 	provider := callProvider(m.subject)
-	return m.seq <= q.floors[provider] || q.empty[provider] && m.seq <= q.last, provider == parked, nil
+	return m.seq <= q.ackFloors[provider] || q.empty[provider] && m.seq <= q.last, provider == parked, nil
 }
 
 // has reports whether a stream has a message.

@@ -63,7 +63,7 @@ func (g *group) store(ctx context.Context, m *nats.Msg) (Stored, error) {
 	g.mu.Unlock()
 	select {
 	case <-w.done:
-	case <-ctx.Done(): // it is written all the same
+	case <-ctx.Done(): // it is written nevertheless
 		return Stored{}, coded("publish", ctx.Err())
 	}
 	if w.alone {
@@ -72,7 +72,7 @@ func (g *group) store(ctx context.Context, m *nats.Msg) (Stored, error) {
 	return w.stored, w.err
 }
 
-// write writes batches until nobody waits. What comes while one is written makes the next.
+// write writes batches until no caller waits. What comes while one is written makes the next.
 func (g *group) write() {
 	for {
 		batch := g.take()

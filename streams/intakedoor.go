@@ -16,11 +16,10 @@ import (
 	"github.com/sandjet/sandjet/streams/fair"
 )
 
-// The stream that publications wait in belongs to all accounts, and so does whatever a NATS server tells or
-// decides by the headers of a publication: message ids that were seen, sequences that are expected. So
-// nobody publishes to it directly. The door takes what clients publish on sandjet.calls.auto.<account>, by
-// JetStream's own rules for the publisher, and stores it under the account: the id of a message is the
-// account's own, and headers that compare with what others stored are refused.
+// The stream that publications wait in belongs to all accounts, and so does everything that a NATS server reveals or decides by the headers
+// of a publication: message ids that were seen, sequences that are expected. So no client publishes to it directly. The door takes what
+// clients publish on sandjet.calls.auto.<account>, by JetStream's own rules for the publisher, and stores it under the account: the id of a
+// message is the account's own, and headers that compare with the messages of others are refused.
 
 // headerMsgID names a publication. Under the account it makes two of them one.
 const headerMsgID = jetstream.MsgIDHeader
@@ -63,7 +62,7 @@ func openIntakeDoor(conn *nats.Conn, s fair.Shares, admit func(schemas.AccountID
 // may be a log that cannot write, and is waited for to be started again.
 const doorGrace = time.Second
 
-// run stores what arrives until ctx ends, and returns when what is in hand is confirmed or refused.
+// run stores what arrives until ctx ends, and returns when the publications in flight are confirmed or refused.
 func (d *intakeDoor) run(ctx context.Context) {
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -231,7 +230,7 @@ type IntakeDoor struct {
 	Shares fair.Shares
 }
 
-// Run takes publications until ctx ends, then returns nil. While the log is away it waits.
+// Run takes publications until ctx ends, then returns nil. While the log is unavailable it waits.
 func (i IntakeDoor) Run(ctx context.Context) error {
 	var d *intakeDoor
 	err := i.Bus.insist(ctx, "intake", func() error {

@@ -17,11 +17,11 @@ import (
 // getFromLeader reads one message where it was written first. It costs more than getOne, and what it returns is never behind a confirmed
 // write. Code not_found if there is none.
 //
-// A leader that was cut off from the others takes itself for one for up to twenty seconds more, and what they have stored with another
-// leader since is not there. So that a message is not there counts only when the stream's leader has heard of a majority since: those
-// need four seconds without a leader before they elect one, and heard counts three. The look before must have found the same leader over
-// the same connection, else it may have been a former one that answered, and the question is asked again. It must have begun less than
-// those four seconds ago, too: within them no other can have led, been cut off, and been followed by this one again.
+// A leader that was cut off from the other servers takes itself for the leader for up to twenty seconds more, and lacks the messages that
+// they have stored with another leader since. So the absence of a message counts only when the stream's leader has had contact with a
+// majority since: a majority needs four seconds without a leader before it elects one, and hasContact counts three. The check before must
+// have found the same leader over the same connection, else a former leader may have answered, and the request is repeated. That check must
+// also have begun less than those four seconds ago: within them no other can have led, been cut off, and been followed by this one again.
 func (b *Bus) getFromLeader(ctx context.Context, stream string, r getRequest) (stored, error) {
 	if !b.copied.Load() {
 		return b.askLeader(ctx, stream, r)
@@ -51,7 +51,8 @@ func (b *Bus) askLeader(ctx context.Context, stream string, r getRequest) (store
 	return s, coded("read from "+stream, err)
 }
 
-// lookAtLeader is who leads a stream, and by which connection it was asked. Code unavailable where that has not heard of the others.
+// lookAtLeader returns which server leads a stream, and over which connection it was asked. Code unavailable if the leader has no contact
+// with the other servers.
 func (b *Bus) lookAtLeader(stream string) (string, error) {
 	info, err := b.connectedInfo(b.ctx, stream)
 	if err != nil || info.Cluster == nil {
@@ -60,12 +61,12 @@ func (b *Bus) lookAtLeader(stream string) (string, error) {
 	return fmt.Sprintf("%s %d", info.Cluster.Leader, b.bulk.Stats().Reconnects), nil
 }
 
-// connectedInfo is what the leader of a stream says of it. Code unavailable where it has not heard of a majority a moment ago: what it
-// says may be long past.
+// connectedInfo is the stream's information by its leader. Code unavailable if the leader had no contact with a majority a moment ago: its
+// information may be outdated.
 func (b *Bus) connectedInfo(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
 	info, err := b.streamInfo(ctx, stream)
-	if err == nil && !heard(info.Cluster, info.Config.Replicas) {
-		err = schemas.Errorf(schemas.Unavailable, "look at the stream "+stream, "its leader has not heard of the other servers: try again")
+	if err == nil && !hasContact(info.Cluster, info.Config.Replicas) {
+		err = schemas.Errorf(schemas.Unavailable, "look at the stream "+stream, "its leader has not hasContact of the other servers: try again")
 	}
 	if err != nil {
 		return nil, err
@@ -87,8 +88,8 @@ type leaderLook struct {
 	doubted time.Time
 }
 
-// deposedWithin is how long a leader that was cut off may take itself for one when it hears of the others again: they answer its next
-// heartbeat, of one each second, with their election. A look counts that long after one that failed.
+// deposedWithin is how long a leader that was cut off may take itself for the leader once it has contact again: the other servers answer
+// its next heartbeat, of one each second, with their election. A check counts only that long after one that failed.
 const deposedWithin = 2 * time.Second
 
 type look struct {
@@ -123,7 +124,7 @@ func (l *leaderLook) read(ctx context.Context, ask func() (stored, error)) (stor
 	return stored{}, schemas.Errorf(schemas.Unavailable, "look at a leader", "it changes, or is slow: try again")
 }
 
-// ask returns what a look says that begins after the call: one that is under way may have been answered before.
+// ask returns the result of a check that begins after the call: one that is under way may have been answered before.
 func (l *leaderLook) ask(ctx context.Context) (string, error) {
 	l.mu.Lock()
 	mine := l.next
@@ -163,7 +164,7 @@ func (l *leaderLook) run() {
 		case err != nil:
 			l.leader, l.doubted = "", time.Now()
 		case time.Since(l.doubted) < deposedWithin:
-			err = schemas.Errorf(schemas.Unavailable, "look at a leader", "it has just heard of the other servers again: try again")
+			err = schemas.Errorf(schemas.Unavailable, "look at a leader", "it has just hasContact of the other servers again: try again")
 		default:
 			l.leader, l.began = leader, began
 		}
@@ -203,15 +204,15 @@ func parseGot(data []byte) (stored, error) {
 	return s, nil
 }
 
-// lately is how long what was heard of a server counts. They report themselves each second, and elect another leader after four at the
-// earliest: who is still heard of has not.
+// lately is how long the last sign of a server counts. Servers report each second, and elect another leader after four seconds at the
+// earliest: a server with a younger sign has not.
 const lately = 3 * time.Second
 
-// heard reports whether a stream's leader has heard of a majority a moment ago. One that was cut off from the
-// others takes itself for the leader for some seconds more, and what others have stored since is not there: that
-// must not be taken for a loss. It is pure.
-func heard(cluster *jetstream.ClusterInfo, replicas int) bool {
-	if cluster == nil || replicas < 2 { // a single copy has nobody to hear of
+// hasContact reports whether a stream's leader has had contact with a majority a moment ago. A leader that was cut off from the other
+// servers takes itself for the leader for some seconds more, and lacks the messages that they have stored since: that must not be taken for
+// a loss. It is pure.
+func hasContact(cluster *jetstream.ClusterInfo, replicas int) bool {
+	if cluster == nil || replicas < 2 { // a single copy has no other server
 		return true
 	}
 	n := 1

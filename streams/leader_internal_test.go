@@ -40,7 +40,7 @@ func TestALeaderThatHearsNobodyIsNotBelieved(t *testing.T) {
 		"never heard of": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{peer(0, false), peer(0, false)}}, 3, false},
 		"without a name": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{here}}, 3, true},
 	} {
-		if got := heard(tc.cluster, tc.replicas); got != tc.want {
+		if got := hasContact(tc.cluster, tc.replicas); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -50,9 +50,9 @@ var errReplaced = errors.New("the log does not have this message any more")
 // inPlace reports whether the log is known to have the message at its sequence. It does not block.
 func (m *message) inPlace() bool { return m.confirmed.Load() == m.bus.Generation() }
 
-// confirm reads from the log whether it still has the message, if the connection was lost since that was known: a log that
-// was made anew, or lost its end, may have another at its sequence, and the server knows a message that it has delivered by its
-// sequence alone. It blocks for that read. [errReplaced]: it has not.
+// confirm reads from the log whether it still has the message, if the connection was lost since that was known: a stream that was
+// recreated, or lost its end, may have another message at its sequence, and the server knows a message that it has delivered by its
+// sequence alone. It blocks for that read. [errReplaced]: the message is gone.
 func (m *message) confirm(ctx context.Context) error {
 	generation := m.bus.Generation()
 	if m.confirmed.Load() == generation {

@@ -9,13 +9,13 @@ import (
 	"github.com/sandjet/sandjet/internal/clock"
 )
 
-// Mirror is a copy in memory of what is to be known of the values of a bucket, by key. While Run runs it lists what is
-// there and follows the changes. After a lost connection it goes on where it was; where the log is another one it lists
-// again, and forgets what was not listed.
+// Mirror is a copy in memory of what is to be known of the values of a bucket, by key. While Run runs it lists the current values and
+// follows the changes. After a lost connection it continues where it was. If the stream was recreated it lists again, and forgets values
+// that were not listed.
 //
-// Whoever writes to the bucket may give the mirror the result by [Mirror.Take], and need not wait for the watch. A key
-// never goes back to an older revision: neither by an event that arrives after Take, nor by a Take that comes after the
-// event. A mirror is safe for concurrent use; its methods do not block on the network.
+// A writer to the bucket may pass the result to the mirror by [Mirror.Take], and need not wait for the watch. A key never returns to an
+// older revision: neither by an event that arrives after Take, nor by a Take that comes after the event. A mirror is safe for concurrent
+// use; its methods do not block on the network.
 type Mirror[T, V any] struct {
 	// Source is what is mirrored.
 	Source MirrorSource[T]
@@ -30,11 +30,11 @@ type Mirror[T, V any] struct {
 
 	order sync.Mutex // held while an entry is taken in, the calls of functions included
 
-	mu     sync.RWMutex // guards what follows; never held while a function is called
-	values map[string]mirrored[V]
-	own    map[string]ownWrite // from Take: what the source has not come to yet
-	told   uint64              // the highest revision that the source has reported since it began to list
-	listed map[string]bool     // while everything is listed again: the keys that were reported since
+	mu       sync.RWMutex // guards what follows; never held while a function is called
+	values   map[string]mirrored[V]
+	own      map[string]ownWrite // from Take: what the source has not come to yet
+	reported uint64              // the highest revision that the source has reported since it began to list
+	listed   map[string]bool     // while everything is listed again: the keys that were reported since
 }
 
 // mirrored is what is kept of a value, and the latest revision that is known of its key.
@@ -54,9 +54,9 @@ const ownHolds = time.Minute
 
 // MirrorSource reports values to a [Mirror]: a [Bucket], or a part of one.
 type MirrorSource[T any] interface {
-	// Mirrored yields every value that is there, or that is of interest, and then every change, until ctx ends. It calls
-	// listing before it yields everything again because the log is another one, and listed when all that is there was
-	// yielded. Sources that yield by themselves what is gone call neither.
+	// Mirrored yields all current values that are of interest, then each change, until ctx is done. If the stream was recreated it calls
+	// listing and yields all current values again; it calls listed when a list is complete. Sources that yield removals themselves call
+	// neither.
 	Mirrored(ctx context.Context, listing, listed func()) iter.Seq2[BucketEntry[T], error]
 }
 
@@ -126,7 +126,7 @@ func (m *Mirror[T, V]) advance(p BucketEntry[T], own bool) bool {
 	v, kept := m.values[p.Key]
 	wrote, unconfirmed := m.own[p.Key]
 	if own {
-		known := m.told
+		known := m.reported
 		if kept || unconfirmed {
 			known = max(v.revision, wrote.revision)
 		}
@@ -139,7 +139,7 @@ func (m *Mirror[T, V]) advance(p BucketEntry[T], own bool) bool {
 		m.own[p.Key] = ownWrite{p.Revision, clock.Now()}
 		return true
 	}
-	m.told = max(m.told, p.Revision)
+	m.reported = max(m.reported, p.Revision)
 	if m.listed != nil {
 		m.listed[p.Key] = true
 	}
@@ -168,7 +168,7 @@ func (m *Mirror[T, V]) set(key string, v mirrored[V], keep bool) {
 func (m *Mirror[T, V]) listing() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.listed, m.told, m.own = map[string]bool{}, 0, nil
+	m.listed, m.reported, m.own = map[string]bool{}, 0, nil
 	for key, v := range m.values {
 		v.revision = 0
 		m.values[key] = v

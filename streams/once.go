@@ -10,14 +10,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// StoreOnce stores an event and returns where it stands, so that its receivers can read on from there.
+// StoreOnce stores an event and returns its position, so that receivers can continue reading from there.
 //
-// Within ten minutes the log itself recognises an event that is there. Who comes later than that, or stood
-// still since he knew that it was not there, has the conversation read from that time on, and an event that is
-// found is not stored again. Whether that is so is decided right before the event is stored.
+// Within ten minutes the log itself recognises an event that is already stored. A caller that comes later, or was suspended since it knew
+// that the event was absent, has the conversation read from that time on, and an event that is found is not stored again. Whether that is
+// needed is decided right before the event is stored.
 //
-// Where it is not found, and the conversation does not prove that nothing was removed from it since, nobody knows whether it was there.
-// Who is cautious then stores nothing, and gets the place before the first event that is left.
+// If the event is not found, and events may have been removed from the conversation since, it is unknown whether it was stored. A cautious
+// caller then stores nothing, and gets the position before the first remaining event.
 func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (schemas.Cursor, error) {
 	shard := shardOf(e.Conversation, b.Shards())
 	epoch, err := b.epoch(ctx, eventStream(shard))
@@ -51,15 +51,15 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (sc
 	return schemas.Cursor{Epoch: epoch, Seq: stored.Cursor.Seq, Mark: schemas.MarkOf(e.ID)}, err
 }
 
-// Prove stores the event that proves a start, on the connection by which the call came: a server that has
-// taken this process for gone has ended that connection, so the confirmation then comes by another, and
-// [Bus.Generation] tells. First is stored before it: the log takes in order what comes by one connection.
+// Prove stores the event that proves a start, on the connection by which the call came. A server that has taken this process for gone has
+// ended that connection; the confirmation then comes by another one, and [Bus.Generation] has changed. First is stored before it: the log
+// stores messages of one connection in order.
 func Prove(ctx context.Context, b *Bus, e schemas.Event, first ...schemas.Event) (Stored, error) {
 	return b.storeEvent(ctx, b.acksWork, e, e.ID, first)
 }
 
-// StoreFenced stores an event unless the log knows fence as the id of another, and makes the log know it from
-// then on, for ten minutes. So of two events only one can be stored, whoever stores which. First is as with [Prove].
+// StoreFenced stores an event unless the log knows fence as the id of another, and makes the log know it from then on, for ten minutes. So
+// of two events only one can be stored, by any processes. First is as with [Prove].
 func StoreFenced(ctx context.Context, b *Bus, e schemas.Event, fence string, first ...schemas.Event) (Stored, error) {
 	return b.storeEvent(ctx, b.acks, e, fence, first)
 }

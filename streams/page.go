@@ -121,8 +121,8 @@ func ReadEvents(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conv
 	return r, nil
 }
 
-// event reads a stored event. It is none if a publisher with all rights put something else there; it is lost
-// if its payload is gone for good. A payload that is only not there yet is an error of code unavailable.
+// event reads a stored event. is is false if a publisher with all rights stored something else there; the entry is lost if its payload is
+// gone for good. A payload that is only not there yet is an error of code unavailable.
 func (b *Bus) event(ctx context.Context, epoch string, m stored) (e Entry[schemas.Event], is bool, err error) {
 	e, err = Events.entry(ctx, b, epoch, m)
 	switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/internal/clock"
 )
 
-// progressAcks sends the progress acknowledgements of everything that this process has in hand: one goroutine for all,
-// which never waits for a handler.
+// progressAcks sends the progress acknowledgements of all messages in flight in this process: one goroutine for all, which never waits for
+// a handler.
 type progressAcks struct {
 	bus *Bus
 
@@ -19,10 +19,10 @@ type progressAcks struct {
 	begun      chan struct{} // has a token when the first hold was added
 	woke       clock.Reading // when the goroutine last ran
 	stalled    clock.Reading // when it last ran too late: deliveries may have waited unseen in this process
-	confirming bool          // messages in hand are looked up after a loss of the connection
+	confirming bool          // messages in flight are looked up after a loss of the connection
 }
 
-// hold is one message in hand.
+// hold is one message in flight.
 type hold struct {
 	progress *progressAcks
 	message  *message
@@ -54,7 +54,7 @@ func (b *progressAcks) add(m *message, ackWait time.Duration) *hold {
 		default:
 		}
 	}
-	// A process that stood still finds messages that the server has given up on long ago.
+	// A process that was suspended finds messages that the server has redelivered long ago.
 	h.missed = now.Sub(b.stalled) < stallGrace || now.Sub(b.woke) > ackWait/2
 	b.holds[h] = struct{}{}
 	return h
@@ -67,9 +67,8 @@ func (b *progressAcks) drop(h *hold) {
 	delete(b.holds, h)
 }
 
-// late reports whether a sign may have come too late, or went to a server that had given up on us: it drops
-// a client that is silent, so a process that stood still shows by its connection even where all clocks of
-// its host stood still with it.
+// late reports whether a progress ack may have come too late, or went to a server that had taken this process for gone. The server drops a
+// silent client, so the loss of the connection shows a suspension even if all clocks of the host were suspended too.
 func (h *hold) late() bool {
 	if h.message.generation != h.progress.bus.Generation() {
 		return true
@@ -81,7 +80,7 @@ func (h *hold) late() bool {
 
 func (h *hold) tooLate(now clock.Reading) bool { return now.Sub(h.last) > h.ackWait*9/10 }
 
-// run gives signs until ctx ends. It sleeps while nothing is in hand.
+// run sends progress acks until ctx ends. It sleeps while no message is in flight.
 func (b *progressAcks) run(ctx context.Context) {
 	tick := time.NewTicker(progressTick)
 	defer tick.Stop()
@@ -143,7 +142,7 @@ func (b *progressAcks) give(ctx context.Context, now clock.Reading) {
 	}
 }
 
-// confirm looks up messages that were in hand when the connection was lost. The next signs go to those that are still there.
+// confirm looks up messages that were in flight when the connection was lost. The next acks go to those that are still stored.
 func (b *progressAcks) confirm(ctx context.Context, holds []*hold) {
 	for _, h := range holds {
 		err := h.message.confirm(ctx)

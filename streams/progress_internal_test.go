@@ -33,10 +33,10 @@ func TestSignsOfLifeOfAHostThatSlept(t *testing.T) {
 //guarantee:side-effects-are-started-at-most-once
 func TestAnotherConnectionMakesADeliveryLate(t *testing.T) {
 	t.Parallel()
-	bus := &Bus{anew: reconnects{changed: make(chan nats.Status, 1)}, anewWork: reconnects{changed: make(chan nats.Status, 1)}}
+	bus := &Bus{publishChanges: reconnects{changed: make(chan nats.Status, 1)}, workChanges: reconnects{changed: make(chan nats.Status, 1)}}
 	b := newProgressAcks(bus)
 	before, now := b.add(&message{}, time.Minute), bus.Generation()
-	bus.anewWork.changed <- nats.CONNECTED
+	bus.workChanges.changed <- nats.CONNECTED
 	if !before.late() || bus.Generation() == now {
 		t.Error("a new connection for deliveries is not noticed")
 	}
@@ -44,7 +44,7 @@ func TestAnotherConnectionMakesADeliveryLate(t *testing.T) {
 	if after.late() {
 		t.Error("what came by the new connection is late")
 	}
-	bus.anew.changed <- nats.RECONNECTING
+	bus.publishChanges.changed <- nats.RECONNECTING
 	if !after.late() {
 		t.Error("a new connection for results is not noticed")
 	}

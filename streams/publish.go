@@ -19,9 +19,9 @@ type Stored struct {
 	Duplicate bool
 }
 
-// Publish stores v and returns when the log has confirmed it. Codes: conflict ([Calls] whose id is
-// there), exhausted (a quota), invalid, unavailable (also: the log is full). After unavailable or timeout nobody knows
-// whether it is there: publish it again, which stores it once.
+// Publish stores v and returns when the log has confirmed it. Codes: conflict ([Calls] whose id is there), exhausted (a quota), invalid,
+// unavailable (also: the log is full). After unavailable or timeout it is unknown whether the message is stored: publish it again, which
+// stores it once.
 func (t Topic[T]) Publish(ctx context.Context, b *Bus, v T) error {
 	_, err := t.Store(ctx, b, v)
 	return err
@@ -33,7 +33,7 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 	if err != nil {
 		return Stored{}, err
 	}
-	if s := b.options.Server; s != nil && t.stream == streamCalls { // what was accepted goes on trying
+	if s := b.options.Server; s != nil && t.stream == streamCalls { // only new calls are refused, events of accepted ones are retried
 		if err := s.Refusing(); err != nil {
 			return Stored{}, err
 		}
@@ -44,7 +44,7 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 	stored, err := b.storeOne(ctx, m)
 	if err == nil && t.stream == "" {
 		stored.Cursor.Mark = schemas.MarkOf(v.EventID())
-		stored.Cursor.Epoch, _ = b.epoch(ctx, t.streamOf(m.Subject)) // it is stored all the same
+		stored.Cursor.Epoch, _ = b.epoch(ctx, t.streamOf(m.Subject)) // it is stored even without an epoch
 	}
 	return stored, err
 }
@@ -159,10 +159,9 @@ func (t Topic[T]) streamOf(subject string) string {
 	return streamOfEvents(subject)
 }
 
-// Reply sends data to an inbox that a tenant named. The inbox begins with "_INBOX." and is then
-// looked for among the tenant's own connections only (embedded server), or with
-// "sandjet.reply.<account>." or "_INBOX_<account>.", which permissions keep to the tenant (servers outside). Nobody may listen:
-// that is no error.
+// Reply sends data to an inbox that a tenant named. The inbox begins with "_INBOX." and is then looked for among the tenant's own
+// connections only (embedded server), or with "sandjet.reply.<account>." or "_INBOX_<account>.", which permissions keep to the tenant
+// (servers outside). There may be no listener: that is no error.
 func (b *Bus) Reply(_ context.Context, a schemas.AccountID, inbox string, data []byte) error {
 	subject, err := inboxSubject(a, inbox)
 	if err != nil {

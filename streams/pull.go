@@ -15,7 +15,7 @@ import (
 const (
 	pullExpires = 5 * time.Second // bounds what a vanished host holds
 	pullSilence = pullExpires + 2*time.Second
-	drainWithin = 2 * time.Second // that the server may take to hear of an end
+	drainWithin = 2 * time.Second // that the server may take to learn of an end
 )
 
 // pulling asks for exactly as many messages as there are free places, so that none ages in a
@@ -24,21 +24,19 @@ const (
 type pulling struct {
 	mu          sync.Mutex
 	outstanding int
-	heard       time.Time // of the last sign of the server
+	lastSign    time.Time // of the last sign of the server
 	over        bool      // take no more
 	broken      chan error
-	anew        uint64 // of the connection, when this began
+	conn        uint64 // of the connection, when this began
 }
 
-// pull asks and takes until ctx ends or the consumer needs to be looked at again. What was asked
-// for and not delivered is given back.
+// pull asks and takes until ctx ends or the consumer needs to be looked at again. Pull requests that were not served are cancelled.
 func (c *consuming[T]) pull(ctx context.Context) error {
 	nc := c.bus.work
 	status := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
 	defer nc.RemoveStatusListener(status)
-	// Counted before anything is asked for: a message may lie here unseen while the connection that brought
-	// it ends and is made anew.
-	p := &pulling{broken: make(chan error, 1), heard: time.Now(), anew: c.bus.anewWork.count()}
+	// Counted before the first request: a message may wait here while the connection that brought it ends and reconnects.
+	p := &pulling{broken: make(chan error, 1), lastSign: time.Now(), conn: c.bus.workChanges.count()}
 	if !nc.IsConnected() { // the listener came too late for it
 		return errors.New("the connection was lost")
 	}
@@ -110,7 +108,7 @@ func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
 		c.status(p, code, m.Header)
 		return
 	}
-	msg, err := newMessage(c.bus, m, p.anew+c.bus.anew.count())
+	msg, err := newMessage(c.bus, m, p.conn+c.bus.publishChanges.count())
 	if err != nil {
 		c.bus.log.Error("message without a sequence skipped", "subject", m.Subject, "error", err)
 		return
@@ -119,11 +117,11 @@ func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
 		c.noteFired(msg)
 	}
 	p.mu.Lock()
-	p.heard = time.Now()
+	p.lastSign = time.Now()
 	over := p.over
 	if !over {
 		p.outstanding--
-		c.inHand.Add(1) // before it may be over: who waits for what is in hand waits for this too
+		c.inHand.Add(1) // before it may be over: a wait for the messages in flight includes this
 	}
 	last := p.outstanding == 0
 	p.mu.Unlock()
@@ -144,7 +142,7 @@ func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
 func (c *consuming[T]) status(p *pulling, code string, h nats.Header) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.heard = time.Now()
+	p.lastSign = time.Now()
 	left, err := strconv.Atoi(h.Get("Nats-Pending-Messages"))
 	if err == nil && left > 0 && code == "408" {
 		left = min(left, p.outstanding)
@@ -169,11 +167,11 @@ func (c *consuming[T]) status(p *pulling, code string, h nats.Header) {
 func (p *pulling) silent() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.outstanding > 0 && time.Since(p.heard) > pullSilence
+	return p.outstanding > 0 && time.Since(p.lastSign) > pullSilence
 }
 
-// endPull takes no more, and gives back the places that were asked for. What the server has sent already goes back to it: else it would
-// come again only after AckWait.
+// endPull takes no more messages, and cancels the requests. Messages that the server has sent already are nak'ed: else they would be
+// redelivered only after AckWait.
 func (c *consuming[T]) endPull(p *pulling, nc *nats.Conn, sub *nats.Subscription) {
 	p.mu.Lock()
 	p.over = true
@@ -184,7 +182,7 @@ func (c *consuming[T]) endPull(p *pulling, nc *nats.Conn, sub *nats.Subscription
 	if nc.IsConnected() {
 		ended := make(chan struct{})
 		sub.SetClosedHandler(func(string) { close(ended) })
-		if err := sub.Drain(); err == nil { // until the server knows of it, and arrive has handed back what came before
+		if err := sub.Drain(); err == nil { // until the server knows of it, and arrive has nak'ed the messages before
 			select {
 			case <-ended:
 				return

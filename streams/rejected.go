@@ -24,7 +24,8 @@ type Publication struct {
 	Published time.Time // by the server's clock
 	Data      []byte
 	MsgID     string // what its publisher called it, as one word of its account; empty if it gave it no id
-	// Redriven says that it was given up, and sent again by a person: Published is of that, First of the publication by its publisher.
+	// Redriven says that the publication failed, and was sent again by a person: Published is of that, First of the publication by its
+	// publisher.
 	Redriven bool
 	First    time.Time
 }
@@ -74,8 +75,8 @@ func (p Publication) place(at time.Time) string {
 	return hex.EncodeToString(h.Sum(nil)[:13])
 }
 
-// Rejected is the one event that reports its refusal, whoever refuses it: on the conversation that the
-// request names, if one can be read. One that is sent again and refused again is reported again.
+// Rejected is the one event that reports its refusal, by any process: on the conversation that the request names, if one can be read. One
+// that is sent again and refused again is reported again.
 func (p Publication) Rejected(why *schemas.Error) schemas.Event {
 	var seen struct {
 		ID           schemas.CallID         `json:"id"`
@@ -92,10 +93,10 @@ func (p Publication) Rejected(why *schemas.Error) schemas.Event {
 		schemas.RejectedData{Call: seen.ID, Error: why})
 }
 
-// Reject publishes call.rejected for a publication that is given up, once. Sure is from when on it is in hand.
+// Reject publishes call.rejected for a failed publication, once. Sure is since when this process has the publication.
 func Reject(ctx context.Context, b *Bus, p Publication, why *schemas.Error, sure Certainty) error {
 	if err := p.Account.Validate(); err != nil {
-		return nil //nolint:nilerr // nobody who publishes can have such a subject: there is no conversation to write to
+		return nil //nolint:nilerr // no publisher can have such a subject: there is no conversation to write to
 	}
 	_, err := StoreOnce(ctx, b, p.Rejected(why), Absence{at: p.Published, sure: sure})
 	return err

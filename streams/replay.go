@@ -24,19 +24,19 @@ type Entry[T any] struct {
 	Lost bool
 }
 
-// incarnation is what is known of a stream that may be made anew.
+// incarnation is what is known of a stream that may be recreated.
 type incarnation struct {
 	epoch string
 }
 
-// epochOf is a short name of a stream's incarnation: another after it was made anew.
+// epochOf is a short name of a stream's incarnation: another after it was recreated.
 func epochOf(name string, created time.Time) string {
 	h := fnv.New64a()
 	h.Write([]byte(name + "\x00" + strconv.FormatInt(created.UnixNano(), 10))) // never fails
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// epoch returns the epoch of a stream. It is remembered until the connection is made anew.
+// epoch returns the epoch of a stream. It is cached until the connection reconnects.
 func (b *Bus) epoch(ctx context.Context, stream string) (string, error) {
 	if v, ok := b.epochs.Load(stream); ok {
 		if i, ok := v.(incarnation); ok {

@@ -22,8 +22,8 @@ func (b *Bus) Replicas() int { return int(b.replicas.Load()) }
 // ReplicaCounts are the numbers of copies that a log may have. An even one survives no more than the one below.
 func ReplicaCounts() []int { return []int{1, 3, maxReplicas} }
 
-// checkReplicas holds what was asked for against what the log has. More than was asked for does no harm; less
-// would let somebody rely on copies that there are not.
+// checkReplicas compares the wanted number of replicas with that of the log. More do no harm; with fewer an operator would rely on copies
+// that do not exist.
 func (b *Bus) checkReplicas() error {
 	asked, have := b.options.Replicas, b.Replicas()
 	switch {
@@ -106,10 +106,9 @@ func (b *Bus) ownStreams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
 	return found, nil
 }
 
-// SetReplicas changes how many copies of everything the log has, and returns when all of them are complete.
-// Progress is called with the streams that are not there yet, whenever that was looked at; it may be nil.
-// It may be repeated, and must be when it was ended half way. The servers move the data while everything goes on.
-// Codes: invalid, conflict (there are not so many servers), unavailable.
+// SetReplicas changes how many copies of everything the log has, and returns when all of them are complete. Progress is called with the
+// streams that are not there yet, whenever that was looked at; it may be nil. It may be repeated, and must be when it was ended half way.
+// The servers move the data while everything continues to work. Codes: invalid, conflict (there are not so many servers), unavailable.
 func SetReplicas(ctx context.Context, b *Bus, n int, progress func(todo []string)) error {
 	const look = 500 * time.Millisecond
 	if !slices.Contains(ReplicaCounts(), n) {
@@ -119,7 +118,7 @@ func SetReplicas(ctx context.Context, b *Bus, n int, progress func(todo []string
 	if err != nil {
 		return err
 	}
-	// The first shard has the number that counts for all: whoever goes on later finds it there.
+	// The first shard has the number that counts for all: a later run that continues reads it there.
 	slices.SortFunc(infos, func(x, y *jetstream.StreamInfo) int {
 		if first := eventStream(0); x.Config.Name == first || y.Config.Name == first {
 			return map[bool]int{true: -1, false: 1}[x.Config.Name == first]

@@ -11,8 +11,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// AwaitResult returns the call's result: the one that is there, or the one to come. When ctx ends
-// before, it returns ctx's error. While the log is away it waits. Code: not_found (the result is no longer kept).
+// AwaitResult returns the call's result: the one that is there, or the one to come. When ctx ends before, it returns ctx's error. While the
+// log is unavailable it waits. Code: not_found (the result is no longer kept).
 func AwaitResult(ctx context.Context, b *Bus, c schemas.Call) (schemas.Result, error) {
 	state, err := AwaitCall(ctx, b, c)
 	if err != nil {
@@ -62,7 +62,7 @@ func errBusClosed() error {
 	return schemas.Errorf(schemas.Unavailable, "wait for a result", "the connection to the log is closed")
 }
 
-// results are the calls whose results somebody waits for, by conversation.
+// results are the calls whose results are waited for, by conversation.
 type results struct {
 	bus *Bus
 
@@ -82,12 +82,12 @@ type watch struct {
 	waiting int                   // those who wait for any of its calls
 	calls   map[string][]*awaited // by the beginning of their events' ids; nearly always one each
 	fresh   []*awaited            // of them: those for whom nothing was read yet
-	stir    context.CancelFunc    // has run look at the fresh ones
+	nudge   context.CancelFunc    // has run look at the fresh ones
 
 	// What follows belongs to run.
 	epoch string
-	last  uint64    // everything up to here was heard by those that are not fresh
-	since time.Time // what lies before concerns nobody
+	last  uint64    // everything up to here was delivered to those that are not fresh
+	since time.Time // older events concern none of the waiters
 }
 
 // awaited is a call that is waited for. It is guarded by results.mu.
@@ -97,7 +97,7 @@ type awaited struct {
 	stored  time.Time
 	since   time.Time
 	waiting int
-	last    uint64 // everything up to here was heard
+	last    uint64 // everything up to here was received
 	known   bool   // the conversation was read
 	err     error
 	done    chan struct{} // closed with the result or err
@@ -129,12 +129,12 @@ func (r *results) join(c schemas.Call, by *callReader) *awaited {
 	w.calls[c.EventID()] = append(w.calls[c.EventID()], a)
 	w.fresh = append(w.fresh, a)
 	w.waiting++
-	w.stir()
+	w.nudge()
 	return a
 }
 
 func (r *results) watch(live string, by *callReader) *watch {
-	w := &watch{results: r, live: live, stream: by.stream, subject: by.subject, calls: map[string][]*awaited{}, stir: func() {}}
+	w := &watch{results: r, live: live, stream: by.stream, subject: by.subject, calls: map[string][]*awaited{}, nudge: func() {}}
 	var ctx context.Context
 	ctx, w.end = context.WithCancel(r.bus.ctx)
 	if r.watches == nil {
@@ -198,7 +198,7 @@ func (w *watch) fail(err error) {
 	clear(w.calls)
 }
 
-// run hears the conversation until ctx ends or the log fails for good.
+// run follows the conversation until ctx ends or the log fails for good.
 func (w *watch) run(ctx context.Context) error {
 	b := w.results.bus
 	feed, err := persist(ctx, b, func() (feed, error) { return b.tail.open(ctx, w.live) })
@@ -220,10 +220,10 @@ func (w *watch) run(ctx context.Context) error {
 		switch {
 		case err == nil && prev > w.last: // a hole
 			if err = w.read(ctx, w.last, nil); err == nil {
-				err = w.hear(ctx, m, nil)
+				err = w.take(ctx, m, nil)
 			}
 		case err == nil:
-			err = w.hear(ctx, m, nil)
+			err = w.take(ctx, m, nil)
 		case errors.Is(err, errBehind):
 			err = w.again(ctx)
 		case idle.Err() != nil:
@@ -243,7 +243,7 @@ func (w *watch) look(ctx, former context.Context) (idle context.Context, fresh [
 	if former != nil && former.Err() == nil {
 		return former, fresh
 	}
-	idle, w.stir = context.WithCancel(ctx)
+	idle, w.nudge = context.WithCancel(ctx)
 	return idle, fresh
 }
 
@@ -361,7 +361,7 @@ func (w *watch) forgetPast(ctx context.Context, unseen []*awaited) error {
 	return nil
 }
 
-// again reads what may be missing. The stream may have been made anew meanwhile: then nothing that was heard counts.
+// again reads events that may have been missed. The stream may have been recreated meanwhile: then nothing received before counts.
 func (w *watch) again(ctx context.Context) error {
 	epoch, err := persist(ctx, w.results.bus, func() (string, error) { return w.results.bus.epoch(ctx, w.stream) })
 	if err != nil {
@@ -381,7 +381,7 @@ func (w *watch) again(ctx context.Context) error {
 	return w.read(ctx, 0, nil)
 }
 
-// read hears what lies after a place, up to the present; after 0 from since on.
+// read takes the events after a position, up to the present; after 0 from since on.
 func (w *watch) read(ctx context.Context, after uint64, fresh []*awaited) error {
 	type result struct {
 		page []stored
@@ -400,7 +400,7 @@ func (w *watch) read(ctx context.Context, after uint64, fresh []*awaited) error 
 			return err
 		}
 		for _, m := range r.page {
-			if err := w.hear(ctx, m, fresh); err != nil {
+			if err := w.take(ctx, m, fresh); err != nil {
 				return err
 			}
 			after = m.seq
@@ -410,8 +410,8 @@ func (w *watch) read(ctx context.Context, after uint64, fresh []*awaited) error 
 	return nil
 }
 
-// hear passes one event to whom it concerns: to the fresh ones, and to all if it is new.
-func (w *watch) hear(ctx context.Context, m stored, fresh []*awaited) error {
+// take passes one event to the waiters that it concerns: to the fresh ones, and to all if it is new.
+func (w *watch) take(ctx context.Context, m stored, fresh []*awaited) error {
 	isNew := m.seq > w.last
 	w.last = max(w.last, m.seq)
 	if !isNew && len(fresh) == 0 {
@@ -446,7 +446,7 @@ func (w *watch) hear(ctx context.Context, m stored, fresh []*awaited) error {
 	return nil
 }
 
-// concerned are those whose call a message may be about the beginning or end of, and that have not heard it.
+// concerned are the waiters that have not received a message yet which may be the beginning or end of their call.
 func (w *watch) concerned(m stored) (to []*awaited) {
 	w.results.mu.Lock()
 	defer w.results.mu.Unlock()
@@ -457,7 +457,7 @@ func (w *watch) concerned(m stored) (to []*awaited) {
 			}
 		}
 	}
-	if m.id == "" { // nothing of ours: only reading it tells
+	if m.id == "" { // no message id of ours: the event must be read
 		for _, of := range w.calls {
 			add(of)
 		}

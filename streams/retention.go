@@ -26,10 +26,10 @@ const (
 	defaultRetentionEvery = 10 * time.Minute
 )
 
-// Retention removes what is old of conversations: events of more than an age, and the first of more than
-// a number. What runs is left whole: nothing is removed from the first event of a call, job or turn on
-// that has no end yet, nor of a call that has its end while its worker has not acknowledged it, as it is handed out again then
-// and must find how far it came. Readers whose cursor is before the cut get a gap. Of an account that is gone everything is old.
+// Retention removes what is old of conversations: events of more than an age, and the first of more than a number. What runs is left whole:
+// nothing is removed from the first event of a call, job or turn on that has no end yet, nor of a finished call that its worker has not
+// acknowledged: the call is redelivered then, and the worker must find how far it came. Readers whose cursor is before the cut get a gap.
+// Of an account that is gone everything is old.
 //
 // Artifacts go a day after events of their age, whatever runs.
 //

@@ -26,15 +26,14 @@ func (b *Bus) reconnectDelay(attempt int) time.Duration {
 	return reconnectAfter + wait.Upto(most)
 }
 
-// spread waits for the part that this process has in spreading what all do after a server was away.
+// spread waits for a random time, which spreads the requests of all processes after a server was unavailable.
 func (b *Bus) spread(ctx context.Context) {
 	if b.options.Server == nil {
 		wait.Sleep(ctx, wait.Upto(reconnectSpread))
 	}
 }
 
-// revive looks at the log again whenever the connection was made anew: a server that had it
-// in memory only, or was set up afresh, has forgotten it.
+// revive checks the topology after each reconnection: a server that had the log in memory only, or was set up afresh, has lost it.
 func (b *Bus) revive(ctx context.Context) {
 	const every = 30 * time.Second
 	look := time.NewTicker(every)
@@ -44,7 +43,7 @@ func (b *Bus) revive(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C: // somebody may have changed the number of copies: then reads must know
+		case <-look.C: // an operator may have changed the number of copies, which decides how to read
 			if b.publish.ConnectedClusterName() != "" && b.publish.IsConnected() {
 				if err := b.lookAtShape(ctx); err != nil {
 					b.log.Debug("number of replicas unknown", "error", err)
@@ -55,7 +54,7 @@ func (b *Bus) revive(ctx context.Context) {
 		}
 		b.epochs.Clear()
 		b.objects.forget()
-		b.clock.stir()
+		b.clock.askSoon()
 		for try := 1; ctx.Err() == nil; try++ {
 			err := b.restore(ctx)
 			if err == nil {
@@ -67,7 +66,7 @@ func (b *Bus) revive(ctx context.Context) {
 	}
 }
 
-// restore makes the topology again if something of it is missing: two requests tell.
+// restore makes the topology again if something of it is missing, which two requests show.
 func (b *Bus) restore(ctx context.Context) error {
 	whole, err := b.intact(ctx)
 	if err != nil || whole {

@@ -23,12 +23,12 @@ const (
 )
 
 const (
-	roomLook    = time.Second            // that a look at the bytes is believed, while little is written
+	roomLook    = time.Second            // how long a read of the bytes counts, while little is written
 	roomOld     = 10 * time.Second       // after which another is waited for
-	roomRefusal = 250 * time.Millisecond // that one is believed which lets something be refused, and that a look is waited for
+	roomRefusal = 250 * time.Millisecond // how long a read counts that lets a write be refused, and how long a read is waited for
 )
 
-// roomView is how full the log is. Limit 0: nobody has bounded it.
+// roomView is how full the log is. Limit 0: it has no bound.
 type roomView struct{ limit, used int64 }
 
 // fits reports whether n bytes more may be written for a kind of work. It is pure.
@@ -50,18 +50,18 @@ func (v roomView) near() bool {
 // concurrent use.
 type room struct {
 	look func(context.Context) (roomView, error)
-	ask  chan struct{} // a look is wanted
+	ask  chan struct{} // a read is wanted
 	seen changed       // notified after each
 
 	mu    sync.Mutex
 	view  roomView // with what was written since
 	since int64    // of it, written by this process since the look
-	// reserved is what this process is about to write, beside the view: a look does not see it.
+	// reserved is what this process is about to write, beside the view: a read does not include it.
 	reserved int64
 	at       time.Time
 }
 
-// limit is the most bytes that the log may keep; 0: nobody has bounded it.
+// limit is the most bytes that the log may keep; 0: there is no bound.
 func (r *room) limit() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +132,7 @@ func (r *room) takeBy(ctx context.Context, w work, n int64, add func(work, int64
 	return errFull(w)
 }
 
-// again has a look taken, and waits for it if that matters.
+// again makes the bytes be read, and waits for that if it matters.
 func (r *room) again(ctx context.Context, wait bool) {
 	seen := r.seen.next()
 	select {
@@ -184,7 +184,7 @@ func (r *room) release(n int64) {
 	r.since += n
 }
 
-// takeNow is take for those who cannot wait for a look: room that was made a moment ago may not be seen yet.
+// takeNow is take for callers that cannot wait for a read: room that was freed a moment ago may not be seen yet.
 func (r *room) takeNow(w work, n int64) error {
 	r.mu.Lock()
 	due := time.Since(r.at) > roomRefusal

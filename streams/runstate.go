@@ -8,8 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// How long what was begun may run. What has no end on the log after that has none to come: its end was
-// lost with the log's, or nobody published it.
+// How long what was begun may run. After that no end is to be expected: it was lost with the end of the log, or never published.
 const (
 	longestCall = 4 * day // a person's time to answer, its deadline, and that of a worker to find it dead
 	longestJob  = schemas.MaxJobLifetime + day
@@ -19,13 +18,13 @@ const (
 // began.
 type runState struct {
 	calls, jobs, turns map[string]beginning // by subject
-	// over has the calls and jobs that have ended, with the time of the event that said so: what is published about
-	// them later begins nothing. An id of a call may be used again, see anew.
+	// over has the calls and jobs that have ended, with the time of the event that said so: what is published about them later begins nothing.
+	// An id of a call may be used again, see reuse.
 	over map[string]time.Time
 	past []endedCall
 }
 
-// endedCall is a call that has its end.
+// endedCall is a call that has ended.
 type endedCall struct {
 	id    string
 	begin uint64    // the first event of it that is there
@@ -47,7 +46,7 @@ func (s *runState) next(seq uint64, e schemas.Event) {
 	at := beginning{seq, e.Time}
 	switch e.Type {
 	case schemas.CallAccepted, schemas.ApprovalRequested:
-		s.anew(e)
+		s.reuse(e)
 		s.begin(s.calls, e.Subject, at)
 	case schemas.CallStarted:
 		s.begin(s.calls, e.Subject, at)
@@ -91,33 +90,32 @@ func (s *runState) end(of map[string]beginning, e schemas.Event) {
 	s.over[e.Subject] = e.Time
 }
 
-// anew lets an id that was used before begin again if the event is of another call: an id is free a day after it was taken, once its
-// call has ended. The acceptance of a call and the question about it have the time at which it was accepted, whoever publishes them
-// and however late, so those of the former call are not later than its end.
-func (s *runState) anew(e schemas.Event) {
+// reuse lets an id that was used before begin again if the event is of another call: an id is free a day after it was taken, once its call
+// has ended. Call.accepted and approval.requested carry the time at which the call was accepted, even if published late, so those of the
+// former call are not later than its end.
+func (s *runState) reuse(e schemas.Event) {
 	if ended, over := s.over[e.Subject]; over && e.Time.After(ended) {
 		delete(s.over, e.Subject)
 	}
 }
 
-// floor is the first sequence that something which runs at a time still needs, and otherwise if nothing
-// runs.
-func (s *runState) floor(now time.Time, otherwise uint64) uint64 {
-	floor := otherwise
+// firstNeeded is the first sequence that something which runs at a time still needs, and otherwise if nothing runs.
+func (s *runState) firstNeeded(now time.Time, otherwise uint64) uint64 {
+	seq := otherwise
 	for _, b := range s.calls {
 		if now.Sub(b.time) < longestCall {
-			floor = min(floor, b.seq)
+			seq = min(seq, b.seq)
 		}
 	}
 	for _, b := range s.jobs {
 		if now.Sub(b.time) < longestJob {
-			floor = min(floor, b.seq)
+			seq = min(seq, b.seq)
 		}
 	}
-	for _, b := range s.turns { // who reports ends of turns may be away for long: the stream's own limit ends them
-		floor = min(floor, b.seq)
+	for _, b := range s.turns { // the process that reports ends of turns may be unavailable for long: the stream's own limit ends them
+		seq = min(seq, b.seq)
 	}
-	return floor
+	return seq
 }
 
 // ended are the calls that have their end and begin before a sequence, in the order of their beginnings.

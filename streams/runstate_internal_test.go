@@ -73,7 +73,7 @@ func TestWhatRunsKeepsItsEventsFromItsBeginning(t *testing.T) {
 				}
 				s.next(uint64(i+1), schemas.Event{Type: l.typ, Subject: l.subject, Time: begin.Add(l.at), Data: data})
 			}
-			if got := s.floor(begin.Add(c.after), end); got != c.want {
+			if got := s.firstNeeded(begin.Add(c.after), end); got != c.want {
 				t.Errorf("kept from %d; want %d", got, c.want)
 			}
 		})

@@ -146,8 +146,7 @@ func (s *Served) see(provider string, at time.Time) {
 	}
 }
 
-// Serves reports whether a provider has a worker, or had one within the grace. It costs a look at the log only
-// before the answer is no.
+// Serves reports whether a provider has a worker, or had one within the grace. It reads the log only before the answer is no.
 func (s *Served) Serves(ctx context.Context, provider string) (bool, error) {
 	now := s.Bus.Now()
 	s.mu.Lock()

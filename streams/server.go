@@ -41,5 +41,5 @@ func (s *Server) admitPublication(a schemas.AccountID, n int64) error {
 	if b := s.bus.Load(); b != nil {
 		return b.admitPublication(a, n)
 	}
-	return nil // nobody would take it on, and each account has its number
+	return nil // without a Bus no consumer runs, and the number of each account is bounded
 }

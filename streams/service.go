@@ -39,12 +39,10 @@ type Request struct {
 // MaxAnswer is how many bytes an answer to a request may have at most: what is larger is not sent.
 func (b *Bus) MaxAnswer() int { return b.limit }
 
-// Serve answers requests until ctx ends; then it takes no more, lets those in hand end and returns
-// nil. Several that serve under one name share the requests. Accounts take turns, see [fair.Shares]: what is
-// beyond an account's share is refused at once. It has a connection of its own, so that who asks much
-// delays nothing else. What the handler returns is the answer;
-// an error becomes an error answer of the service protocol with [schemas.Public] as its JSON. A
-// request without a reply subject is handled and not answered.
+// Serve answers requests until ctx ends; then it takes no more, lets those in flight end and returns nil. Several that serve under one name
+// share the requests. Accounts take turns, see [fair.Shares]: what is beyond an account's share is refused at once. It has a connection of its
+// own, so that many requests delay nothing else. What the handler returns is the answer; an error becomes an error answer of the service
+// protocol with [schemas.Public] as its JSON. A request without a reply subject is handled and not answered.
 func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.Context, Request) ([]byte, error)) error {
 	var conn *nats.Conn
 	err := b.insist(ctx, "service", func() (err error) {
@@ -107,8 +105,8 @@ func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.C
 // sharedQueue is the group of those who share the messages of a subject: one of them gets each.
 const sharedQueue = "sandjet"
 
-// Respond answers what is published to a subject until ctx ends, at most slots at a time; then it takes no more, lets those in
-// hand end and returns nil. Several processes share the questions. A question is answered by silence where answer fails.
+// Respond answers what is published to a subject until ctx ends, at most slots at a time; then it takes no more, lets those in flight end
+// and returns nil. Several processes share the requests. If answer fails no reply is sent.
 func (b *Bus) Respond(ctx context.Context, subject string, slots int, answer func(data []byte, h Headers) ([]byte, error)) error {
 	var inHand sync.WaitGroup
 	places := make(chan struct{}, slots)

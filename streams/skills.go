@@ -30,14 +30,14 @@ const (
 	SkillsKept = time.Hour
 )
 
-// skillSubject is where a chunk of a bundle lies. Its size is in it, so that those of an account are summed up without reading one.
-// Under it there is ever the same, as the digest is of all of the bundle: whoever writes it again makes it younger.
+// skillSubject is where a chunk of a bundle lies. Its size is in it, so that those of an account are summed up without reading one. Its
+// content is always the same, as the digest is of the whole bundle: writing it again only makes it younger.
 func skillSubject(a schemas.AccountID, digest, number, size string) string {
 	return prefixSkills + string(a) + "." + digest + "." + number + "." + size
 }
 
-// StoreSkill stores a bundle of an account's and returns its digest. Nobody sees half of it: the record that names it is written after. It
-// may be called again, also at the same time. It does not ask whether there is room. Codes: invalid (too large), unavailable, timeout.
+// StoreSkill stores a bundle of an account's and returns its digest. No reader sees half of it: the record that names it is written after.
+// It may be called again, also at the same time. It does not ask whether there is room. Codes: invalid (too large), unavailable, timeout.
 func StoreSkill(ctx context.Context, b *Bus, a schemas.AccountID, tar []byte) (digest string, err error) {
 	if len(tar) == 0 || len(tar) > MaxSkillTar {
 		return "", schemas.Invalidf("", "a bundle has %d bytes: at most %d", len(tar), MaxSkillTar)
@@ -169,7 +169,7 @@ func StoredSkills(ctx context.Context, b *Bus) ([]StoredSkill, error) {
 	return list, nil
 }
 
-// RemoveSkill removes what is kept of a bundle, unless some of it was written after a time: then somebody is about to name it. Kept says
+// RemoveSkill removes what is kept of a bundle, unless some of it was written after a time: then a record is about to name it. Kept says
 // so. What is written while this runs stays. Codes: unavailable.
 func RemoveSkill(ctx context.Context, b *Bus, k StoredSkill, before time.Time) (kept bool, err error) {
 	const op = "remove a skill"

@@ -14,8 +14,8 @@ type PlacedPiece struct {
 	Seq uint64
 }
 
-// Snapshots returns for each piece what its call has printed before it. They cost one pass over the conversation
-// together, from about the first acceptance of their calls on. While the log is away it waits.
+// Snapshots returns for each piece what its call has printed before it. They cost one pass over the conversation together, from about the
+// first acceptance of their calls on. While the log is unavailable it waits.
 func Snapshots(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, of []PlacedPiece) ([]Snapshot, error) {
 	var since time.Time
 	whole := false // a call is no longer known: the whole conversation is read

@@ -12,11 +12,11 @@ import (
 // QueueStats is how much waits for a provider.
 type QueueStats struct {
 	Pending    uint64        // calls that were never handed out
-	AckPending int           // calls in hand, or waiting to be tried again
+	AckPending int           // calls in flight, or waiting to be tried again
 	Aside      uint64        // calls of accounts with thousands that wait for their turn
 	Oldest     time.Duration // since the oldest of the pending was admitted; 0: none
-	Pulls      int           // requests of workers with a free place; 0: nobody takes the next call
-	// Floor is where calls may begin that are not acknowledged: all before have their result.
+	Pulls      int           // requests of workers with a free slot; 0: no worker takes the next call
+	// Floor is the ack floor of calls: all calls before it have their result.
 	Floor schemas.Cursor
 }
 

@@ -39,7 +39,7 @@ const (
 	prefixInbox      = "sandjet.inbox."             // what comes to _INBOX in a tenant's own account
 	prefixReply      = "sandjet.reply."             // where a tenant may have its inboxes on every server
 
-	// RPCSubject is where the request/reply front door takes calls; the last token is the account.
+	// RPCSubject is where the request/reply NATS API takes calls; the last token is the account.
 	RPCSubject = prefixRPC + "call"
 	// RPCApprovals is where it is asked about approvals; the last token is the account.
 	RPCApprovals = prefixRPC + "approvals"

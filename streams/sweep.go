@@ -107,7 +107,7 @@ func (s *sweep) round(ctx context.Context) (left bool, err error) {
 	return true, nil
 }
 
-// end gives back what the sweep has of what all share.
+// end frees the sweep's share of the common limits.
 func (s *sweep) end() {
 	for _, c := range s.due {
 		s.large.give(c)
@@ -251,7 +251,7 @@ type reading struct {
 	first   uint64
 	cut     uint64
 	through time.Time // when the last of those beyond the number was stored, or later
-	floor   uint64
+	upTo    uint64
 	ended   []endedCall // that have to be asked about
 }
 
@@ -294,12 +294,12 @@ func (s *sweep) trim(ctx context.Context, c *trimming) (done bool, err error) {
 			return false, err
 		}
 		if !is {
-			c.floor = c.ended[0].begin
+			c.upTo = c.ended[0].begin
 			break
 		}
 		c.ended = c.ended[1:]
 	}
-	if c.first == 0 || c.floor <= c.first {
+	if c.first == 0 || c.upTo <= c.first {
 		return true, nil
 	}
 	if c.mark {
@@ -307,7 +307,7 @@ func (s *sweep) trim(ctx context.Context, c *trimming) (done bool, err error) {
 			return false, err
 		}
 	}
-	return true, s.purge(ctx, c.subject, c.floor)
+	return true, s.purge(ctx, c.subject, c.upTo)
 }
 
 // readPage reads the next page of a conversation, from its first event on, as far as what is old or beyond the number reaches, and until
@@ -344,9 +344,9 @@ func (s *sweep) readPage(ctx context.Context, c *trimming) error {
 	if !enough {
 		return nil
 	}
-	c.read, c.floor = true, c.state.floor(s.now, c.cut)
-	if c.first != 0 && c.floor > c.first {
-		c.ended = c.state.ended(c.floor)
+	c.read, c.upTo = true, c.state.firstNeeded(s.now, c.cut)
+	if c.first != 0 && c.upTo > c.first {
+		c.ended = c.state.ended(c.upTo)
 	}
 	return nil
 }
@@ -460,16 +460,16 @@ func (s *sweep) findCut(ctx context.Context, oldest time.Time) error {
 	return nil
 }
 
-// purge removes the events of a subject before the floor, in one step.
-func (s *sweep) purge(ctx context.Context, subject string, floor uint64) error {
+// purge removes the events of a subject before a sequence, in one step.
+func (s *sweep) purge(ctx context.Context, subject string, upTo uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*requestWithin)
 	defer cancel()
 	stream, err := s.bus.jsBulk.Stream(ctx, s.stream)
-	if held := s.tenure.Held(); held != nil { // who stood still since it looked may not know what has happened
+	if held := s.tenure.Held(); held != nil { // a process that was suspended since its read may not know what has happened
 		return held
 	}
 	if err == nil {
-		err = stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(floor))
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(upTo))
 	}
 	if err != nil {
 		return coded("remove old events of "+s.stream, err)

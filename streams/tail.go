@@ -31,20 +31,20 @@ type Tail struct {
 	over  chan struct{} // has a token when more came than could be taken
 	drop  <-chan struct{}
 
-	mu    sync.RWMutex
-	heard map[string]func(LiveEvent) // by subject
+	mu   sync.RWMutex
+	take map[string]func(LiveEvent) // by subject
 }
 
 // tailAhead is how many live messages may wait for the one goroutine; what is above is read from
 // the log.
 const tailAhead = 8 << 10
 
-// NewTail makes a tail. Lost is called whenever messages of any conversation may have got lost: the
-// connection was made anew, or more came than could be taken. It must not block.
+// NewTail makes a tail. Lost is called whenever messages of any conversation may have been lost: the connection has reconnected, or more
+// came than could be taken. It must not block.
 func NewTail(b *Bus, lost func()) *Tail {
 	return &Tail{
 		bus: b, lost: lost, ahead: make(chan *nats.Msg, tailAhead), over: make(chan struct{}, 1), drop: b.drops.next(),
-		heard: map[string]func(LiveEvent){},
+		take: map[string]func(LiveEvent){},
 	}
 }
 
@@ -66,13 +66,13 @@ func (t *Tail) Run(ctx context.Context) error {
 				t.again(ctx)
 			default:
 			}
-			t.tell(ctx, m)
+			t.deliver(ctx, m)
 		}
 	}
 }
 
-// again reports that something may have got lost, once the subscriptions are there anew: who looks at
-// the log then misses nothing.
+// again reports that something may have been lost, once the server has the subscriptions again: a reader that reads the log then misses
+// nothing.
 func (t *Tail) again(ctx context.Context) {
 	t.drop = t.bus.drops.next()
 	for t.settle(ctx) != nil {
@@ -83,23 +83,22 @@ func (t *Tail) again(ctx context.Context) {
 	t.lost()
 }
 
-// Follow calls heard for each event that is stored on the conversation from its return on, in the
-// goroutine of Run, until stop is called. Heard must not block. A conversation may be followed once
-// at a time. Code unavailable when the server does not confirm in time.
+// Follow calls take for each event that is stored on the conversation after it returned, in the goroutine of Run, until stop is called.
+// Take must not block. A conversation may be followed once at a time. Code unavailable when the server does not confirm in time.
 func (t *Tail) Follow(
-	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, heard func(LiveEvent),
+	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, take func(LiveEvent),
 ) (stop func(), err error) {
 	subject := LiveSubject(a, c)
 	t.mu.Lock()
-	if _, ok := t.heard[subject]; ok {
+	if _, ok := t.take[subject]; ok {
 		t.mu.Unlock()
 		return nil, schemas.Errorf(schemas.Conflict, "follow", "the conversation is followed already")
 	}
-	t.heard[subject] = heard
+	t.take[subject] = take
 	t.mu.Unlock()
 	forget := func() {
 		t.mu.Lock()
-		delete(t.heard, subject)
+		delete(t.take, subject)
 		t.mu.Unlock()
 	}
 	sub, err := t.bus.live.ChanSubscribe(subject, t.ahead)
@@ -138,14 +137,14 @@ func (t *Tail) settle(ctx context.Context) error {
 	return coded("follow", t.bus.live.FlushWithContext(ctx))
 }
 
-func (t *Tail) tell(ctx context.Context, m *nats.Msg) {
+func (t *Tail) deliver(ctx context.Context, m *nats.Msg) {
 	if fault := t.bus.faults.dropLive; fault != nil && fault(m) {
 		return
 	}
 	t.mu.RLock()
-	heard := t.heard[m.Subject]
+	take := t.take[m.Subject]
 	t.mu.RUnlock()
-	if heard == nil {
+	if take == nil {
 		return // its stop crossed it
 	}
 	s, prev, err := parseLive(m)
@@ -156,8 +155,8 @@ func (t *Tail) tell(ctx context.Context, m *nats.Msg) {
 	if e.Away = s.headers.Get(headerPayload) != ""; !e.Away { // what lies elsewhere is not waited for here
 		var err error
 		if e.Entry, err = Events.entry(ctx, t.bus, "", s); err != nil {
-			e.Away = true // whoever reads the log skips it
+			e.Away = true // readers of the log skip it
 		}
 	}
-	heard(e)
+	take(e)
 }

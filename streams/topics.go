@@ -56,7 +56,7 @@ var (
 	Parked = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamCalls, encode: encodeJSON[schemas.Call], decode: decodeCall, expect: Calls.expect, summary: summaryOf, work: workNew,
 		subject: func(b *Bus, c schemas.Call) (string, error) {
-			if _, err := callPlace(b, c); err != nil { // it must be able to go on
+			if _, err := callPlace(b, c); err != nil { // it must be able to continue
 				return "", err
 			}
 			return callSubject(parked, c.Account, c.ID), nil

@@ -73,9 +73,8 @@ func streamRows(shards int) []jetstream.StreamConfig {
 			Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: intakeQuota, Duplicates: 2 * time.Minute,
 		},
 		{
-			// Limits retention: the stored call is also the record of its id. One message per subject,
-			// so that sending a call again replaces it.
-			// What has its end is removed after a day, see ForgetCalls; what has none must not age out.
+			// Limits retention: the stored call is also the record of its id. One message per subject, so that sending a call again replaces it. An
+			// ended call is removed after a day, see ForgetCalls; one that has not ended must not age out.
 			Name: streamCalls, Description: "Admitted calls. Each stays a day as the record of its id, and until it has its end.",
 			Subjects: []string{prefixCalls + "*.*.*", prefixCallTimers + "*.*.*"}, MaxAge: eventsLongest, MaxMsgsPerSubject: 1,
 			AllowAtomicPublish: true, AllowMsgSchedules: true, Duplicates: 2 * time.Minute,
@@ -95,7 +94,7 @@ func streamRows(shards int) []jetstream.StreamConfig {
 			Subjects: []string{prefixTurns + "*.*.*"}, MaxAge: jobsKept, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
 		},
 		{
-			// The last one of each conversation does for all before it. Who carries its turn on in another process hears of it by the header.
+			// The last one of each conversation replaces all before it. A process that carries the turn on learns of it by the header.
 			Name: streamWakes, Description: "Which conversations are to be looked at, as their turns may go on.",
 			Subjects: []string{prefixWakes + "*.*", prefixWakeTimers + "*.*"}, MaxAge: transcriptsKept, MaxMsgsPerSubject: 1,
 			AllowMsgSchedules: true, Duplicates: 2 * time.Minute,
@@ -205,8 +204,8 @@ const (
 	// usageRecords is what each account keeps on the log, by account.
 	usageRecords BucketName = "usage"
 
-	// Chats are the places of chats where somebody has written ([schemas.Chat]) by [schemas.ChatKey]; ReceivedMessages say in which
-	// conversation a message was received, by [schemas.ReceivedKey]. Each ends by itself.
+	// Chats are the places of chats with a message ([schemas.Chat]) by [schemas.ChatKey]; ReceivedMessages say in which conversation a message
+	// was received, by [schemas.ReceivedKey]. Each ends by itself.
 	Chats            BucketName = "chats"
 	ReceivedMessages BucketName = "received"
 
@@ -223,8 +222,8 @@ const (
 // SettledKept is how long the records of settled jobs, of groups and of answered approvals are kept.
 const SettledKept = jobsKept
 
-// MarksKept is how long the mark of a deleted value of [Records] stays, unless whoever deletes it says otherwise. A watch that may have
-// been away for half of that reads everything again.
+// MarksKept is how long the mark of a deleted value of [Records] stays, unless the deletion says otherwise. A watch that may have been
+// disconnected for half of that reads everything again.
 const MarksKept = 10 * time.Minute
 
 // BoxesKept is how long a value of [Boxes] lives at most: above the longest life of a box.

@@ -24,13 +24,13 @@ type KeptCommit struct {
 	Commit schemas.Commit
 }
 
-// AppendCommit adds a commit to the transcript of a conversation if its last one is after; 0: there is none. From is the sequence
-// from which on the transcript is read from then on, which a summary has moved; 0: from the beginning. It returns the commit's
-// sequence, also when the commit was stored by a former try whose confirmation was lost: its id tells.
+// AppendCommit adds a commit to the transcript of a conversation if its last one is after; 0: there is none. From is the sequence from
+// which on the transcript is read from then on, which a summary has moved; 0: from the beginning. It returns the commit's sequence, also
+// when the commit was stored by a former try whose acknowledgement was lost, which its id shows.
 //
-// Codes: conflict (the transcript has moved on: another has written, or it was removed), invalid, unavailable (also: the log is
-// full), exhausted (the account's quota; only where after is 0). After unavailable nobody knows whether the commit is there: append
-// the same one again. Until then nothing may follow from it.
+// Codes: conflict (the transcript has moved on: another has written, or it was removed), invalid, unavailable (also: the log is full),
+// exhausted (the account's quota; only where after is 0). After unavailable it is unknown whether the commit is stored: append the same one
+// again. Until then nothing may follow from it.
 func AppendCommit(
 	ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, after, from uint64, commit schemas.Commit,
 ) (uint64, error) {

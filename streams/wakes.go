@@ -11,8 +11,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Wakes say which conversations are to be looked at, as their turns may go on. One takes the place of another of the same conversation
-// that nobody has taken in hand. Filter: an account.
+// Wakes say which conversations are to be checked, as their turns may continue. A wake replaces another of the same conversation that no
+// process has taken yet. Filter: an account.
 var Wakes = Topic[schemas.Wake]{ //nolint:gochecknoglobals // a row of the table
 	stream: streamWakes, subject: wakePlace, encode: encodeJSON[schemas.Wake], decode: decodeJSON[schemas.Wake],
 	filter: func(s string) string { return prefixWakes + orAny(s) + ".*" },
@@ -41,13 +41,13 @@ func wakePlace(_ *Bus, w schemas.Wake) (string, error) {
 	return prefixWakes + string(w.Account) + "." + token(string(w.Conversation)), nil
 }
 
-// Woken calls heard for each conversation that gets a wake, until ctx ends. What comes while the connection is away is missed: who
-// must not miss anything consumes [Wakes]. Heard must not block.
-func Woken(ctx context.Context, b *Bus, heard func(schemas.AccountID, schemas.ConversationID)) error {
+// Woken calls wake for each conversation that gets a wake, until ctx ends. Wakes during a disconnection are missed: a caller that must not
+// miss any consumes [Wakes]. Wake must not block.
+func Woken(ctx context.Context, b *Bus, wake func(schemas.AccountID, schemas.ConversationID)) error {
 	sub, err := b.live.Subscribe(prefixWoken+"*.*", func(m *nats.Msg) {
 		account, name, _ := strings.Cut(strings.TrimPrefix(m.Subject, prefixWoken), ".")
 		if conversation, err := untoken(name); err == nil {
-			heard(schemas.AccountID(account), schemas.ConversationID(conversation))
+			wake(schemas.AccountID(account), schemas.ConversationID(conversation))
 		}
 	})
 	if err != nil {

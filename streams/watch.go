@@ -9,16 +9,16 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Notify calls heard whenever something may have been stored on the topic, until ctx ends: for each message that is stored, and once the
-// connection was away. It is a hint to read on, and not proof: one may be lost at the moment of a reconnect, so that who must miss nothing
-// reads now and then without it. Heard must not block. It is for topics that are published live, which is [Cancels]; code unsupported for
+// Notify calls wake whenever something may have been stored on the topic, until ctx ends: for each message that is stored, and after a
+// reconnection. It is a hint to read, and not proof: one may be lost at the moment of a reconnect, so a caller that must miss nothing also
+// reads now and then without it. Wake must not block. It is for topics that are published live, which is [Cancels]; code unsupported for
 // any other.
-func (t Topic[T]) Notify(ctx context.Context, b *Bus, heard func()) error {
+func (t Topic[T]) Notify(ctx context.Context, b *Bus, wake func()) error {
 	if t.live == "" {
 		return schemas.Errorf(schemas.Unsupported, "notify", "this topic is not published live")
 	}
 	drop := b.drops.next()
-	sub, err := b.live.Subscribe(t.live, func(*nats.Msg) { heard() })
+	sub, err := b.live.Subscribe(t.live, func(*nats.Msg) { wake() })
 	if err != nil {
 		return coded("notify", err)
 	}
@@ -33,7 +33,7 @@ func (t Topic[T]) Notify(ctx context.Context, b *Bus, heard func()) error {
 			return nil
 		case <-drop:
 			drop = b.drops.next()
-			heard()
+			wake()
 		}
 	}
 }

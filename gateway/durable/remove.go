@@ -66,7 +66,7 @@ func (s *store) removeWhile(ctx context.Context, f found, holds func(*Record) bo
 	case len(next.Forks) == 0: // the last one went meanwhile
 		return nil, s.remove(ctx, next)
 	}
-	return nil, s.log.Tell(next.Account, next.ID)
+	return nil, s.log.Notify(next.Account, next.ID)
 }
 
 // clear removes the data of a stream that has no record any more, and lets go of its source.
@@ -75,7 +75,7 @@ func (s *store) clear(ctx context.Context, f found) error {
 	if f.Origin != nil {
 		err = errors.Join(err, s.release(ctx, f.Account, f.Origin, f.ID))
 	}
-	return errors.Join(err, s.log.Tell(f.Account, f.ID))
+	return errors.Join(err, s.log.Notify(f.Account, f.ID))
 }
 
 // release lets a stream know that a fork of it is gone. An ended one goes with its last fork.

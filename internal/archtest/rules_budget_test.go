@@ -22,14 +22,14 @@ var plainWords = []struct {
 	{regexp.MustCompile(`(?i)\b(?:(hand(s|ed)|put|puts|gone|goes|going|giv(e|es|en)|gave)\s+back)\b`), "use nak'ed, redelivered, returned"},
 	{regexp.MustCompile(`(?i)\b(?:giv(e|es|en|ing)\s+up|gave\s+up)\b`), "use fails for good, is abandoned, stops"},
 	{regexp.MustCompile(`(?i)\b(?:(looks?|looked|looking)\s+after|a\s+look)\b`), "use checks, manages; a read"},
-	{regexp.MustCompile(`(?i)\b(?:sweeper|closer|mover|keeper|wheel|front\s?door|floors?|siblings?)\b`), "use the type's name: JobRescuer, CallExpirer, DeadLetterForwarder, NATS API, layer"},
+	{regexp.MustCompile(`(?i)\b(?:sweeper|closer|mover|keeper|wheel|front\s?door|siblings?)\b`), "use the type's name: JobRescuer, CallExpirer, DeadLetterForwarder, NATS API, layer"},
 	{regexp.MustCompile(`(?i)\b(?:attend(s|ed|ing)?|bury|buried|buries|stir(s|red)?|hears?|heard|brooms?)\b`), "use consume, dead-letter, wake, receive, cleaner"},
 }
 
 // plainBudget has one row for each package that is not at 0.
 var plainBudget = map[string]wordCount{
 	"admission":                           {15, 1, 14},
-	"bench":                               {8, 0, 1},
+	"bench":                               {7, 0, 1},
 	"client":                              {36, 3, 5},
 	"cmd/sandjet":                         {57, 7, 11},
 	"define":                              {0, 0, 1},
@@ -66,7 +66,7 @@ var plainBudget = map[string]wordCount{
 	"gateway/replay":                      {0, 0, 18},
 	"gateway/sandboxapi":                  {0, 0, 8},
 	"gateway/skills":                      {0, 0, 1},
-	"internal/archtest":                   {0, 0, 9},
+	"internal/archtest":                   {0, 0, 7},
 	"internal/clienttest":                 {0, 0, 4},
 	"internal/clock":                      {2, 0, 0},
 	"internal/clustertest":                {0, 0, 4},
@@ -133,9 +133,9 @@ var plainBudget = map[string]wordCount{
 	"records/seal":                        {1, 0, 1},
 	"records/seal/awskms":                 {1, 0, 1},
 	"records/seal/awskms/kmstest":         {2, 0, 0},
-	"schemas":                             {33, 0, 7},
+	"schemas":                             {32, 0, 7},
 	"skills":                              {7, 0, 0},
-	"streams":                             {283, 37, 76},
+	"streams":                             {33, 10, 76},
 	"streams/embedded":                    {18, 1, 1},
 	"streams/natsauth":                    {10, 0, 5},
 	"tools":                               {15, 1, 5},
@@ -150,13 +150,13 @@ var plainBudget = map[string]wordCount{
 	"workers/leases":                      {2, 0, 0},
 	"workers/limits":                      {3, 0, 0},
 	"workers/limits/redislimits":          {2, 0, 1},
-	"workers/maintenance":                 {71, 4, 15},
+	"workers/maintenance":                 {69, 4, 15},
 	"workers/sandboxes":                   {53, 0, 18},
 }
 
 // documentBudget has one row for each document that is not at 0.
 var documentBudget = map[string]int{
-	"CONTRIBUTING.md":                       2,
+	"CONTRIBUTING.md":                       1,
 	"clients/js/README.md":                  3,
 	"docs/ARCHITECTURE.md":                  7,
 	"docs/BENCHMARKS.md":                    6,
