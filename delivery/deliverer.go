@@ -23,9 +23,9 @@ type Sender interface {
 
 // Ender is a [Sender] that has something to do when a delivery is over.
 type Ender interface {
-	// Ended is called when a delivery has arrived, or when it is given up with the reason, which is then not empty, before its message is
-	// acknowledged. An error hands the message out again. It may be called again for the same end. It is called from many goroutines.
-	Ended(ctx context.Context, d schemas.Delivery, givenUp string) error
+	// Ended is called when a delivery has arrived, or has failed for good with a reason, which is then not empty, before its message is
+	// acknowledged. After an error the message is redelivered. It may be called again for the same end. It is called from many goroutines.
+	Ended(ctx context.Context, d schemas.Delivery, failure string) error
 }
 
 // Defaults of a [Deliverer].
@@ -47,9 +47,9 @@ type Deliverer struct {
 	// Channel is what is served. Empty: schemas.WebhookChannel.
 	Channel string
 	Sender  Sender
-	// Slots is how many deliveries are in hand at most. Most of them wait for an answer. 0: DefaultSlots.
+	// Slots is how many deliveries are in flight at most. Most of them wait for an answer. 0: DefaultSlots.
 	Slots int
-	// Grace is how long tries may go on once Run is told to end. 0: DefaultGrace.
+	// Grace is how long tries may continue once Run's context has ended. 0: DefaultGrace.
 	Grace time.Duration
 	// Log may be nil.
 	Log     *slog.Logger
@@ -64,12 +64,11 @@ type Deliverer struct {
 	at func(stage, schemas.Delivery) error
 }
 
-// Metrics is what a deliverer tells about itself. Each may be nil. They are called from many
-// goroutines and must not block.
+// Metrics is what a deliverer reports about itself. Each may be nil. They are called from many goroutines and must not block.
 type Metrics struct {
 	Tried     func(channel string, k Kind, took time.Duration) // sandjet_delivery_tries_total{channel,outcome} and _try_seconds
 	Delivered func(channel string, after time.Duration)        // sandjet_delivery_seconds{channel}: from its making to its arrival
-	GivenUp   func(channel string)                             // sandjet_deliveries_dead_total{channel}
+	Dead      func(channel string)                             // sandjet_deliveries_dead_total{channel}
 }
 
 // stage is a place between two effects, where a process may die.
@@ -110,8 +109,8 @@ func (d *Deliverer) Run(ctx context.Context) error {
 	return nil
 }
 
-// handle tries a delivery and carries out what follows. A retry is written before the message is
-// acknowledged: whoever dies between the two delivers once more, never once less.
+// handle tries a delivery and carries out what follows. A retry is written before the message is acknowledged: a crash between the two
+// delivers once more, never once less.
 func (d *Deliverer) handle(ctx context.Context, m streams.Delivery[schemas.Delivery]) error {
 	v := m.Value
 	if m.Account != "" {
@@ -127,7 +126,7 @@ func (d *Deliverer) handle(ctx context.Context, m streams.Delivery[schemas.Deliv
 	if err := d.at(atTried, v); err != nil {
 		return err
 	}
-	d.tell(v, try, verdict, now)
+	d.report(v, try, verdict, now)
 	s := next(v, try, verdict, m.Attempt, d.schedule, now, rand.Float64())
 	switch s.kind {
 	case stepPark:
@@ -145,7 +144,7 @@ func (d *Deliverer) handle(ctx context.Context, m streams.Delivery[schemas.Deliv
 		if err := d.ended(ctx, v, cmp.Or(verdict.Reason, try.Error, s.err.Error())); err != nil {
 			return err
 		}
-		d.Metrics.GivenUp(d.Channel)
+		d.Metrics.Dead(d.Channel)
 		return s.err
 	case stepDone:
 		if verdict.Kind == Delivered {
@@ -156,21 +155,21 @@ func (d *Deliverer) handle(ctx context.Context, m streams.Delivery[schemas.Deliv
 }
 
 // ended has the sender do what follows from the end of a delivery. Its error hands the message out again, whatever its code.
-func (d *Deliverer) ended(ctx context.Context, v schemas.Delivery, givenUp string) error {
+func (d *Deliverer) ended(ctx context.Context, v schemas.Delivery, failure string) error {
 	e, ok := d.Sender.(Ender)
 	if !ok {
 		return nil
 	}
-	if err := e.Ended(ctx, v, givenUp); err != nil {
+	if err := e.Ended(ctx, v, failure); err != nil {
 		d.Log.Warn("end of a delivery not published, retrying", "delivery", v.ID, "account", v.Account, "error", err)
 		return streams.RetryAfter(time.Second, err)
 	}
 	return nil
 }
 
-// tell counts and logs a try. A receiver whose deliveries all fail, of which there may be thousands, gets one line a minute for each
+// report counts and logs a try. A receiver whose deliveries all fail, of which there may be thousands, gets one line a minute for each
 // kind of end, with the number of those that were left out; at the level of debugging they are there.
-func (d *Deliverer) tell(v schemas.Delivery, try schemas.DeliveryTry, verdict Verdict, now time.Time) {
+func (d *Deliverer) report(v schemas.Delivery, try schemas.DeliveryTry, verdict Verdict, now time.Time) {
 	log := d.Log.With("delivery", v.ID, "account", v.Account, "endpoint", v.Endpoint, "event", v.Event, "attempt", v.Attempt+1)
 	level := slog.LevelInfo
 	switch verdict.Kind {
@@ -208,8 +207,8 @@ func (m Metrics) orQuiet() Metrics {
 	if m.Delivered == nil {
 		m.Delivered = func(string, time.Duration) {}
 	}
-	if m.GivenUp == nil {
-		m.GivenUp = func(string) {}
+	if m.Dead == nil {
+		m.Dead = func(string) {}
 	}
 	return m
 }

@@ -85,7 +85,7 @@ func TestTriesKeepTheScheduleUntilTheyAreUsedUp(t *testing.T) {
 		s := &script{answer: func(schemas.Delivery, int) Verdict { return Verdict{Kind: Failed} }}
 		var gone atomic.Int64
 		schedule := Schedule()[:6] // the rest is days, which the log's own ticks make long even in virtual time
-		stop := work(t, &Deliverer{Bus: b, Sender: s, schedule: schedule, Metrics: Metrics{GivenUp: func(string) { gone.Add(1) }}})
+		stop := work(t, &Deliverer{Bus: b, Sender: s, schedule: schedule, Metrics: Metrics{Dead: func(string) { gone.Add(1) }}})
 		d := publish(t, b, "msg_1")
 		time.Sleep(9 * time.Hour)
 		tries := s.of(d.ID)

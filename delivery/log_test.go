@@ -21,7 +21,7 @@ func TestTriesThatFailAreLoggedOnceAMinute(t *testing.T) {
 		var text bytes.Buffer
 		d := &Deliverer{Log: slog.New(slog.NewTextHandler(&text, nil)), Metrics: Metrics{}.orQuiet(), logs: new(sometimes.Counted)}
 		failed := func(endpoint schemas.EndpointID, kind Kind) {
-			d.tell(schemas.Delivery{ID: "msg_1", Account: "acct_1", Endpoint: endpoint}, schemas.DeliveryTry{Status: 500}, Verdict{Kind: kind}, time.Now())
+			d.report(schemas.Delivery{ID: "msg_1", Account: "acct_1", Endpoint: endpoint}, schemas.DeliveryTry{Status: 500}, Verdict{Kind: kind}, time.Now())
 		}
 		for range 1000 {
 			failed("wh_1", Failed)

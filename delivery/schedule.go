@@ -14,7 +14,7 @@ type Kind string
 const (
 	Delivered Kind = "delivered" // the receiver has it
 	Failed    Kind = "failed"    // it counts as a try
-	Dropped   Kind = "dropped"   // nobody wants it any more
+	Dropped   Kind = "dropped"   // it is no longer wanted
 	Stopped   Kind = "stopped"   // nothing was tried: its receiver gets nothing any more
 	Busy      Kind = "busy"      // nothing was tried: there was no place for it
 	Held      Kind = "held"      // nothing was tried: the receiver is left alone for a time
@@ -83,7 +83,7 @@ func next(d schemas.Delivery, try schemas.DeliveryTry, v Verdict, handed int, sc
 	}
 	d.Attempt, d.Last = d.Attempt+1, &try
 	if d.Attempt >= len(schedule) || d.Tries > 0 && d.Attempt >= d.Tries {
-		return step{kind: stepDead, err: givenUp(d)}
+		return step{kind: stepDead, err: deadReason(d)}
 	}
 	wait := max(spread(schedule[d.Attempt], chance), min(v.After, longestWait))
 	return step{kind: stepLater, later: d, at: now.Add(wait)}
@@ -116,14 +116,14 @@ func spread(d time.Duration, chance float64) time.Duration {
 	return d + time.Duration((2*chance-1)*jitterPart*float64(d))
 }
 
-// endedUntried is the reason of the dead letter of a delivery that is not tried any more, as with [givenUp].
+// endedUntried is the reason of the dead letter of a delivery that is not tried any more, as with [deadReason].
 func endedUntried(d schemas.Delivery, why string) error {
 	return schemas.Errorf(schemas.Timeout, "deliver", "%s to %s ended after %d tries: %s", d.ID, receiverOf(d), d.Attempt, why)
 }
 
-// givenUp is the reason of the dead letter. Its code is not a retryable one: that would hand the message
+// deadReason is the reason of the dead letter. Its code is not a retryable one: that would hand the message
 // out again.
-func givenUp(d schemas.Delivery) error {
+func deadReason(d schemas.Delivery) error {
 	met := "error " + d.Last.Error
 	if d.Last.Status != 0 {
 		met = fmt.Sprintf("status %d", d.Last.Status)

@@ -37,8 +37,8 @@ type Bundle struct {
 	Files    []File // by path
 }
 
-// New makes a bundle of files, which may all lie in one folder: that then has the name of the skill. It keeps the contents, so that nobody
-// may change them. Codes: invalid, exhausted (too many or too large).
+// New makes a bundle of files, which may all lie in one folder: that then has the name of the skill. It keeps the contents, so its caller
+// must not change them. Codes: invalid, exhausted (too many or too large).
 func New(files []File) (Bundle, error) {
 	list := slices.Clone(files)
 	var size int64
@@ -126,8 +126,8 @@ func Read(r io.Reader) (Bundle, error) {
 	})
 }
 
-// Parse reads a bundle from a tar that [Bundle.Tar] has made. The contents of its files are parts of that slice, so that nobody may change
-// it, and the bundle takes no memory of its own for them. Codes: invalid, exhausted.
+// Parse reads a bundle from a tar that [Bundle.Tar] has made. The contents of its files are parts of that slice, so the caller must not
+// change it, and the bundle takes no memory of its own for them. Codes: invalid, exhausted.
 func Parse(whole []byte) (Bundle, error) {
 	r := bytes.NewReader(whole)
 	archive := tar.NewReader(r)
@@ -327,7 +327,7 @@ func bundleTooLarge() error {
 	return schemas.Errorf(schemas.Exhausted, "", "the bundle is larger than %d bytes: keep large data elsewhere", schemas.MaxSkillBundle)
 }
 
-// notTar is the error of something that is no tar; what whoever gave it has refused stays as it is.
+// notTar is the error of something that is no tar; an error of its source stays as it is.
 func notTar(err error) error {
 	if e, ok := errors.AsType[*schemas.Error](err); ok {
 		return e

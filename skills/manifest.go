@@ -73,7 +73,7 @@ func frontMatter(file []byte) ([]byte, error) {
 
 // decode reads YAML without anchors, which could make much of little.
 func decode(front []byte) (fields map[string]any, err error) {
-	defer func() { // the text is anybody's
+	defer func() { // the text is not trusted
 		if p := recover(); p != nil {
 			fields, err = nil, schemas.Invalidf(FileName, "has a front matter that is not YAML")
 		}

@@ -112,10 +112,10 @@ type Asked struct {
 // Classes of requests that end for a reason of ours.
 const (
 	Stopped   models.Class = "stopped"    // its own caller has closed it
-	OwnerLost models.Class = "owner_lost" // who has asked is gone, and nobody knows what became of it
+	OwnerLost models.Class = "owner_lost" // the process that asked is gone, and the result is unknown
 )
 
-// Outcome says what became of an envelope.
+// Outcome is the outcome of an envelope.
 type Outcome string
 
 // The outcomes.
@@ -166,7 +166,7 @@ type Ask struct {
 	Request       models.Request
 }
 
-// CallIDOf is the id of the call that a use of a tool becomes: the same, whoever finds the use.
+// CallIDOf is the id of the call that a use of a tool becomes: the same in every process that finds the use.
 func CallIDOf(conversation string, turn schemas.TurnID, step int, use string) schemas.CallID {
 	return schemas.CallID(schemas.CallPrefix + digest(conversation, string(turn), string(rune(step)), use))
 }

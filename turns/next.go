@@ -226,7 +226,7 @@ func (n step) open(d *Decision) {
 	case asked != nil && stop != nil:
 		d.StopAsk = true
 	case asked != nil: // it runs
-	case lost && n.v.Now.Before(q.again) && stop == nil: // nobody can have asked: wait for it as one's own
+	case lost && n.v.Now.Before(q.again) && stop == nil: // no process can have asked: wait for it as for one's own
 		d.Until = q.again
 	case lost:
 		n.failed(d, &models.Error{Class: OwnerLost, Begun: true}, stop)

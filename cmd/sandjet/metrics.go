@@ -160,7 +160,7 @@ func deliveryMetrics(r *prometheus.Registry) delivery.Metrics {
 			try.WithLabelValues(channel).Observe(took.Seconds())
 		},
 		Delivered: func(channel string, after time.Duration) { delivered.WithLabelValues(channel).Observe(after.Seconds()) },
-		GivenUp:   func(channel string) { dead.WithLabelValues(channel).Inc() },
+		Dead:      func(channel string) { dead.WithLabelValues(channel).Inc() },
 	}
 }
 

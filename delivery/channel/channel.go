@@ -1,9 +1,8 @@
-// Package channel is what chat channels have in common: what an adapter of one can do, what it is handed, and how it says what became
-// of it.
+// Package channel is what chat channels have in common: what an adapter of one can do, what it is given, and how it reports the outcome.
 //
 // An adapter is a translation and nothing more. It keeps no state, never tries a request again, and resolves nothing: the account's
-// credential, the place in the chat and the words are handed to it. Everything that must survive a crash (which part was sent, under
-// which id, when it is tried again) belongs to whoever calls it. An adapter may be called from any number of goroutines.
+// credential, the place in the chat and the words are handed to it. Everything that must survive a crash (which part was sent, under which
+// id, when it is tried again) belongs to its caller. An adapter may be called from any number of goroutines.
 //
 // # Outcomes
 //
@@ -11,11 +10,11 @@
 // looking for a message belong to its caller, which keeps a ledger. delivery/internal/chatapi is the one way in which adapters speak
 // HTTP.
 //
-//   - Not sent is certain. A request whose body the transport has not begun to read is none that a service carries out; when the
-//     transport gives up, the body is shut for good, so that nothing which goes on in the background can complete it. Requests without
-//     a body go by whether there was a connection (httptrace).
-//   - A status is definite, but for 5xx, which is ambiguous unless the service's own table says otherwise: something in between may
-//     have given up on a service that had not. 429 is limited, and all other 4xx and every redirect are refused.
+//   - Not sent is certain. No service carries out a request whose body the transport has not begun to read; when the transport fails, the
+//     body is closed for good, so that nothing in the background can complete the request. Requests without a body go by whether there was
+//     a connection (httptrace).
+//   - A status is definite, but for 5xx, which is ambiguous unless the service's own table says otherwise: a proxy in between may have
+//     reported a timeout of a service that was still at work. 429 is limited, and all other 4xx and every redirect are refused.
 //   - A success that cannot be read (cut, not JSON, longer than a MiB) is ambiguous; a refusal that is cut is not sent, because what
 //     the refusal was is not known.
 //   - The transport sends nothing again: bodies cannot be rewound (GetBody is nil), so neither an idle connection that has just ended
@@ -43,8 +42,8 @@ import (
 type Adapter interface {
 	// Profile is what the service can do. It does not change.
 	Profile() Profile
-	// Send sends one message. An error is an [Error], which says whether the message may have arrived. It blocks for one request,
-	// or for another one where the service has certainly refused the first or a look comes before it, and ends soon after ctx.
+	// Send sends one message. An error is an [Error], which says whether the message may have arrived. It blocks for one request, or for two
+	// if the service has certainly refused the first or a search comes first, and ends soon after ctx.
 	Send(ctx context.Context, to Destination, m Message) (Receipt, error)
 	// Destination names what the service's limits count: a chat, a channel, an issue. It is pure, and fails where a route is not one
 	// of this service: code invalid, with the field.
@@ -69,7 +68,7 @@ type Profile struct {
 	MaxFile int64
 	// Buttons is whether a message may have buttons.
 	Buttons bool
-	// Pace is how often a message may be sent, as far as the service says so or is known to bear.
+	// Pace is how often a message may be sent, as far as the service documents a limit, or is known to accept.
 	Pace []Pace
 	// Secrets are the fields of a channel's credential.
 	Secrets []Secret
@@ -97,7 +96,7 @@ const (
 	Bytes      Unit = "bytes"      // of UTF-8
 )
 
-// Once is what keeps a message from being sent twice when nobody knows whether the first try arrived.
+// Once is the means by which a message is not sent twice when it is unknown whether the first try arrived.
 type Once string
 
 // The ways.
@@ -206,7 +205,7 @@ type (
 	Typist interface {
 		Typing(ctx context.Context, to Destination) error
 	}
-	// Editor writes a message anew, with the buttons of m and no others. Editing twice is editing once.
+	// Editor replaces a message, with the buttons of m and no others. Editing twice is editing once.
 	Editor interface {
 		Edit(ctx context.Context, to Destination, id string, m Message) error
 	}
@@ -246,7 +245,7 @@ type (
 	}
 )
 
-// Said is what somebody is said to have written.
+// Said is a simulated message of a person.
 type Said struct {
 	Place string `json:"place"` // as the records of channels name places
 	User  string `json:"user"`
@@ -267,13 +266,13 @@ type InboundKind string
 
 // The kinds.
 const (
-	Text      InboundKind = "text"      // somebody wrote something
-	Pressed   InboundKind = "pressed"   // somebody pressed a button
+	Text      InboundKind = "text"      // a person wrote something
+	Pressed   InboundKind = "pressed"   // a person pressed a button
 	Handshake InboundKind = "handshake" // the service tries the address
 	Ignored   InboundKind = "ignored"   // nothing that concerns us
 )
 
-// Inbound is what a service told us.
+// Inbound is what a service reported.
 type Inbound struct {
 	Kind InboundKind
 	// Event names it: the same each time the service posts it.
@@ -288,7 +287,7 @@ type Inbound struct {
 	Message     string // the message's id, or that of the one with the button
 	Files       []InboundFile
 	Route       json.RawMessage // where an answer goes
-	// Answer is what the service wants to hear at once; zero: 200 and nothing.
+	// Answer is the response that the service expects at once; zero: 200 and nothing.
 	Answer Answer
 	// Unheard is the answer in place of Answer where the channel's record listens to neither the place nor the user: a service that
 	// shows that an answer is being made would show it for long. Zero: Answer.

@@ -13,7 +13,7 @@ type Outcome string
 const (
 	// NotSent: it did not arrive, and may be sent again.
 	NotSent Outcome = "not_sent"
-	// Ambiguous: nobody knows whether it arrived.
+	// Ambiguous: it is unknown whether the message arrived.
 	Ambiguous Outcome = "ambiguous"
 	// Limited: it did not arrive, and may be sent again after a time.
 	Limited Outcome = "limited"
@@ -21,7 +21,7 @@ const (
 	Refused Outcome = "refused"
 )
 
-// Error is why a message was not sent, or why nobody knows.
+// Error is why a message was not sent, or why that is unknown.
 type Error struct {
 	Outcome Outcome
 	// Reason is for people, without any secret: "the bot was blocked by the user".
@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// OutcomeOf is what an error says of a message. What is no [Error] says nothing, so nobody knows.
+// OutcomeOf is the outcome of a message by its error. An error that is no [Error] is ambiguous.
 func OutcomeOf(err error) Outcome {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Outcome

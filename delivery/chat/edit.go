@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// earlierWithin is how long a delivery that writes an earlier message anew waits until it is known whether the chat has that one, and
-	// earlierAfter after which time it looks again.
+	// earlierWithin is how long a delivery that replaces an earlier message waits until it is known whether the chat has that one;
+	// earlierAfter is the time between two checks.
 	earlierWithin = 10 * time.Minute
 	earlierAfter  = 5 * time.Second
 )
 
-// errEarlier: nobody knows yet whether the chat has the message that is to be written anew.
+// errEarlier: it is not known yet whether the chat has the message that is to be replaced.
 var errEarlier = errors.New("the earlier message is still on its way")
 
 // first makes the ledger of a delivery that has none. Codes: invalid; or errEarlier.
@@ -44,14 +44,14 @@ func (s *send) first(ctx context.Context) (ledger, error) {
 // open reports whether it is not known yet what becomes of a part.
 func open(p part) bool { return p.State != sent && p.State != dropped && p.State != failed }
 
-// editing is a ledger that writes the last message of an earlier one anew, if the chat has it. It is pure.
+// editing is a ledger that replaces the last message of an earlier one, if the chat has it. It is pure.
 func editing(l, earlier ledger, m schemas.ChatBody, p channel.Profile, render Render) ledger {
 	n := len(earlier.Parts)
 	if n == 0 || earlier.Parts[n-1].State != sent || earlier.Parts[n-1].ID == "" || earlier.Parts[n-1].File || len(l.Parts) != 1 {
 		return l
 	}
 	now := edit{ID: earlier.Parts[n-1].ID, Text: l.Parts[0].Text, Plain: l.Parts[0].Plain}
-	if n == 1 { // else the message to be written anew is only the end of what was said
+	if n == 1 { // else the message to be replaced is only the end of the text
 		list, cut := render(m.Edit.Text, Layout{Format: p.Format, Limit: p.Limit, Unit: p.Unit, MaxParts: 1})
 		if len(list) == 1 && !cut {
 			now.Text, now.Plain = list[0].Text, list[0].Plain

@@ -13,9 +13,9 @@ import (
 
 var _ delivery.Ender = (*Sender)(nil)
 
-// Ended publishes on the conversation what became of a delivery, and hands one that is given up to the channel's fallback. Doing so
+// Ended publishes on the conversation the outcome of a delivery, and passes one that failed for good to the channel's fallback. Doing so
 // again changes nothing: the event and the fallback's delivery have ids that follow from the delivery.
-func (s *Sender) Ended(ctx context.Context, d schemas.Delivery, givenUp string) error {
+func (s *Sender) Ended(ctx context.Context, d schemas.Delivery, failure string) error {
 	s.once.Do(s.begin)
 	l, err := s.ledgers.Get(ctx, string(d.Account)+"."+string(d.ID))
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
@@ -35,7 +35,7 @@ func (s *Sender) Ended(ctx context.Context, d schemas.Delivery, givenUp string) 
 	if id == "" {
 		id = d.ChannelID
 	}
-	if givenUp == "" {
+	if failure == "" {
 		return s.publish(ctx, d, schemas.DeliverySent, schemas.DeliverySentData{
 			Delivery: d.ID, Event: d.Event, Channel: d.Channel, ChannelID: id, Messages: messages,
 		})
@@ -45,7 +45,7 @@ func (s *Sender) Ended(ctx context.Context, d schemas.Delivery, givenUp string) 
 		return err
 	}
 	return s.publish(ctx, d, schemas.DeliveryFailed, schemas.DeliveryFailedData{
-		Delivery: d.ID, Event: d.Event, Channel: d.Channel, ChannelID: id, Reason: givenUp, Messages: messages, Fallback: to,
+		Delivery: d.ID, Event: d.Event, Channel: d.Channel, ChannelID: id, Reason: failure, Messages: messages, Fallback: to,
 	})
 }
 

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// sendsAtMost is how many deliveries are in hand, sharesOf the part of them that one account leaves to others.
+	// sendsAtMost is how many deliveries are in flight, sharesOf the part of them that one account leaves to others.
 	sendsAtMost = delivery.DefaultSlots - delivery.DefaultSlots/4
 	sharesOf    = 4
 
-	// slowAfter is how long a request takes at least that makes its chat a slow one. All slow chats together, and those of one account,
-	// have so many deliveries in hand at most: they leave the rest to others.
+	// slowAfter is how long a request takes at least that makes its chat a slow one. All slow chats together, and those of one account, have
+	// so many deliveries in flight at most: they leave the rest to other chats.
 	slowAfter                 = 5 * time.Second
 	slowAtMost, slowOfAccount = sendsAtMost / 4, sendsAtMost / 8
 
@@ -24,13 +24,13 @@ const (
 // lanes keeps chats apart: one delivery at a time goes to each, so that its parts stand together, and a chat that has asked for rest
 // is left alone without a request. Safe for concurrent use.
 type lanes struct {
-	mu     sync.Mutex
-	all    map[Place]*lane
-	inHand map[schemas.AccountID]int
-	total  int
-	slow   map[schemas.AccountID]int // in hand, of slow chats
-	slows  int                       // the same of all accounts
-	swept  time.Time
+	mu       sync.Mutex
+	all      map[Place]*lane
+	inFlight map[schemas.AccountID]int
+	total    int
+	slow     map[schemas.AccountID]int // in flight, of slow chats
+	slows    int                       // the same of all accounts
+	swept    time.Time
 }
 
 type lane struct {
@@ -42,7 +42,7 @@ type lane struct {
 }
 
 func newLanes() *lanes {
-	return &lanes{all: map[Place]*lane{}, inHand: map[schemas.AccountID]int{}, slow: map[schemas.AccountID]int{}}
+	return &lanes{all: map[Place]*lane{}, inFlight: map[schemas.AccountID]int{}, slow: map[schemas.AccountID]int{}}
 }
 
 // enter takes the lane of a place. Where ok is false it is not taken: the verdict says why. Else leave follows.
@@ -55,7 +55,7 @@ func (l *lanes) enter(a schemas.AccountID, p Place) (v delivery.Verdict, ok bool
 	if wait := max(whole.paused.Sub(now), here.paused.Sub(now)); wait > 0 {
 		return delivery.Verdict{Kind: delivery.Held, After: wait, Reason: rests(wait)}, false
 	}
-	if here.busy || l.total >= sendsAtMost || l.inHand[a] >= sendsAtMost-sendsAtMost/sharesOf {
+	if here.busy || l.total >= sendsAtMost || l.inFlight[a] >= sendsAtMost-sendsAtMost/sharesOf {
 		return delivery.Verdict{Kind: delivery.Busy}, false
 	}
 	if here.slow && (l.slows >= slowAtMost || l.slow[a] >= slowOfAccount) {
@@ -67,7 +67,7 @@ func (l *lanes) enter(a schemas.AccountID, p Place) (v delivery.Verdict, ok bool
 	}
 	here.busy = true
 	l.total++
-	l.inHand[a]++
+	l.inFlight[a]++
 	return delivery.Verdict{}, true
 }
 
@@ -83,8 +83,8 @@ func (l *lanes) leave(a schemas.AccountID, p Place) {
 			delete(l.slow, a)
 		}
 	}
-	if l.inHand[a]--; l.inHand[a] == 0 {
-		delete(l.inHand, a)
+	if l.inFlight[a]--; l.inFlight[a] == 0 {
+		delete(l.inFlight, a)
 	}
 }
 
@@ -123,7 +123,7 @@ func (l *lanes) lane(p Place, now time.Time) *lane {
 	return x
 }
 
-// sweep forgets lanes that nobody used for long.
+// sweep forgets lanes that were not used for long.
 func (l *lanes) sweep(now time.Time) {
 	if now.Sub(l.swept) < time.Minute {
 		return

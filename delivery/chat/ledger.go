@@ -14,7 +14,7 @@ import (
 const (
 	// sendWithin bounds a request to the service.
 	sendWithin = 20 * time.Second
-	// sendSettles is how long after that bound a request may still arrive. Whoever finds a part that is being sent waits for both.
+	// sendSettles is how long after that bound a request may still arrive. A deliverer that finds a part being sent waits for both.
 	sendSettles = 10 * time.Second
 	// limitedFor is how long a place is left alone whose service says that it is too much, and not for how long.
 	limitedFor = 30 * time.Second
@@ -27,10 +27,10 @@ type state string
 const (
 	queued    state = "queued"    // it did not arrive, and may be sent
 	sending   state = "sending"   // a request is under way, or its sender died
-	ambiguous state = "ambiguous" // nobody knows whether it arrived
+	ambiguous state = "ambiguous" // it is unknown whether it arrived
 	sent      state = "sent"      // it arrived: the service says so, or it was found there
-	dropped   state = "dropped"   // nobody knows whether it arrived, and it is not sent again
-	failed    state = "failed"    // the service refuses it, or nobody may send it again
+	dropped   state = "dropped"   // it is unknown whether it arrived, and it is not sent again
+	failed    state = "failed"    // the service refuses it, or it must not be sent again
 )
 
 // ledger is what is known of a delivery's parts.
@@ -103,13 +103,13 @@ type happening struct {
 type happeningKind string
 
 const (
-	wake        happeningKind = "wake"        // somebody has the delivery in hand
+	wake        happeningKind = "wake"        // a deliverer takes the delivery up
 	absentThere happeningKind = "absent"      // the service was looked through, and the message is not there
 	found       happeningKind = "found"       // the service was looked through, and the message is there
 	received    happeningKind = "received"    // the service has it
 	notSent     happeningKind = "not_sent"    // it did not arrive
 	limited     happeningKind = "limited"     // likewise: too much
-	unclear     happeningKind = "unclear"     // nobody knows
+	unclear     happeningKind = "unclear"     // it is unknown
 	refused     happeningKind = "refused"     // the service will never take it
 	lookFailed  happeningKind = "look_failed" // the service could not be looked through
 	neverTried  happeningKind = "never_tried" // the time to send was over before the request began
@@ -133,7 +133,7 @@ const (
 	doWait  actionKind = "wait"  // nothing may be tried before wait is over; that is no try
 	doRetry actionKind = "retry" // the try has failed
 	doStop  actionKind = "stop"  // no try will ever help
-	doNext  actionKind = "next"  // go on with wake
+	doNext  actionKind = "next"  // continue with wake
 	doDone  actionKind = "done"  // all parts are settled
 )
 
@@ -207,7 +207,7 @@ func next(l ledger, h happening, r rules) (ledger, action) {
 	return l, action{kind: doStop, part: i, reason: h.reason}
 }
 
-// wakened is next for who has the delivery in hand and knows no more than the ledger.
+// wakened is next for a deliverer that takes the delivery up and knows no more than the ledger.
 func wakened(l ledger, i int, h happening, r rules) (ledger, action) {
 	p := &l.Parts[i]
 	switch p.State {
@@ -219,7 +219,7 @@ func wakened(l ledger, i int, h happening, r rules) (ledger, action) {
 		if wait := l.Until.Add(sendSettles).Sub(h.now); wait > 0 {
 			return l, action{kind: doWait, part: i, wait: wait, reason: "another deliverer sends it"}
 		}
-		p.doubted(l.Until) // whoever sent it has died, or will find that its time is over
+		p.doubted(l.Until) // its sender has died, or will find that its time is over
 		l.Holder, l.Until = "", time.Time{}
 	case ambiguous:
 	case sent, dropped: // at is past these
@@ -282,7 +282,7 @@ func arrived(l ledger, i int, r channel.Receipt) (ledger, action) {
 	return l, action{kind: doNext, part: i}
 }
 
-// unsent is the state of a part that was not sent just now: an earlier request may have arrived all the same.
+// unsent is the state of a part that was not sent just now: an earlier request may still have arrived.
 func (p *part) unsent() state {
 	if p.Doubt.IsZero() {
 		return queued

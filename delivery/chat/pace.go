@@ -32,7 +32,7 @@ const (
 	pacesKept = 2 * time.Hour
 	// askedAgain is how long a pacer that failed is not asked, but by one to find out.
 	askedAgain = 5 * time.Second
-	// restWithin bounds how long a rest is tried to be told to the others.
+	// restWithin bounds how long a rest is tried to be published to the other deliverers.
 	restWithin = 3 * time.Second
 )
 
@@ -138,7 +138,7 @@ func (p *pacer) take(ctx context.Context, at Place, limits []channel.Pace) time.
 	return wait
 }
 
-// rest tells the others how long a place is to be left alone.
+// rest publishes to the other deliverers how long to send nothing to a place.
 func (p *pacer) rest(ctx context.Context, at Place, wait time.Duration) {
 	if wait <= 0 || !p.asks() {
 		return

@@ -40,8 +40,8 @@ type Sender struct {
 	Render   Render
 	// Pacer is shared by all deliverers. Nil, or while it fails: each keeps the limits by itself.
 	Pacer Pacer
-	// Digest names a text so that nobody without a key learns anything of it, the same in all deliverers; false: there is no key. Records
-	// with the same credential have one pace by it. Nil: each record has a pace of its own.
+	// Digest names a text, the same in all deliverers, and reveals nothing of it without a key; false: there is no key. Records with the same
+	// credential have one pace by it. Nil: each record has a pace of its own.
 	Digest func(text string) (string, bool)
 	// Log may be nil.
 	Log     *slog.Logger
@@ -53,8 +53,8 @@ type Sender struct {
 	lanes   *lanes
 	pace    *pacer
 
-	// at is called between the effects of a delivery; an error from it ends its handling right there: how tests let a sender die,
-	// or stand still.
+	// at is called between the effects of a delivery; an error from it ends its handling right there: how tests let a sender die, or be
+	// suspended.
 	at func(stage, schemas.Delivery) error
 }
 
@@ -70,7 +70,7 @@ const (
 )
 
 const (
-	pacedFor    = 2 * time.Second  // that a delivery waits in hand for its turn at most
+	pacedFor    = 2 * time.Second  // that a delivery waits in its slot for its turn at most
 	storeWithin = 30 * time.Second // that a receipt is tried to be stored
 	stepsAtMost = 64               // of one try: more than all parts need
 )
@@ -213,7 +213,7 @@ type send struct {
 	revision uint64
 }
 
-// run goes on with the delivery from where its ledger is.
+// run continues the delivery from where its ledger is.
 func (s *send) run(ctx context.Context) (delivery.Verdict, string) {
 	if err := s.load(ctx); err != nil {
 		if errors.Is(err, errEarlier) {
@@ -263,7 +263,7 @@ func (s *send) run(ctx context.Context) (delivery.Verdict, string) {
 			return delivery.Verdict{Kind: delivery.Delivered}, ""
 		case doWait:
 			v := delivery.Verdict{Kind: delivery.Held, After: cmp.Or(a.wait, limitedFor)}
-			if h.kind == limited { // else another has it in hand, and it may arrive yet
+			if h.kind == limited { // else another deliverer is sending it, and it may still arrive
 				v.Reason = a.reason
 			}
 			return v, a.reason
@@ -337,7 +337,7 @@ func (s *send) store(ctx context.Context, l ledger, must bool) error {
 	}
 }
 
-// turn waits for the delivery's turn, as often as the service takes messages. Where that takes long, it is not waited for in hand.
+// turn waits for the delivery's turn, as often as the service takes messages. If that takes long, the delivery frees its slot meanwhile.
 func (s *send) turn(ctx context.Context) (delivery.Verdict, bool) {
 	for end := time.Now().Add(pacedFor); ; {
 		after := s.lanes.resting(s.place)
@@ -378,7 +378,7 @@ func (s *send) request(ctx context.Context, a action) (h happening, died bool) {
 	}
 	h = happening{now: s.Bus.Now(), holder: s.holder}
 	left := s.have.Until.Sub(h.now)
-	if left <= 0 || left > sendWithin { // it stood still: another may be sending it now
+	if left <= 0 || left > sendWithin { // it was suspended: another may be sending it now
 		h.kind = neverTried
 		return h, false
 	}
@@ -405,7 +405,7 @@ func (s *send) request(ctx context.Context, a action) (h happening, died bool) {
 	return h, s.at(atAnswered, s.d) != nil
 }
 
-// carry sends a message, or writes an earlier one anew.
+// carry sends a message, or replaces an earlier one.
 func (s *send) carry(ctx context.Context, m channel.Message, e *edit) (channel.Receipt, error) {
 	if e == nil {
 		return s.Adapter.Send(ctx, s.to(), m)

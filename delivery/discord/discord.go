@@ -22,7 +22,7 @@ const (
 
 const (
 	maxText = 2000
-	maxFile = 10 << 20 // bytes, in a server that nobody has boosted
+	maxFile = 10 << 20 // bytes, in a server without boosts
 	// keyWindow is how long a nonce is taken for remembered. Discord says "a few minutes".
 	keyWindow = 2 * time.Minute
 )

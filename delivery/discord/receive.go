@@ -128,7 +128,7 @@ func only(text string) channel.Inbound {
 	return in
 }
 
-// aside answers a command or a button with what nobody but who gave it sees.
+// aside answers a command or a button with a text that only its user sees.
 func aside(text string) channel.Answer {
 	return answer(map[string]any{"type": 4, "data": map[string]any{"content": text, "flags": 64}})
 }

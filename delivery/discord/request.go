@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/internal/chatapi"
 )
 
-// outgoing is the body of a message. That nobody is called by it stands in it each time.
+// outgoing is the body of a message. It always says that the message mentions no one.
 type outgoing struct {
 	Content     string       `json:"content"`
 	Nonce       string       `json:"nonce,omitzero"`

@@ -10,8 +10,8 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel"
 )
 
-// The token of a command lets whoever has it write its answer for a quarter of an hour. Routes stand on the log, so they have it sealed
-// by the bot's own token, which is sealed there too and lets write anything: a log that was copied gives nothing away.
+// The token of a command lets its holder write the answer for a quarter of an hour. Routes stand on the log, so they have it sealed by the
+// bot's own token, which is sealed there too and lets write anything: a log that was copied gives nothing away.
 
 // sealed is a token for the routes of a command. It is pure: the same token, command and bot make the same text. Empty: there is no bot.
 func sealed(token, interaction, bot string) string {

@@ -113,8 +113,8 @@ func (a *Adapter) write(ctx context.Context, to channel.Destination, byToken boo
 	return r, said, nil
 }
 
-// filled looks whether the place of a command's answer was filled after all, by a try whose answer was lost. Where the bot does not see
-// what was written, nobody can know, and it says no.
+// filled checks whether the place of a command's answer was filled after all, by a try whose answer was lost. If the bot cannot read the
+// messages there, that is unknown, and it reports false.
 func (a *Adapter) filled(ctx context.Context, to channel.Destination, r Route) (channel.Receipt, bool, error) {
 	var list []sent
 	_, _, err := a.call(ctx, to, false, chatapi.Call{Method: http.MethodGet, Path: "/channels/" + r.Channel + "/messages",
@@ -124,7 +124,7 @@ func (a *Adapter) filled(ctx context.Context, to channel.Destination, r Route) (
 		case e.Outcome == channel.Refused && !e.Credential:
 			return channel.Receipt{}, false, nil
 		case e.Outcome == channel.Ambiguous:
-			e.Outcome = channel.NotSent // it was a look
+			e.Outcome = channel.NotSent // it was a search
 		}
 		return channel.Receipt{}, false, e
 	}

@@ -28,7 +28,7 @@ const (
 const (
 	maxText  = 65_000 // characters; GitHub takes 65,536, and the mark needs some
 	pageSize = 100    // comments that one look asks for
-	maxPages = 5      // of a look
+	maxPages = 5      // of a search
 	skew     = 2 * time.Minute
 	// leastWait is how long to wait where GitHub does not say: it asks for a minute.
 	leastWait = time.Minute
@@ -280,7 +280,7 @@ func (a *Adapter) Find(ctx context.Context, to channel.Destination, key string, 
 		Reason: fmt.Sprintf("more than %d comments have come since: too many to look through", maxPages*pageSize)}
 }
 
-// unseen is the error of a look: that it was refused says nothing of the message.
+// unseen is the error of a search: that it was refused says nothing about the message.
 func unseen(err error) error {
 	e, ok := errors.AsType[*channel.Error](err)
 	if !ok || e.Outcome != channel.Refused {

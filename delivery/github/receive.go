@@ -13,7 +13,7 @@ import (
 )
 
 // Verify implements [channel.Receiver], as https://docs.github.com/webhooks/using-webhooks/validating-webhook-deliveries says. A delivery
-// bears no time: who repeats one is known by its id.
+// carries no time: a repeated one is recognised by its id.
 func (a *Adapter) Verify(r channel.Request, to channel.Destination, _ time.Time) error {
 	secret := to.Credential[webhookSecret]
 	if secret == "" {

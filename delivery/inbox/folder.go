@@ -80,7 +80,7 @@ func (s *staged) End(ctx context.Context, at int64, piece []byte) error {
 	return err
 }
 
-// forgetWithin bounds the removal of what nobody goes on with.
+// forgetWithin bounds the removal of abandoned files.
 const forgetWithin = 5 * time.Second
 
 func (s *staged) Forget(ctx context.Context) {

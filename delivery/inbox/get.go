@@ -128,7 +128,7 @@ type outcome int
 
 const (
 	stored outcome = iota
-	given          // it is not stored, and the message goes on
+	given          // it is not stored, and the message is passed on
 	later          // the message waits for it
 )
 
@@ -146,7 +146,7 @@ func verdict(err error, last bool) (outcome, time.Duration) {
 		}
 		return later, e.After
 	}
-	switch schemas.CodeOf(err) { //nolint:exhaustive // of all others nobody knows
+	switch schemas.CodeOf(err) { //nolint:exhaustive // of all others the outcome is unknown
 	case schemas.Exhausted, schemas.Denied, schemas.Invalid, schemas.Unsupported:
 		return given, 0
 	}
@@ -171,7 +171,7 @@ func reasonOf(err error) string {
 // takesNone is the setting of a channel that takes no files.
 const takesNone = "none"
 
-// kindOf is what kind of content a file has, as its service says, else by the end of its name. Empty: nobody knows. It is pure.
+// kindOf is what kind of content a file has, as its service says, else by the end of its name. Empty: unknown. It is pure.
 func kindOf(said, name string) string {
 	kind, _, _ := strings.Cut(said, ";")
 	if kind = strings.ToLower(strings.TrimSpace(kind)); kind != "" {

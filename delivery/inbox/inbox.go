@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// Slots is how many messages are in hand at most: each holds some pieces of a file, of [schemas.MaxFileChunk] bytes.
+	// Slots is how many messages are in flight at most: each holds some pieces of a file, of [schemas.MaxFileChunk] bytes.
 	Slots = 16
 	// Of those, so that neither an account nor a service that hangs has all.
 	mostOfAccount = 8
@@ -26,9 +26,9 @@ const (
 	sendWithin = 2 * time.Minute
 	// patience is how long the log waits for a worker that reaches the files, in one try.
 	patience = 10 * time.Second
-	// lastTry is the try after which a message goes on without the files that could not be had.
+	// lastTry is the try after which a message is passed on without the files that could not be fetched.
 	lastTry = 2
-	// longestRest is how long a service may ask to wait: a message whose files need longer goes on without them.
+	// longestRest is how long a service may ask to wait: a message whose files need longer is passed on without them.
 	longestRest = 2 * time.Minute
 )
 
@@ -57,12 +57,12 @@ type Sender struct {
 	Open func(a schemas.AccountID, w schemas.WorkspaceFiles) Folder
 	// Endpoints are the webhook endpoints of an account. Nil: it has none.
 	Endpoints func(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
-	// Stored counts files, by kind of channel and what became of them: stored, refused. Nil: they are not counted.
+	// Stored counts files, by kind of channel and outcome: stored, refused. Nil: they are not counted.
 	Stored func(kind, outcome string)
 	Log    *slog.Logger // nil: silent
 
-	once   sync.Once
-	inHand places
+	once     sync.Once
+	inFlight places
 
 	// at is called between the effects of a message; an error from it ends its handling right there: how tests let it die.
 	at func(stage) error
@@ -94,7 +94,7 @@ func (s *Sender) begin() {
 	}
 }
 
-// Send fetches the files of a message that are not stored yet, and hands it on once that is done or given up.
+// Send fetches the files of a message that are not stored yet, and passes it on once that has succeeded or failed for good.
 func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.DeliveryTry, delivery.Verdict) {
 	s.once.Do(s.begin)
 	try := schemas.DeliveryTry{Time: s.Bus.Now().UTC()}
@@ -108,10 +108,10 @@ func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.Delivery
 	}
 	in.Turn.Account = d.Account // the subject counts
 	m := *in.Turn.Message
-	if !s.inHand.enter(d.Account, m.Channel) {
+	if !s.inFlight.enter(d.Account, m.Channel) {
 		return try, delivery.Verdict{Kind: delivery.Busy}
 	}
-	defer s.inHand.leave(d.Account, m.Channel)
+	defer s.inFlight.leave(d.Account, m.Channel)
 	if done, err := s.waits(ctx, d, in); err != nil || !done {
 		if err != nil {
 			return failed(0, err)
@@ -122,7 +122,7 @@ func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.Delivery
 	if err != nil {
 		return failed(0, err)
 	}
-	if !known && len(m.Files) > 0 { // else what became of its files is on the log
+	if !known && len(m.Files) > 0 { // else the outcome of its files is on the log
 		var after time.Duration
 		if m, after, err = s.fetchAll(ctx, m, in.Turn, d.Attempt >= lastTry); err != nil {
 			return failed(after, err)
@@ -157,7 +157,7 @@ func (s *Sender) receive(ctx context.Context, f schemas.FollowUp) error {
 	return s.at(atMade)
 }
 
-// places counts what is in hand.
+// places counts messages in flight.
 type places struct {
 	mu      sync.Mutex
 	account map[schemas.AccountID]int
@@ -189,7 +189,7 @@ func (p *places) leave(a schemas.AccountID, c schemas.ChannelID) {
 	}
 }
 
-// fetchAll fetches the files of a message. The message says what became of each. An error is one of a file that may come later, with how
+// fetchAll fetches the files of a message. The message says the outcome of each. An error is one of a file that may come later, with how
 // long to wait for it at least; with last there is none but that of our own log.
 func (s *Sender) fetchAll(ctx context.Context, m schemas.ChatMessage, turn schemas.FollowUp, last bool) (
 	out schemas.ChatMessage, after time.Duration, err error,

@@ -180,7 +180,7 @@ func (l *lowering) list(n *ast.List, in []*box, tight bool) {
 // bare is a line of text without marks.
 func (l *lowering) bare(s string) []token { return settle(l.words(nil, s, nil), l.d) }
 
-// besideList reports whether a list begins behind another: they are told apart by their signs.
+// besideList reports whether a list begins behind another: their markers distinguish them.
 func (l *lowering) besideList(in []*box) bool {
 	if len(l.blocks) == 0 {
 		return false

@@ -144,7 +144,7 @@ func opensTamely(line string) bool {
 	return markers <= maxNesting && columns <= maxIndent
 }
 
-// delimiterColumns is how many columns the table may have whose second line this is; 0: it is none.
+// delimiterColumns is how many columns the table may have whose second line this is; 0: it is no delimiter row.
 func delimiterColumns(line string) int {
 	dashes, pipes := false, 0
 	for i := range len(line) {

@@ -122,7 +122,7 @@ func (p plain) code(s string) string {
 	if p.mentions {
 		return s
 	}
-	return callNobody(s)
+	return unmention(s)
 }
 func (plain) end(m *mark) string {
 	if m.kind == link && !m.self {

@@ -12,8 +12,7 @@ import (
 	extast "github.com/yuin/goldmark/extension/ast"
 )
 
-// A token is a piece of a line: a word, or a part of one whose marks differ or that is very long. Words are told apart by the space before
-// them.
+// A token is a piece of a line: a word, or a part of one whose marks differ or that is very long. A word begins with the space before it.
 type token struct {
 	space string // before it: in text one blank or nothing, in code what stands there
 	text  string
@@ -290,7 +289,7 @@ func (in *inliner) linkMark(to string) *mark {
 	return m
 }
 
-// address is an address as it may stand in a link of every service; "": it is none that a link of a chat goes to.
+// address is an address as it may stand in a link of every service; "": a link of a chat must not go there.
 func address(to string) string {
 	scheme, _, found := strings.Cut(to, ":")
 	switch strings.ToLower(scheme) {
@@ -344,7 +343,7 @@ func (l *lowering) words(line []token, s string, marks []*mark) []token {
 		return line
 	}
 	if !l.o.AllowMentions {
-		s = callNobody(s)
+		s = unmention(s)
 	}
 	for len(s) > 0 {
 		i := strings.IndexFunc(s, breaks)
@@ -440,8 +439,8 @@ func isPunct(c byte) bool {
 	return c >= '!' && c <= '/' || c >= ':' && c <= '@' || c >= '[' && c <= '`' || c >= '{' && c <= '~'
 }
 
-// callNobody puts a space of no width behind each @ that could call somebody.
-func callNobody(s string) string {
+// unmention puts a zero-width space behind each @ that could mention a person.
+func unmention(s string) string {
 	if !strings.Contains(s, "@") {
 		return s
 	}

@@ -17,8 +17,8 @@ type Options struct {
 	Unit  channel.Unit
 	// MaxParts is how many parts there may be. 0: 8.
 	MaxParts int
-	// AllowMentions leaves mentions of people and groups as they are. Else a zero-width space behind the @ keeps the service from
-	// calling anybody.
+	// AllowMentions leaves mentions of people and groups as they are. Else a zero-width space behind the @ keeps the service from notifying
+	// them.
 	AllowMentions bool
 }
 
@@ -48,7 +48,7 @@ const (
 // Render writes a document, which may hold anything.
 //
 // Parts end between blocks if they can, else between lines, words or grapheme clusters, in that order. Only a cluster longer than half a
-// part is cut, between code points. What is open at the end of a part (a fence, bold text, a quote) is closed there and opened anew in the
+// part is cut, between code points. What is open at the end of a part (a fence, bold text, a quote) is closed there and opened again in the
 // next. Links go to http, https, mailto and tel; other destinations are written out, and so is raw HTML. Images become links.
 func Render(document string, o Options) Rendered {
 	o.Limit = max(o.Limit, leastLimit)

@@ -27,7 +27,7 @@ type packer struct {
 	marks   []*mark
 	before  rune // the last one of the line; 0: nothing yet
 	broken  bool // the line began in the part before
-	blank   bool // nothing but what was opened anew stands in the part
+	blank   bool // the part has nothing but what was opened again
 	stopped bool // there may be no more parts
 }
 
@@ -315,7 +315,7 @@ func (p *packer) shown(d dialect, t token, marks []*mark, before rune, start boo
 	case inCode:
 		return d.code(t.text)
 	case len(t.marks) > 0 && t.marks[len(t.marks)-1].kind == code && !p.o.AllowMentions:
-		return d.text(callNobody(t.text), before, start)
+		return d.text(unmention(t.text), before, start)
 	default:
 		return d.text(t.text, before, start)
 	}

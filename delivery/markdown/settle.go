@@ -23,8 +23,8 @@ func settle(line []token, d dialect) []token {
 	return d.literal(line)
 }
 
-// mostLooks is how often a line is looked at. A mark that falls may leave its neighbour without the sign that it stood next to, and
-// so on: a line in which that goes on has no marks.
+// mostLooks is how often a line is looked at. A mark that falls may leave its neighbour without the sign that it stood next to, and so on:
+// a line in which that continues has no marks.
 const mostLooks = 4
 
 // look lets those marks of a line fall that do not stand beside their neighbours, and reports whether any did.

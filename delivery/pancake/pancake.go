@@ -20,7 +20,7 @@ const (
 	hookSecret = "hook_secret"
 )
 
-const maxText = 2000 // UTF-16 units: what the services behind Pancake bear, as it names no limit of its own
+const maxText = 2000 // UTF-16 units: what the services behind Pancake accept, as it documents no limit
 
 // Adapter speaks to Pancake.
 type Adapter struct{ api *chatapi.Client }

@@ -19,7 +19,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Verify implements [channel.Receiver]. Requests bear no time: who repeats one is known by its message.
+// Verify implements [channel.Receiver]. Requests carry no time: a repeated one is recognised by its message.
 func (a *Adapter) Verify(r channel.Request, to channel.Destination, _ time.Time) error {
 	secret := to.Credential[hookSecret]
 	if secret == "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/internal/chatapi"
 )
 
-// fileHosts are where Slack has files, which it gives to whoever shows the bot's token.
+// fileHosts are where Slack has files, which it returns to requests with the bot's token.
 var fileHosts = chatapi.Hosts{"files.slack.com"} //nolint:gochecknoglobals // never changed
 
 // Fetch implements [channel.Fetcher]. The bot needs the scope files:read: without it Slack answers with a page to sign in.

@@ -24,13 +24,13 @@ const (
 const (
 	maxText  = 3000 // UTF-16 units: what a section holds, which stands over buttons
 	maxLabel = 75   // characters of a button
-	maxData  = 64   // bytes of what a button bears
+	maxData  = 64   // bytes of a button's data
 
 	// deliveryEvent is the type of the metadata that names a delivery.
 	deliveryEvent = "sandjet_delivery"
 
 	pageSize = 200             // messages that one look asks for
-	maxPages = 5               // of a look
+	maxPages = 5               // of a search
 	skew     = 2 * time.Minute // how far Slack's clock may be from ours
 )
 
@@ -320,7 +320,7 @@ func (a *Adapter) Find(ctx context.Context, to channel.Destination, key string, 
 		Reason: fmt.Sprintf("more than %d messages have come since: too many to look through", maxPages*pageSize)}
 }
 
-// unseen is the error of a look: that it was refused says nothing of the message.
+// unseen is the error of a search: that it was refused says nothing about the message.
 func unseen(err error) error {
 	e, ok := errors.AsType[*channel.Error](err)
 	if !ok || e.Outcome != channel.Refused {

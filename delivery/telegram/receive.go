@@ -13,7 +13,7 @@ import (
 // secretHeader is what an update shows the secret of its webhook in.
 const secretHeader = "X-Telegram-Bot-Api-Secret-Token" //nolint:gosec // a name, not a secret
 
-// Verify implements [channel.Receiver]. An update bears no time: who repeats one is known by its number.
+// Verify implements [channel.Receiver]. An update carries no time: a repeated one is recognised by its number.
 func (a *Adapter) Verify(r channel.Request, to channel.Destination, _ time.Time) error {
 	secret := to.Credential[secretToken]
 	if secret == "" {

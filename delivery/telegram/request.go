@@ -40,7 +40,7 @@ type press struct {
 	Data string `json:"callback_data"`
 }
 
-const maxData = 64 // bytes of what a button bears
+const maxData = 64 // bytes of a button's data
 
 // keyboard is one row of buttons. Nil: there are none.
 func keyboard(list []channel.Button) (*markup, *channel.Error) {

@@ -59,7 +59,7 @@ func (a *Adapter) Profile() channel.Profile {
 		Pace: []channel.Pace{
 			{Of: channel.PerCredential, Events: 30, Per: time.Second},
 			{Of: channel.PerDestination, Events: 1, Per: time.Second},
-			{Of: channel.PerDestination, Events: 20, Per: time.Minute}, // of groups; chats of two bear more
+			{Of: channel.PerDestination, Events: 20, Per: time.Minute}, // of groups; chats of two accept more
 		},
 		Secrets: []channel.Secret{
 			{Name: botToken, Required: true, Counted: true, About: "what @BotFather says when a bot is made: 123456789:AA…"},

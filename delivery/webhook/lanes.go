@@ -37,7 +37,7 @@ type receiver [sha256.Size]byte
 
 func receiverOf(url string) receiver { return sha256.Sum256([]byte(url)) }
 
-// trust is what an endpoint's last try tells about the time that the next will take.
+// trust is what an endpoint's last try says about the time that the next will take.
 type trust int
 
 const (

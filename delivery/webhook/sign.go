@@ -89,8 +89,8 @@ func inForce(secrets []schemas.EndpointSecret, at time.Time) (keys []string) {
 	return keys
 }
 
-// signLegacy is the value of [HeaderLegacy]: its key is the secret as it is written, prefix and all, and
-// it covers neither id nor time, so it does not stop anybody from sending an old delivery again.
+// signLegacy is the value of [HeaderLegacy]: its key is the secret as it is written, prefix and all, and it covers neither id nor time, so
+// it does not prevent replays of an old delivery.
 func signLegacy(secret, body string) string {
 	return "sha256=" + hex.EncodeToString(mac([]byte(secret), body))
 }

@@ -13,7 +13,7 @@ import (
 // secretHeader is what an event shows the secret of its webhook in.
 const secretHeader = "X-Bot-Api-Secret-Token" //nolint:gosec // a name, not a secret
 
-// Verify implements [channel.Receiver]. An event bears no time: who repeats one is known by its message.
+// Verify implements [channel.Receiver]. An event carries no time: a repeated one is recognised by its message.
 func (a *Adapter) Verify(r channel.Request, to channel.Destination, _ time.Time) error {
 	secret := to.Credential[secretToken]
 	if secret == "" {

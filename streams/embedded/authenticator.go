@@ -18,7 +18,7 @@ type Authenticator interface {
 	Attach(srv *server.Server)
 	// Open is called when the attached server runs, before the embedded server is said to have started. Its error ends the start.
 	Open() error
-	// Run looks after the connections of the attached server until ctx ends; then it returns.
+	// Run checks the connections of the attached server until ctx ends; then it returns.
 	Run(ctx context.Context)
 }
 

@@ -17,21 +17,21 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// A server whose write to a file has failed once never writes to that stream again, whatever happens to the disk: it has to be
-// started anew. That is what [Server.Run] does, in this process, as soon as writing works.
+// A server whose write to a file has failed once never writes to that stream again, whatever happens to the disk: it has to be restarted.
+// [Server.Run] does that, in this process, as soon as writing works.
 const (
 	lookEvery   = time.Second // unless a test has no time
 	looksBroken = 2           // in a row, before anything is done: a stream that is being made looks broken for a moment
 	healFiles   = 64          // descriptors that are free
-	healTries   = 10          // starts that did not help, before the process is given up
+	healTries   = 10          // starts that did not help, before Run fails
 	healPause   = 30 * time.Second
 	healQuiet   = time.Minute // without a failure, after which it counts as well
 	waitingLog  = time.Minute // between two lines that say that it still waits
 )
 
-// Run looks after the server until ctx ends. When a write has failed for good, for want of space or of descriptors, it starts
-// the server again as soon as there are some; clients connect again by themselves, and nothing that was confirmed is lost. It
-// returns an error, by which the process should end, when that did not help several times in a row.
+// Run supervises the server until ctx ends. When a write has failed for good, for want of space or of descriptors, it starts the server
+// again as soon as there are some; clients connect again by themselves, and nothing that was confirmed is lost. It returns an error, by
+// which the process should end, when that did not help several times in a row.
 func (s *Server) Run(ctx context.Context) error {
 	n := nurse{began: time.Now()}
 	for wait.Sleep(ctx, cmp.Or(s.lookEvery, lookEvery)) {
@@ -83,7 +83,7 @@ type healing int
 const (
 	healNothing healing = iota
 	healFirst           // say that it is broken
-	healWait            // say that it still is, and cannot be mended yet
+	healWait            // log that it still fails, and cannot be restarted yet
 	healRestart
 	healGiveUp
 )

@@ -49,7 +49,7 @@ func (c *inProcess) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// unbind takes a deadline off the pipe that nobody wants any more.
+// unbind removes a deadline from the pipe that no longer applies.
 func (c *inProcess) unbind() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

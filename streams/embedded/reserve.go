@@ -12,7 +12,7 @@ const (
 	reserveSize = 2 * leastRoom
 	// reserveAgain is the free space from which on there is such a file.
 	reserveAgain = 4 * reserveSize
-	// reserveTry is when it is tried again, and logged again, after it could not be made or given back.
+	// reserveTry is when it is tried again, and logged again, after it could not be made or released.
 	reserveTry = time.Minute
 )
 
@@ -25,8 +25,8 @@ const (
 	reserveGive // back to the disk
 )
 
-// reserveStep decides by the free space beside the reserve, now and at the look before. While it falls nothing is given back: what fills the
-// disk would take that too. It is pure.
+// reserveStep decides by the free space beside the reserve, now and at the reading before. While free space falls the reserve is kept: what
+// fills the disk would take that too. It is pure.
 func reserveStep(held bool, before, free int64) reserving {
 	switch {
 	case held && free < leastRoom && free >= before:

@@ -1,5 +1,5 @@
-// Package embedded is a NATS server with JetStream in this process: started on a folder, held to what its disk has room for, looked after,
-// and started again when it could not write. It knows nothing of what the log holds.
+// Package embedded is a NATS server with JetStream in this process: started on a folder, limited to the room on its disk, supervised, and
+// restarted when it could not write. It knows nothing of what the log holds.
 package embedded
 
 import (
@@ -42,10 +42,10 @@ type Options struct {
 	Durability Durability
 	MaxStore   int64 // bytes on the disk. 0: three quarters of what is free at the start
 	Name       string
-	// Auth says who may connect from outside of this process. Nil: nobody. An authenticator serves one server.
+	// Auth decides which clients may connect from outside of this process. Nil: none. An authenticator serves one server.
 	Auth Authenticator
 	// Intake begins to take what clients publish, over a connection that is made with each start, before the server is said to have started.
-	// Run goes on until its context ends; then the connection is flushed and closed. Nil: nothing is taken.
+	// Run continues until its context ends; then the connection is flushed and closed. Nil: nothing is taken.
 	Intake func(conn *nats.Conn) (run func(context.Context), err error)
 	// Duplicates is how long a stream that says nothing of it remembers the ids of messages. 0: as the server has it.
 	Duplicates time.Duration
@@ -93,7 +93,7 @@ type Server struct {
 	closes        func()        // ends what hangs on the running server
 	lookEvery     time.Duration // of Run. 0: a second
 	illness       atomic.Pointer[error]
-	reserveFailed time.Time // when it was last logged that the reserve could not be made or given back; only Run looks
+	reserveFailed time.Time // when it was last logged that the reserve could not be made or released; only Run reads it
 }
 
 // Start starts a server and returns when it serves. Codes: conflict when DataDir is in use by
@@ -194,7 +194,7 @@ func (s *Server) start(ctx context.Context) error {
 	return nil
 }
 
-// open takes what clients publish, so that they can whenever the server is there, and begins to look after connections.
+// open begins to take publications of clients, so that they can publish whenever the server runs, and begins to check connections.
 func (s *Server) open(srv *server.Server) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
@@ -310,7 +310,7 @@ func (s *Server) limitStore(srv *server.Server) error {
 	return nil
 }
 
-// followDisk sets the limit anew where it hangs on what is free.
+// followDisk updates the limit if it depends on the free space.
 func (s *Server) followDisk() {
 	srv := s.running.Load()
 	if srv == nil || s.options.MaxStore > 0 {
@@ -346,7 +346,7 @@ func storeLimit(asked, used, free int64) (most int64, lifted bool) {
 		most = free/4*3 + used/4*3
 	}
 	if most < used/GoingUpTo*100 {
-		return used / ((NewUpTo + GoingUpTo) / 2) * 100, true // between the two: nothing new, and what was accepted goes on
+		return used / ((NewUpTo + GoingUpTo) / 2) * 100, true // between the two: new calls are refused, accepted ones continue
 	}
 	return most, false
 }
@@ -530,5 +530,5 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 
 var _ server.Logger = (*serverLog)(nil)
 
-// tempDir is where a server in memory keeps the little that it writes all the same.
+// tempDir is where a server in memory keeps the few files that it writes nevertheless.
 func tempDir() (string, error) { return os.MkdirTemp("", "sandjet-memory-") }

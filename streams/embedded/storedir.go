@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// leastRoom is the free space in bytes below which no server is started, be it the first time or again: it would soon stand still.
+// leastRoom is the free space in bytes below which no server is started, be it the first time or again: it would soon be unable to write.
 const leastRoom = 16 << 20
 
 // storeDir is the directory of an embedded server, held by a lock that dies with the process.
@@ -25,8 +25,8 @@ type storeDir struct {
 	before int64 // what was free when [storeDir.reserve] looked last
 }
 
-// openStoreDir makes the directory and makes sure of all that would later end the server's process:
-// nobody else uses it, it can be written, it has room.
+// openStoreDir creates the directory and checks everything that would later end the server's process: no other process uses it, it is
+// writable, it has room.
 func openStoreDir(path string, memory bool) (*storeDir, error) {
 	const op = "open the data directory"
 	d := &storeDir{path: path}

@@ -25,14 +25,12 @@ const (
 	calloutSlots   = 64
 )
 
-// Callout answers an outside NATS server that asks whom it may let in (its auth_callout): tenants, each
-// with permissions for its own subjects only, and nobody else. Sandjet's own users stand in the server's
-// configuration and are never asked about.
+// Callout answers an outside NATS server that asks whom it may let in (its auth_callout): tenants, each with permissions for its own
+// subjects only, and no other client. Sandjet's own users stand in the server's configuration and are never asked about.
 //
-// No tenant may be in the NATS account of the log: the server confirms a call to whatever reply subject
-// its publisher named, with rights of its own. So tenants are in another account, which imports their
-// few ways from the log's; see deploy/nats/nats.conf. Those that share one can have a confirmation sent
-// to a subject which another of them hears. An account for each closes that too.
+// No tenant may be in the NATS account of the log: the server confirms a call to whatever reply subject its publisher named, with rights of
+// its own. So tenants are in another account, which imports their few ways from the log's; see deploy/nats/nats.conf. Those that share one
+// can have a confirmation sent to a subject to which another of them is subscribed. An account for each closes that too.
 type Callout struct {
 	Bus     *streams.Bus
 	Tenants Tenants
@@ -59,7 +57,7 @@ func (c Callout) Run(ctx context.Context) error {
 	return c.Bus.Respond(ctx, calloutSubject, calloutSlots, c.answer)
 }
 
-// answer answers one question. What cannot be answered gets no answer: the server then lets nobody in.
+// answer answers one question. A request that cannot be answered gets no answer: the server then refuses the client.
 func (c Callout) answer(question []byte, h streams.Headers) ([]byte, error) {
 	q, err := c.Keys.open(question, h.Get(calloutXKey))
 	if err == nil {
@@ -180,7 +178,7 @@ func (k CalloutKeys) open(body []byte, sender string) (*jwt.AuthorizationRequest
 	return q, nil
 }
 
-// decide answers a question: with what the user may do, or that nobody knows it. It has no effect.
+// decide answers a question: with the user's permissions, or that the user is unknown. It has no effect.
 func (k CalloutKeys) decide(q *jwt.AuthorizationRequestClaims, placement string, tenants Tenants, limits Limits,
 	now time.Time) ([]byte, error) {
 	const op = "answer the server's question"

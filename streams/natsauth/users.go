@@ -18,11 +18,10 @@ import (
 
 // User may connect to an embedded server.
 //
-// A user without an account is a part of Sandjet and may do everything. One with an account is that
-// tenant: it lives in a NATS account of its own, in which only this exists: it may publish to
-// sandjet.calls.auto.<account>, ask sandjet.rpc.call and sandjet.rpc.approvals, it may subscribe to
-// sandjet.live.<account>.> and to inboxes, with the prefix of [Access] or without. Its inboxes are its
-// own: no other tenant can hear them.
+// A user without an account is a part of Sandjet and may do everything. One with an account is that tenant: it lives in a NATS account of
+// its own, in which only this exists: it may publish to sandjet.calls.auto.<account>, ask sandjet.rpc.call and sandjet.rpc.approvals, it
+// may subscribe to sandjet.live.<account>.> and to inboxes, with the prefix of [Access] or without. Its inboxes are its own: no other
+// tenant can subscribe to them.
 type User struct {
 	Name, Password string
 	Account        schemas.AccountID
@@ -33,15 +32,14 @@ type User struct {
 // is called from many goroutines and must answer at once.
 type Tenants func(name, password string) (a schemas.AccountID, until time.Time, ok bool)
 
-// tenantSession is how long a connection of such a tenant lasts before it has to prove itself again: where
-// nobody calls [Authenticator.Reprove], a key that was taken back is of use for no longer. Client libraries
-// connect again by themselves.
+// tenantSession is how long a connection of such a tenant lasts before it has to prove itself again: without calls of
+// [Authenticator.Reprove], a revoked key works no longer than that. Client libraries connect again by themselves.
 const tenantSession = 15 * time.Minute
 
 // Options say who may connect to an embedded server.
 type Options struct {
 	Users   []User
-	Tenants Tenants      // whose users are not among Users. Nil: nobody's
+	Tenants Tenants      // whose users are not among Users. Nil: none
 	Limits  Limits       // of one tenant's NATS clients
 	Log     *slog.Logger // nil: silent
 }
@@ -54,7 +52,7 @@ type Authenticator struct {
 	log     *slog.Logger
 	server  atomic.Pointer[server.Server] // the present one: nil before its start
 
-	opening sync.Mutex   // of a tenant's account, so that nobody comes into one that is half open
+	opening sync.Mutex   // of a tenant's account, so that no client enters one that is half open
 	proving sync.RWMutex // held for reading from the question whether a password is good until its connection can be found
 }
 
@@ -138,7 +136,7 @@ func (a *Authenticator) Reprove(id schemas.AccountID) {
 	if srv == nil {
 		return
 	}
-	a.proving.Lock()   // whoever was let in by the former answer can be found now
+	a.proving.Lock()   // all clients that the former answer let in can be found now
 	a.proving.Unlock() //nolint:staticcheck // nothing is done under it: waiting is its use
 	const all = 1 << 30
 	found, err := srv.Connz(&server.ConnzOptions{Account: tenantAccount(id), Limit: all})

@@ -26,7 +26,7 @@ type asking struct {
 	stopped chan struct{}
 }
 
-// stop closes the request: somebody wants its end.
+// stop closes the request: a caller wants its end.
 func (a *asking) stop() {
 	select {
 	case <-a.stopped:
@@ -72,7 +72,7 @@ func (c *carrying) ask(ctx context.Context, ask turns.Ask) {
 func (c *carrying) stream(ctx context.Context, client models.Client, turn schemas.TurnID, ask turns.Ask) (*models.Answer, *models.Error) {
 	w := deltaWriter{c: c, turn: turn, ask: ask}
 	if ask.Purpose != "" {
-		w.off = true // a summary is nobody's to read
+		w.off = true // a summary is not shown to readers
 	}
 	defer w.begin(ctx)()
 	for d, err := range client.Stream(ctx, ask.Request) {

@@ -17,7 +17,7 @@ import (
 const (
 	publishAtOnce = 16
 	// publishWithin is how long after an answer its calls may be made: the log knows ids of calls for a day, and events for longer. A call
-	// of which nobody knows after that is not made, as it may have been.
+	// that is unknown after that is not made, as it may have been made before.
 	publishWithin = 20 * time.Hour
 	// admitWithin is how long after an answer a call is tried that cannot be taken now.
 	admitWithin = 15 * time.Minute
@@ -55,7 +55,7 @@ func failed(s schemas.Status, format string, args ...any) schemas.UsedResult {
 	return schemas.UsedResult{Status: s, Text: fmt.Sprintf(format, args...), IsError: true}
 }
 
-// publish makes calls: ordinary ones, under ids that are the same whoever makes them. One that is refused has its result at once.
+// publish makes calls: ordinary ones, under ids that are the same in every process. One that is refused has its result at once.
 func (c *carrying) publish(ctx context.Context, list []turns.ToolCall) error {
 	age := c.r.Bus.Now().Sub(c.answered)
 	if age > publishWithin {
@@ -98,7 +98,7 @@ func (c *carrying) publish(ctx context.Context, list []turns.ToolCall) error {
 	for i, t := range list {
 		switch err := errs[i]; {
 		case requests[i].ID == "":
-		case err == nil, errors.Is(err, schemas.ErrConflict): // it is there, as somebody else has said it
+		case err == nil, errors.Is(err, schemas.ErrConflict): // it is there, as another process has worded it
 			c.called[t.ID] = true
 		case ctx.Err() != nil:
 			return ctx.Err()

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	waitsInHand = 2 * time.Second // for a model's server; for longer a scheduled wake waits
-	lookAgain   = time.Minute     // after this a turn that waits for calls is looked at, should its wake be lost
-	lookSeldom  = 15 * time.Minute
+	waitsHere  = 2 * time.Second // for a model's server; for longer a scheduled wake waits
+	lookAgain  = time.Minute     // after this a turn that waits for calls is looked at, should its wake be lost
+	lookSeldom = 15 * time.Minute
 )
 
-// carrying is a conversation while it is in hand. It belongs to one goroutine, but for what requests to models do.
+// carrying is a conversation while this process carries it on. It belongs to one goroutine, but for what requests to models do.
 type carrying struct {
 	r *Runner
 	place
@@ -48,7 +48,7 @@ type carrying struct {
 	ended     map[schemas.CallID]schemas.UsedResult
 	cancelled time.Time
 	lastText  string // that the agent has said in the turn
-	lost      bool   // the turn is given up
+	lost      bool   // the turn is abandoned
 }
 
 func (c *carrying) close() {
@@ -113,11 +113,11 @@ func (c *carrying) load(ctx context.Context) error {
 	c.readTo = c.hold.Seen
 	c.called, c.ended = map[schemas.CallID]bool{}, map[schemas.CallID]schemas.UsedResult{}
 	if c.hold.resting == c.state.Tail {
-		c.own = c.state.Tail // nobody has asked anything since
+		c.own = c.state.Tail // no process has asked a model since
 	}
-	// Whoever wrote the last commit may have died before its events were published.
+	// The process that wrote the last commit may have died before its events were published.
 	if n := len(kept); n > 0 && c.hold.Derived < c.state.Tail {
-		if err := c.tell(ctx, kept[n-1], c.r.Bus.AbsentAt(kept[n-1].Commit.At)); err != nil {
+		if err := c.publishEvents(ctx, kept[n-1], c.r.Bus.AbsentAt(kept[n-1].Commit.At)); err != nil {
 			return err
 		}
 	}
@@ -194,7 +194,7 @@ func (c *carrying) think(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if c.state.Turn != "" {
-		return false, c.giveUp(ctx, err)
+		return false, c.abandon(ctx, err)
 	}
 	// It was said to an agent that cannot take it in: a harness's, or one that is gone.
 	if !errors.Is(err, schemas.ErrUnsupported) {
@@ -300,7 +300,7 @@ func (c *carrying) commit(ctx context.Context, turn schemas.TurnID, from uint64,
 			return fmt.Errorf("a commit that cannot be stored: %w", err)
 		}
 		c.lost = true // asking the model again would cost again, and end likewise
-		return c.giveUp(ctx, err)
+		return c.abandon(ctx, err)
 	}
 	if err := c.r.at("commit " + string(entries[0].Kind)); err != nil {
 		return err
@@ -341,8 +341,8 @@ func (c *carrying) commit(ctx context.Context, turn schemas.TurnID, from uint64,
 		case schemas.EntryIn, schemas.EntryOpen:
 		}
 	}
-	for try := 1; ; try++ { // before anything else is written: whoever comes next looks for those of the last commit
-		if err = c.tell(ctx, k, absent); err == nil {
+	for try := 1; ; try++ { // before anything else is written: the next owner only looks for those of the last commit
+		if err = c.publishEvents(ctx, k, absent); err == nil {
 			c.hold.Derived = seq
 			return c.r.at("told " + string(entries[0].Kind))
 		}
@@ -379,8 +379,8 @@ func (c *carrying) full(ctx context.Context, cause error) error {
 	return nil
 }
 
-// giveUp ends a turn that cannot go on: nobody knows any more what its agent is made of.
-func (c *carrying) giveUp(ctx context.Context, cause error) error {
+// abandon ends a turn that cannot continue: the configuration of its agent is lost.
+func (c *carrying) abandon(ctx context.Context, cause error) error {
 	var entries []schemas.Entry
 	if uses := c.state.Uses(); len(uses) > 0 {
 		e := schemas.Entry{Kind: schemas.EntryResults, Step: max(c.state.Steps, 1)}
@@ -425,7 +425,7 @@ func (c *carrying) effects(ctx context.Context, d turns.Decision) (done bool, er
 	return c.rest(ctx, d.Until)
 }
 
-// rest waits for what comes next: in hand for a short time, else it says when the conversation is to be looked at.
+// rest waits for what comes next: for a short time here, else it says when the conversation is to be checked.
 func (c *carrying) rest(ctx context.Context, until time.Time) (done bool, err error) {
 	now := c.r.Bus.Now()
 	pause := c.r.Linger
@@ -435,7 +435,7 @@ func (c *carrying) rest(ctx context.Context, until time.Time) (done bool, err er
 	}
 	if !until.IsZero() {
 		left := max(until.Sub(now), 0)
-		if c.asking == nil && c.cancelled.IsZero() && left > waitsInHand {
+		if c.asking == nil && c.cancelled.IsZero() && left > waitsHere {
 			return true, c.wakeAt(ctx, until)
 		}
 		pause = min(pause, left+time.Millisecond)
@@ -456,7 +456,7 @@ func (c *carrying) rest(ctx context.Context, until time.Time) (done bool, err er
 	case a := <-answers:
 		c.asked, c.asking = a, nil
 		if a.Err != nil && ctx.Err() != nil {
-			return false, ctx.Err() // the process stops: nobody knows what became of it
+			return false, ctx.Err() // the process stops: the result is unknown
 		}
 		return false, nil
 	case <-t.C:
@@ -468,7 +468,7 @@ func (c *carrying) rest(ctx context.Context, until time.Time) (done bool, err er
 	return true, c.wakeAt(ctx, now.Add(after))
 }
 
-// wakeAt has the conversation looked at then, whoever lives.
+// wakeAt schedules a wake of the conversation, for any process that is alive then.
 func (c *carrying) wakeAt(ctx context.Context, at time.Time) error {
 	return streams.ScheduleWake(ctx, c.r.Bus, schemas.Wake{Account: c.account, Conversation: c.conversation}, at)
 }

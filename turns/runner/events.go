@@ -20,8 +20,9 @@ func (c *carrying) event(t schemas.EventType, id string, subject schemas.TurnID,
 	}, err
 }
 
-// tell publishes what follows from a commit, each event once whoever does it: its id is that of what it is about.
-func (c *carrying) tell(ctx context.Context, k turns.Kept, absent streams.Absence) error {
+// publishEvents publishes the events that follow from a commit. Each is stored once, by any number of processes: its id is that of what it
+// is about.
+func (c *carrying) publishEvents(ctx context.Context, k turns.Kept, absent streams.Absence) error {
 	turn := k.Commit.Turn
 	for i, e := range k.Commit.Entries {
 		for _, d := range c.derived(k, i, e) {
@@ -63,7 +64,7 @@ func (c *carrying) announce(ctx context.Context, e schemas.Event, absent streams
 		return err
 	}
 	err = lifecycle.Deliver(ctx, c.r.Bus, schemas.ChatDelivery(e, *to, "", schemas.ChatBody{Text: chat, Reply: true}, c.r.Bus.Now()))
-	if schemas.CodeOf(err) == schemas.Invalid { // a channel that never can be one: the conversation has it all the same
+	if schemas.CodeOf(err) == schemas.Invalid { // a channel that never can be one: the conversation still has it
 		c.log.Warn("answer has no valid channel", "channel", to.Channel, "error", err)
 		return nil
 	}

@@ -83,7 +83,7 @@ func (s *sign) renew(ctx context.Context) error {
 	return nil
 }
 
-// keptSince reports whether nobody can have taken this process for dead from a moment until now.
+// keptSince reports whether no process can have taken this one for dead from a moment until now.
 func (s *sign) keptSince(t clock.Reading) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

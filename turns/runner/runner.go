@@ -51,7 +51,7 @@ type Metrics struct {
 	Ended    func(schemas.TurnStatus)
 	Attempt  func(reason string, took time.Duration) // "answered", or the class of the failure
 	Tokens   func(schemas.TokenUsage)
-	Carrying func(delta int) // conversations in hand
+	Carrying func(delta int) // conversations that this process carries on
 }
 
 // Runner carries out turns, together with others on the same log.
@@ -62,9 +62,9 @@ type Runner struct {
 	Calls admission.Admitter
 	// Endpoints are an account's webhook endpoints; nil: there are none.
 	Endpoints func(context.Context, schemas.AccountID) ([]schemas.Endpoint, error)
-	Slots     int           // conversations in hand at the same time. 0: [DefaultSlots]
+	Slots     int           // conversations carried on at the same time. 0: [DefaultSlots]
 	Grace     time.Duration // that a model's answer under way has when the process stops. 0: [DefaultGrace]
-	Linger    time.Duration // that a conversation stays in hand while its calls run. 0: [DefaultLinger]
+	Linger    time.Duration // that a conversation stays here while its calls run. 0: [DefaultLinger]
 	Metrics   Metrics
 	Log       *slog.Logger // nil: silent
 
@@ -72,7 +72,7 @@ type Runner struct {
 	sign *sign
 
 	mu    sync.Mutex
-	hands map[place]*hand // conversations in hand, or about to be
+	hands map[place]*hand // conversations that are carried on here, or about to be
 	done  <-chan struct{} // the process is to stop
 	at    func(stage string) error
 }
@@ -83,7 +83,7 @@ type place struct {
 	conversation schemas.ConversationID
 }
 
-// hand is a conversation that this process has in hand, and those who wait until it is not.
+// hand is a conversation that this process carries on, and the consumers that wait until it no longer does.
 type hand struct {
 	poked  chan struct{} // something may have changed
 	done   chan struct{}
@@ -112,14 +112,14 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.name, r.hands, r.done = schemas.NewID("turns_"), map[place]*hand{}, ctx.Done()
 	r.Log = r.Log.With("runner", r.name)
 	r.Calls.Wake, r.Calls.Bus = true, r.Bus
-	around, stop := context.WithCancel(context.WithoutCancel(ctx)) // what goes on until the last turn is out of hand
+	around, stop := context.WithCancel(context.WithoutCancel(ctx)) // what runs until the last turn is released
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer stop()
 	r.sign = newSign(r.Bus, r.name, r.Log)
 	beside.Go(func() { r.sign.keep(around) })
 	beside.Go(func() {
-		if err := streams.Woken(around, r.Bus, r.heard); err != nil {
+		if err := streams.Woken(around, r.Bus, r.poke); err != nil {
 			r.Log.Warn("wakes are not heard of at once", "error", err)
 		}
 	})
@@ -162,8 +162,8 @@ func (r *Runner) expect(ctx context.Context, d streams.Delivery[schemas.FollowUp
 	return lifecycle.ExpectTurn(ctx, r.Bus, f, d.Seq)
 }
 
-// heard pokes a conversation that is in hand.
-func (r *Runner) heard(a schemas.AccountID, c schemas.ConversationID) {
+// poke wakes a conversation that is carried on here.
+func (r *Runner) poke(a schemas.AccountID, c schemas.ConversationID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h := r.hands[place{a, c}]; h != nil {
@@ -201,7 +201,8 @@ func (r *Runner) handle(ctx context.Context, d streams.Delivery[schemas.Wake]) e
 	}
 }
 
-// join takes a conversation in hand, or finds who has it: then over ends when a later wake has come, and is nil where one has already.
+// join takes a conversation up, or finds that it is carried on already: then over ends when a later wake has come, and is nil if one has
+// already.
 func (r *Runner) join(p place, seq uint64) (h *hand, mine bool, over <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

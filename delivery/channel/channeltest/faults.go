@@ -15,7 +15,7 @@ func (f *fixture) outcome(fault chatfake.Fault) channel.Outcome {
 	if o, ok := f.Outcomes[fault]; ok {
 		return o
 	}
-	switch fault { //nolint:exhaustive // of all others nobody knows anything
+	switch fault { //nolint:exhaustive // of all others the outcome is unknown
 	case chatfake.TooMany, chatfake.TooManyBare:
 		return channel.Limited
 	case chatfake.Unauthorized, chatfake.Redirect:

@@ -19,14 +19,14 @@ import (
 type Fetched struct {
 	File channel.InboundFile
 	Path string // of the double
-	// Guarded is a header that must show who asks: Authorization. Empty: whoever has the address gets it.
+	// Guarded is the header that must carry a credential: Authorization. Empty: every client that has the address gets the file.
 	Guarded, Shown string
 }
 
 // content is longer than one read, and half of it is no file.
 func fileContent() []byte { return bytes.Repeat([]byte("0123456789abcdef"), 20_000) }
 
-// fetches is an adapter that reaches its double alone: away counts what it asked anybody else.
+// fetches is an adapter that reaches its double alone: away counts requests to any other host.
 func (f *fixture) fetches(t *testing.T) (a channel.Fetcher, away *atomic.Int32) {
 	t.Helper()
 	if _, ok := f.adapter.(channel.Fetcher); !ok {

@@ -28,7 +28,7 @@ type Harness struct {
 	// Outcomes are those that the service means otherwise than the suite does.
 	Outcomes map[chatfake.Fault]channel.Outcome
 
-	// Fetched is a file that somebody has sent.
+	// Fetched is a file that a person has sent.
 	Fetched Fetched
 
 	// Reads are payloads that the service documents and what they say. Sign makes a request of one, as the service signs it.

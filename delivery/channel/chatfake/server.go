@@ -55,7 +55,7 @@ type Server struct {
 	Words   Words
 	// Now is the clock of rates and messages. Nil: this process's.
 	Now func() time.Time
-	// Kept hears of each message that is added or changed. It may be nil, is called from many goroutines, and must not call the Server.
+	// Kept is called for each message that is added or changed. It may be nil, is called from many goroutines, and must not call the Server.
 	Kept func(Message)
 
 	mu       sync.Mutex
@@ -175,11 +175,11 @@ func (s *Server) Add(m Message) {
 	defer s.mu.Unlock()
 	m.At = s.clock()
 	s.messages = append(s.messages, m)
-	s.tell(m)
+	s.notify(m)
 }
 
-// tell hands a message to who listens. The lock is held, so messages are told in their order.
-func (s *Server) tell(m Message) {
+// notify passes a message to the listeners. The lock is held, so they get messages in order.
+func (s *Server) notify(m Message) {
 	if s.Kept != nil {
 		s.Kept(m)
 	}
@@ -197,7 +197,7 @@ func (s *Server) AddOnce(m Message, window time.Duration) (kept Message, added b
 	}
 	m.At = now
 	s.messages = append(s.messages, m)
-	s.tell(m)
+	s.notify(m)
 	return m, true
 }
 
@@ -210,7 +210,7 @@ func (s *Server) Change(place, id string, change func(*Message)) bool {
 		return false
 	}
 	change(&s.messages[i])
-	s.tell(s.messages[i])
+	s.notify(s.messages[i])
 	return true
 }
 

@@ -1,8 +1,8 @@
 // Package redispace keeps the pace of chats in Redis, so that the deliverers of many processes share it.
 //
-// A limit is one list: the times of its latest turns, as many as it allows. A rest is one key that ends with it. All keys of a channel
-// have its id as their hash tag, and all end by themselves, the lists with their window. A turn is one script, so that it is one step
-// for all; the time is that of the Redis server. Nothing is lost with the server: the limits begin anew. Any version from 6 on will do.
+// A limit is one list: the times of its latest turns, as many as it allows. A rest is one key that ends with it. All keys of a channel have
+// its id as their hash tag, and all end by themselves, the lists with their window. A turn is one script, so that it is one step for all;
+// the time is that of the Redis server. Nothing is lost with the server: the limits begin empty. Any version from 6 on will do.
 package redispace
 
 import (
@@ -28,8 +28,8 @@ var (
 	restLua string
 )
 
-// Pacer is a [chat.Pacer] on a Redis server. Its methods take one round trip, some more after a restart of the server; they block for
-// about four seconds when the server is away and then return an error of code unavailable.
+// Pacer is a [chat.Pacer] on a Redis server. Its methods take one round trip, some more after a restart of the server; they block for about
+// four seconds when the server is unavailable and then return an error of code unavailable.
 type Pacer struct {
 	db         redis.UniversalClient
 	take, rest *redis.Script

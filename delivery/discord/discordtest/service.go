@@ -56,7 +56,7 @@ type Service struct {
 	commands map[string]*given // by token
 }
 
-// given is a command that somebody has given.
+// given is a command that a person has given.
 type given struct {
 	id, channel string
 	at          time.Time
@@ -255,7 +255,7 @@ type form struct {
 	} `json:"attachments"`
 }
 
-// read reads a message and holds it to what Discord takes, and to what this program wants of each: that it calls nobody.
+// read reads a message and holds it to what Discord takes, and to what this program wants of each: that it mentions no one.
 func read(r *http.Request) (m chatfake.Message, f form, err error) {
 	body := r.Body
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/form-data") {

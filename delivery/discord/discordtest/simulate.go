@@ -26,7 +26,7 @@ func Sign(key ed25519.PrivateKey, body string, at time.Time) channel.Request {
 	return channel.Request{Header: h, Body: []byte(body)}
 }
 
-// Says is a request with a command that somebody has given, whose answer the double waits for from now on.
+// Says is a request with a command that a person has given, whose answer the double waits for from now on.
 func (s *Service) Says(guild, place, user, name, text string) channel.Request {
 	id := s.id()
 	token := tokenOf(place, id)
@@ -83,7 +83,7 @@ func fresh(now time.Time) string {
 	return strconv.FormatInt((now.UnixMilli()-epoch)<<22|rand.Int64N(1<<22), 10)
 }
 
-// Command is a request with a command that somebody gives: /status is the command of that name, other text is for the agent.
+// Command is a request with a command that a person gives: /status is the command of that name, other text is for the agent.
 func (s *Service) Command(guild string, said channel.Said) channel.Request {
 	name, rest := "ask", said.Text
 	if word, found := strings.CutPrefix(said.Text, "/"); found {
@@ -94,7 +94,7 @@ func (s *Service) Command(guild string, said channel.Said) channel.Request {
 	return command(s.o.Key, now, id, tokenOf(said.Place, id), guild, said.Place, said.User, name, rest, said.Files)
 }
 
-// Press is a request with a button that somebody presses. Without the number of a message it is the youngest that has the button.
+// Press is a request with a button that a person presses. Without the number of a message it is the youngest that has the button.
 func (s *Service) Press(guild, place, user, message, data string) channel.Request {
 	if message == "" {
 		for _, m := range s.Messages() {
@@ -115,7 +115,7 @@ func (s *Service) Press(guild, place, user, message, data string) channel.Reques
 	return Sign(s.o.Key, string(body), now)
 }
 
-// Double is one for people, with a credential and a channel. Its key is public: whoever has it can sign.
+// Double is one for people, with a credential and a channel. Its key is public: everyone can sign.
 func Double() chatfake.Double {
 	s := New(Options{})
 	const guild, place = Guild, "41771983423143937"

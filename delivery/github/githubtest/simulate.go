@@ -21,7 +21,7 @@ func Sign(secret, event, delivery, body string) channel.Request {
 	return channel.Request{Header: h, Body: []byte(body)}
 }
 
-// Says is a request with a comment that somebody has written in an issue. Its number must differ from those of all others.
+// Says is a request with a comment that a person has written in an issue. Its number must differ from those of all others.
 func Says(secret, repo string, issue, number int64, user, text string) channel.Request {
 	body, err := json.Marshal(map[string]any{"action": "created",
 		"issue": map[string]any{"number": issue, "title": "Hello"}, "comment": map[string]any{"id": number, "body": text},

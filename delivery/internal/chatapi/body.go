@@ -8,8 +8,8 @@ import (
 
 var errShut = errors.New("the request has ended")
 
-// onceBody is the body of a request that knows whether anybody has begun to read it. A transport may go on in the background with a
-// request that has failed, so who asks also ends that.
+// onceBody is the body of a request that knows whether it has begun to be read. A transport may continue in the background with a request
+// that has failed, so the caller also ends that.
 type onceBody struct {
 	mu    sync.Mutex
 	r     *bytes.Reader
@@ -30,7 +30,7 @@ func (b *onceBody) Read(p []byte) (int, error) {
 // Close is the transport's, which may call it at any time.
 func (b *onceBody) Close() error { return nil }
 
-// shut has nobody read the body from now on, and reports whether nobody has.
+// shut makes every further read fail, and reports whether nothing was read before.
 func (b *onceBody) shut() (unread bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -132,7 +132,7 @@ func (c *Client) do(ctx context.Context, call Call) (Answer, *channel.Error) {
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		// A request without its body is none that a service carries out. From here on nobody can read the body any more.
+		// No service carries out a request without its body. From here on the body cannot be read any more.
 		outcome := channel.Ambiguous
 		if body != nil && body.shut() || body == nil && !connected.Load() {
 			outcome = channel.NotSent

@@ -31,7 +31,7 @@ func (h Hosts) has(host string) bool {
 	})
 }
 
-// Fetch is a file to be fetched. Nobody but the service's own hosts is asked for it: whoever writes a message names its files.
+// Fetch is a file to be fetched. Only the service's own hosts are asked for it, as the author of a message names its files.
 type Fetch struct {
 	// URL is where it is: below the base, or at one of Hosts over https. Where the service stands at an address of one's own, it is asked
 	// for there, under the same path.
@@ -109,7 +109,7 @@ func (c *Client) fetch(ctx context.Context, f Fetch) (channel.Content, *channel.
 	return channel.Content{}, Refuse("%s sends from one address to the other for the file", c.name)
 }
 
-// Again is an error of a request that may be made again without harm: where nobody knows what became of it, it was as good as not made.
+// Again is an error of a request that may be made again without harm: if its outcome is unknown, it counts as not made.
 func Again(err error) error {
 	if e, ok := errors.AsType[*channel.Error](err); ok && e.Outcome == channel.Ambiguous {
 		again := *e
@@ -197,7 +197,7 @@ type content struct {
 	ctx    context.Context //nolint:containedctx // an io.Reader has none
 	cancel context.CancelFunc
 	body   io.ReadCloser
-	left   int64 // that must come; negative: nobody knows
+	left   int64 // that must come; negative: unknown
 	read   int64
 }
 

@@ -26,7 +26,7 @@ type Options struct {
 	// PerChannel is how many messages a channel takes in each Per. 0: any number.
 	PerChannel int
 	Per        time.Duration
-	// Page is how many messages a look shows at most. 0: 200.
+	// Page is how many messages a search returns at most. 0: 200.
 	Page int
 	Now  func() time.Time
 }

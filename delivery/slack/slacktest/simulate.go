@@ -28,7 +28,7 @@ func Sign(secret, body string, at time.Time) channel.Request {
 	return channel.Request{Header: h, Body: []byte(body)}
 }
 
-// Says is a request with what somebody has written to the app in a chat of two, or with its name in a channel. Its number must differ from
+// Says is a request with what a person has written to the app in a chat of two, or with its name in a channel. Its number must differ from
 // those of all others.
 func Says(secret string, number int, place, user, text string, at time.Time) channel.Request {
 	event := map[string]any{"type": "message", "channel_type": "im"}

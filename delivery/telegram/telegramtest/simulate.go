@@ -38,7 +38,7 @@ func Update(secret, body string) channel.Request {
 	return channel.Request{Header: h, Body: []byte(body)}
 }
 
-// Says is a request with what somebody has written in a chat of two. Its number must differ from those of all others.
+// Says is a request with what a person has written in a chat of two. Its number must differ from those of all others.
 func Says(secret string, number, chat, user int64, text string) channel.Request {
 	body, err := json.Marshal(map[string]any{"update_id": number, "message": map[string]any{
 		"message_id": number, "date": 1764000000, "text": text,

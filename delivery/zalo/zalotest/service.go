@@ -118,7 +118,7 @@ func Event(secret, body string) channel.Request {
 	return channel.Request{Header: h, Body: []byte(body)}
 }
 
-// Says is a request with what somebody has written to the bot. The message must differ from all others.
+// Says is a request with what a person has written to the bot. The message must differ from all others.
 func Says(secret, message, chat, user, text string) channel.Request {
 	body, err := json.Marshal(map[string]any{"ok": true, "result": map[string]any{"event_name": "message.text.received",
 		"message": map[string]any{"message_id": message, "date": 1764000000000, "text": text,
