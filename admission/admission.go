@@ -1,11 +1,9 @@
-// Package admission is the one way in for calls: every front door admits through it, so the same
-// request means the same call wherever it comes in.
+// Package admission is the one way in for calls: every API admits through it, so the same request means the same call wherever it comes in.
 //
-// Admitting is two writes. The first puts the call on the log under its id, on the condition that
-// no call of that id is there: from then on the call is accepted, and will have exactly one
-// result. The second publishes call.accepted on the conversation. A worker may have the call before that, and
-// this process may die in between; so whoever starts or ends the call publishes the same event first, which
-// the log stores once: it stands before all else of the call.
+// Admitting is two writes. The first puts the call on the log under its id, on the condition that no call of that id is there: from then on
+// the call is accepted, and will have exactly one result. The second publishes call.accepted on the conversation. A worker may have the
+// call before that, and this process may die in between; so a process that starts or ends the call publishes the same event first, which
+// the log stores once: it precedes every other event of the call.
 //
 // A background call gets the id of its job here, and a third write makes the job's record.
 //
@@ -66,8 +64,7 @@ type Admitter struct {
 	Log     *slog.Logger // nil: silent
 	// Conversation is where the events of a request go that names none. Empty: a new one is made.
 	Conversation schemas.ConversationID
-	// Serving knows which providers have somebody to take their calls; calls of others are refused unless the
-	// request says that it waits. Nil: all are taken.
+	// Serving knows which providers have a worker; calls of others are refused unless the request says that it waits. Nil: all are taken.
 	Serving Serving
 	// Allow refuses a call once it is known what its request stands for, also that of a repeat. Nil: all are allowed.
 	Allow func(schemas.Call) error
@@ -92,8 +89,8 @@ func Admit(ctx context.Context, bus *streams.Bus, rec Records, a schemas.Account
 // it, so defaults that move, such as the deadline, do not matter; a repeat is recognised even after
 // its own deadline.
 //
-// Codes: invalid, not_found (an agent, workspace or sandbox), denied, conflict, unavailable. After
-// unavailable or timeout nobody knows whether the call is there: repeat it with the same id.
+// Codes: invalid, not_found (an agent, workspace or sandbox), denied, conflict, unavailable. After unavailable or timeout it is unknown
+// whether the call is stored: repeat it with the same id.
 func (d Admitter) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request) (Accepted, error) {
 	if r.Account != "" && r.Account != a {
 		return Accepted{}, &schemas.Error{
@@ -142,12 +139,12 @@ func (d Admitter) Admit(ctx context.Context, a schemas.AccountID, r schemas.Requ
 	if err != nil {
 		return Accepted{}, err
 	}
-	d.tell(ctx, schemas.AcceptedEvent(call), absent)
+	d.publish(ctx, schemas.AcceptedEvent(call), absent)
 	d.record(ctx, call)
 	return Accepted{Call: call}, nil
 }
 
-// allow refuses a call that whoever asks for it may not make.
+// allow refuses a call that its caller may not make.
 func (d Admitter) allow(c schemas.Call) error {
 	if d.Allow == nil {
 		return nil
@@ -155,7 +152,7 @@ func (d Admitter) allow(c schemas.Call) error {
 	return d.Allow(c)
 }
 
-// served refuses a call that nobody would take.
+// served refuses a call that no worker would take.
 func (d Admitter) served(ctx context.Context, r schemas.Request, provider string) error {
 	if d.Serving == nil || r.WaitForWorker {
 		return nil
@@ -212,7 +209,7 @@ func (d Admitter) existing(ctx context.Context, a schemas.AccountID, r schemas.R
 		return Accepted{Call: call, Existing: true}, nil
 	}
 	if !state.Accepted && len(state.Started) == 0 && state.Result == nil {
-		d.tell(ctx, schemas.AcceptedEvent(call), absent)
+		d.publish(ctx, schemas.AcceptedEvent(call), absent)
 	}
 	d.record(ctx, call)
 	return Accepted{Call: call, Existing: true}, nil
@@ -221,9 +218,9 @@ func (d Admitter) existing(ctx context.Context, a schemas.AccountID, r schemas.R
 // patience is how long what follows an accepted call may take.
 const patience = 5 * time.Second
 
-// tell writes an event about a call that is safe already, so a failure is logged and not returned: an
-// error would make the client send the call again. Nor does it stop with the client's connection.
-func (d Admitter) tell(ctx context.Context, e schemas.Event, absent streams.Absence) {
+// publish writes an event about a call that is safe already, so a failure is logged and not returned: an error would make the client send
+// the call again. Nor does it stop with the client's connection.
+func (d Admitter) publish(ctx context.Context, e schemas.Event, absent streams.Absence) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if _, err := streams.StoreOnce(ctx, d.Bus, e, absent.Cautiously()); err != nil && d.Log != nil {
@@ -231,8 +228,8 @@ func (d Admitter) tell(ctx context.Context, e schemas.Event, absent streams.Abse
 	}
 }
 
-// record makes the record of the job that a background call starts, so that it can be asked for at
-// once. As with tell, a failure is only logged: the worker makes the record too.
+// record makes the record of the job that a background call starts, so that it can be asked for at once. As with publish, a failure is only
+// logged: the worker makes the record too.
 func (d Admitter) record(ctx context.Context, c schemas.Call) {
 	if c.Job == "" {
 		return

@@ -36,8 +36,8 @@ func (d Admitter) park(ctx context.Context, a schemas.AccountID, r schemas.Reque
 	return Accepted{Call: call, Awaiting: true}, nil
 }
 
-// recall lets a call go on without a question if a person's answer to an earlier one is remembered for it.
-// What cannot be looked up is asked: nothing runs because something is away.
+// recall admits a call without a question if a person's answer to an earlier one is remembered for it. If that cannot be read, the question
+// is asked: no call runs because the records are unavailable.
 func (d Admitter) recall(ctx context.Context, call schemas.Call) schemas.Call {
 	r, err := lifecycle.FindApprovalGrant(ctx, d.Bus, call)
 	if err == nil {
@@ -61,8 +61,8 @@ func (d Admitter) parked(ctx context.Context, call schemas.Call) (Accepted, erro
 	return got, nil
 }
 
-// ask writes approval.requested. As with call.accepted a failure is logged and not returned: the approval
-// can be listed all the same, and the approval expirer asks.
+// ask writes approval.requested. As with call.accepted a failure is logged and not returned: the approval can still be listed, and the
+// approval expirer asks.
 func (d Admitter) ask(ctx context.Context, p streams.BucketEntry[schemas.Approval], absent streams.Absence) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -74,18 +74,16 @@ func (d Admitter) ask(ctx context.Context, p streams.BucketEntry[schemas.Approva
 // Approvals takes the answers of people and does what follows from them. Its methods may be called
 // from many goroutines.
 //
-// An answer is one write of the record on the condition that nobody was faster. What follows (the call
-// for the workers, or its result) may be done by any process at any time and any number of times, see
-// [Approvals.Finish].
+// An answer is one compare and set of the record. What follows (the call for the workers, or its result) may be done by any process at any
+// time and any number of times, see [Approvals.Finish].
 type Approvals struct {
 	Bus *streams.Bus
 	Log *slog.Logger // nil: silent
 }
 
-// Decide answers an approval and returns it as it stands then. When it returns without an error the
-// answer counts, and what follows from it happens, if need be by the approval expirer. Codes: not_found, conflict
-// (it was answered already, or the time to answer is over; the approval says which), unavailable: nobody knows
-// whether it was answered, look at it.
+// Decide answers an approval and returns it as it stands then. When it returns without an error the answer counts, and what follows from it
+// happens, if need be by the approval expirer. Codes: not_found, conflict (it was answered already, or the time to answer is over; the
+// approval says which), unavailable: it is unknown whether it was answered, read it.
 func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID, d lifecycle.Decision) (schemas.Approval, error) {
 	p, absent, err := lifecycle.Decide(ctx, s.Bus, a, id, d)
 	if err != nil {
@@ -134,8 +132,8 @@ func (s Approvals) Cancel(ctx context.Context, c schemas.Call, by, reason string
 	return err == nil, err
 }
 
-// finishNow is Finish for who has just written the answer. It does not stop with the client's
-// connection, and a failure is only logged: the answer counts, and the approval expirer goes on.
+// finishNow is Finish for the process that has just written the answer. It does not stop with the client's connection, and a failure is
+// only logged: the answer counts, and the approval expirer continues.
 func (s Approvals) finishNow(ctx context.Context, p streams.BucketEntry[schemas.Approval], absent streams.Absence) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -144,8 +142,8 @@ func (s Approvals) finishNow(ctx context.Context, p streams.BucketEntry[schemas.
 	}
 }
 
-// Ask publishes the event of an approval that may not have been published: its process has died, or the log
-// was away. One that was answered is left alone. Doing it twice does no harm.
+// Ask publishes the event of an approval that may not have been published: its process has died, or the log was unavailable. One that was
+// answered is left alone. Doing it twice does no harm.
 func (s Approvals) Ask(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) error {
 	p, err := lifecycle.FindApproval(ctx, s.Bus, a, id)
 	if err != nil {

@@ -28,7 +28,7 @@ func TestWhoStoodStillTellsNothingTwice(t *testing.T) {
 					t.Fatal(err)
 				}
 				call := got.Call
-				resume := func() { admitter.tell(t.Context(), schemas.AcceptedEvent(call), absent) }
+				resume := func() { admitter.publish(t.Context(), schemas.AcceptedEvent(call), absent) }
 				if state != "" {
 					p, err := lifecycle.FindApproval(t.Context(), b, alice, call.Approval)
 					if err != nil {

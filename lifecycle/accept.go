@@ -9,10 +9,10 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Accept puts a call on the log under its id: for the workers, or parked where no worker finds it when it needs an approval. From
-// its return on the call is safe and its id is taken. Since is when the request for it was made; zero: now. Codes: conflict (the
-// id is that of a call, by a request that was not made a day later), exhausted, invalid, unavailable. After unavailable or timeout
-// nobody knows whether it is there: accept it again.
+// Accept puts a call on the log under its id: for the workers, or parked where no worker finds it when it needs an approval. From its
+// return on the call is safe and its id is taken. Since is when the request for it was made; zero: now. Codes: conflict (the id is that of
+// a call, by a request that was not made a day later), exhausted, invalid, unavailable. After unavailable or timeout it is unknown whether
+// the call is stored: accept it again.
 func Accept(ctx context.Context, b *streams.Bus, c schemas.Call, since time.Time) error {
 	err := topicOf(c).Publish(ctx, b, c)
 	if errors.Is(err, schemas.ErrConflict) {

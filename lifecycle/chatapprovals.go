@@ -27,8 +27,8 @@ func askInChat(ctx context.Context, b *streams.Bus, a schemas.Approval) error {
 	})
 }
 
-// answerInChat has the question in the chat that a call came from say how it was answered, and have no buttons any more. Where it
-// cannot be written anew, a message says so.
+// answerInChat replaces the question in the chat that a call came from: it then says how it was answered, and has no buttons. If it cannot
+// be replaced, a message says so.
 func answerInChat(ctx context.Context, b *streams.Bus, a schemas.Approval, answered schemas.Event) error {
 	return inChat(ctx, b, a.Call, answered, func(to schemas.Origin) schemas.ChatBody {
 		return schemas.ChatBody{Text: outcome(a), Edit: &schemas.ChatEdit{
@@ -56,7 +56,7 @@ func inChat(ctx context.Context, b *streams.Bus, c schemas.Call, e schemas.Event
 		to = chat.Origin()
 	}
 	err := Deliver(ctx, b, schemas.ChatDelivery(e, to, "", body(to), b.Now()))
-	if schemas.CodeOf(err) == schemas.Invalid { // a channel that never can be one: the conversation has it all the same
+	if schemas.CodeOf(err) == schemas.Invalid { // a channel that never can be one: the conversation still has the event
 		return nil
 	}
 	return err

@@ -14,9 +14,9 @@ func OpenChats(b *streams.Bus) *streams.Bucket[schemas.Chat] {
 	return streams.OpenBucket[schemas.Chat](b, streams.Chats)
 }
 
-// NoteChat notes that somebody wrote in a chat, and returns it as it is then: which of its conversations goes on is what the log says.
-// With anew it begins another one, once for each event. It may be called again after an error. Codes: unavailable.
-func NoteChat(ctx context.Context, b *streams.Bus, c schemas.Chat, anew bool, event string) (schemas.Chat, error) {
+// NoteChat records a message in a chat, and returns the chat as it is then: the log decides which of its conversations continues. With anew
+// set it begins another one, once for each event. It may be called again after an error. Codes: unavailable.
+func NoteChat(ctx context.Context, b *streams.Bus, c schemas.Chat, another bool, event string) (schemas.Chat, error) {
 	chats := OpenChats(b)
 	var contest streams.Contest
 	for {
@@ -24,14 +24,14 @@ func NoteChat(ctx context.Context, b *streams.Bus, c schemas.Chat, anew bool, ev
 		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 			return schemas.Chat{}, err
 		}
-		next := noted(p.Value, c, anew, event)
+		next := noted(p.Value, c, another, event)
 		next.Updated = b.Now().UTC()
 		if err != nil {
 			_, err = chats.Create(ctx, c.Key(), next, 0)
 		} else {
 			_, err = chats.Update(ctx, c.Key(), next, p.Revision)
 		}
-		if !errors.Is(err, schemas.ErrConflict) { // else another gateway has heard of it too
+		if !errors.Is(err, schemas.ErrConflict) { // else another gateway has received it too
 			return next, err
 		}
 		if err := contest.Again(ctx); err != nil {
@@ -41,7 +41,7 @@ func NoteChat(ctx context.Context, b *streams.Bus, c schemas.Chat, anew bool, ev
 }
 
 // noted is a chat after a message. It is pure.
-func noted(have, c schemas.Chat, anew bool, event string) schemas.Chat {
+func noted(have, c schemas.Chat, another bool, event string) schemas.Chat {
 	c.Begun, c.BegunBy, c.User = have.Begun, have.BegunBy, schemas.HeadText(c.User, maxChatUser)
 	switch c.Fetching {
 	case "", have.Fetching:
@@ -49,7 +49,7 @@ func noted(have, c schemas.Chat, anew bool, event string) schemas.Chat {
 	default:
 		c.Before = have.Fetching
 	}
-	if anew && event != have.BegunBy {
+	if another && event != have.BegunBy {
 		c.Begun, c.BegunBy = have.Begun+1, event
 	}
 	return c
@@ -76,13 +76,13 @@ func FindChat(ctx context.Context, b *streams.Bus, a schemas.AccountID, conversa
 	return p.Value, nil
 }
 
-// Receive puts what somebody wrote in a chat on the log: the turn that it begins where an agent is to answer, then the event on the
-// conversation, and the deliveries to the webhook endpoints. Each is there once, however often it is called: a message that comes
-// again stays in the conversation where it was received first. It may be called again after an error.
+// Receive puts a message of a chat on the log: the turn that it begins where an agent is to answer, then the event on the conversation, and
+// the deliveries to the webhook endpoints. Each is there once, however often it is called: a message that comes again stays in the
+// conversation where it was received first. It may be called again after an error.
 func Receive(ctx context.Context, b *streams.Bus, f schemas.FollowUp, endpoints []schemas.Endpoint) error {
 	key := schemas.ReceivedKey(f.Account, f.ID)
 	received := streams.OpenBucket[schemas.Received](b, streams.ReceivedMessages)
-	absent := b.Absent() // if nobody has noted it, none of what follows is there
+	absent := b.Absent() // if it is not recorded yet, none of the following is stored
 	note := schemas.Received{Conversation: f.Conversation}
 	if f.Message != nil {
 		note.Workspace, note.Files = f.Message.Workspace, cutFiles(f.Message.Files)
@@ -98,7 +98,7 @@ func Receive(ctx context.Context, b *streams.Bus, f schemas.FollowUp, endpoints 
 		return err
 	}
 	f.Conversation = note.Conversation
-	if f.Message != nil && len(note.Files) > 0 { // what became of them was said once: the turn and the event say the same
+	if f.Message != nil && len(note.Files) > 0 { // their outcome was decided once: the turn and the event say the same
 		m := *f.Message
 		m.Workspace, m.Files = note.Workspace, note.Files
 		f.Message, f.Text = &m, m.Said()

@@ -18,14 +18,12 @@ const (
 	settledWithin = 2 * time.Second  // likewise about a job that has settled: its completion has an answer too
 )
 
-// ControlJob asks for something about an account's background job and returns the answer: that of the
-// worker that looks after it, or for a settled one what is on record. It blocks for at most half a
-// minute. Logs of a settled job come from its sandbox while that is there, else from the end of
-// them that the completion keeps.
+// ControlJob asks for something about an account's background job and returns the answer: that of the worker that manages it, or for a
+// settled one what is on record. It blocks for at most half a minute. Logs of a settled job come from its sandbox while that is there, else
+// from the end of them that the completion keeps.
 //
-// Codes: not_found, unsupported (the job does not offer the action; the text says which it does),
-// conflict (the job is not in a state for it), unavailable (its worker is away: try again), and what the
-// sandbox answers: timeout for an input that is read too slowly.
+// Codes: not_found, unsupported (the job does not offer the action; the text says which it does), conflict (the job is not in a state for
+// it), unavailable (its worker is unreachable: try again), and what the sandbox answers: timeout for an input that is read too slowly.
 func ControlJob(ctx context.Context, b *streams.Bus, cmd schemas.JobCommand) (schemas.JobReply, error) {
 	for moved := false; ; moved = true {
 		p, err := FindJob(ctx, b, cmd.Account, cmd.Job)
@@ -38,7 +36,7 @@ func ControlJob(ctx context.Context, b *streams.Bus, cmd schemas.JobCommand) (sc
 		}
 		switch {
 		case cmd.Action == schemas.JobActionStatus && (j.State != schemas.JobRunning || !slices.Contains(j.Actions, schemas.JobActionLogs)):
-			return recorded(j, cmd), nil // nobody could tell more than the record
+			return recorded(j, cmd), nil // no process knows more than the record
 		case j.State.Final():
 			reply, err := askWorker(ctx, b, j, cmd, settledWithin)
 			if err != nil && ctx.Err() == nil {
@@ -127,7 +125,7 @@ func window(kept []byte, size int64, cmd schemas.JobCommand) (data []byte, offse
 	return data[:min(limit, len(data))], offset
 }
 
-// askWorker asks the worker that looks after a job.
+// askWorker asks the worker that manages a job.
 func askWorker(ctx context.Context, b *streams.Bus, j schemas.Job, cmd schemas.JobCommand, within time.Duration) (schemas.JobReply, error) {
 	const op = "job"
 	if j.Worker == "" {

@@ -28,7 +28,7 @@ type Decision struct {
 	Remember schemas.Remember
 }
 
-// ByDeadline is who decided when nobody answered.
+// ByDeadline is the decider of an approval that was not answered in time.
 const ByDeadline = "deadline"
 
 // ByChat is the way of answers that people give in chats. The reason says who, see [Decision].
@@ -51,10 +51,9 @@ func Judge(a schemas.Approval, d Decision, now time.Time) (schemas.Approval, err
 	return a, nil
 }
 
-// Decide writes the answer to an approval, on the condition that nobody was faster, and returns the record as it stands then, and
-// from when on nothing of what follows was there: do that with [FinishDecision]. Codes: not_found, conflict (it was answered
-// already; the record shows how), unavailable: nobody knows whether it was answered, look at it. An answer after the time to
-// answer makes it expired.
+// Decide writes the answer to an approval by compare and set. It returns the record as it stands then, and the time since which none of the
+// follow-up was stored: do that with [FinishDecision]. Codes: not_found, conflict (it was answered already; the record shows how),
+// unavailable: it is unknown whether it was answered, read it. An answer after the time to answer makes the approval expired.
 func Decide(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.ApprovalID,
 	d Decision) (streams.BucketEntry[schemas.Approval], streams.Absence, error) {
 	var contest streams.Contest
@@ -95,14 +94,14 @@ func Ask(ctx context.Context, b *streams.Bus, p streams.BucketEntry[schemas.Appr
 	p.Value.Asked = true
 	_, err := OpenApprovals(b).Update(ctx, p.Key, p.Value, p.Revision)
 	if errors.Is(err, schemas.ErrConflict) {
-		return nil // somebody has noted it, or answered: who ends that asks first where it is not noted
+		return nil // another process has recorded it, or it was answered: the process that finishes that asks first if it is not recorded
 	}
 	return err
 }
 
-// FinishDecision does what follows from an answer: it publishes it, then lets the call go on or ends it, and notes at last that this
-// is done. Absent is when none of the events was there. Any process may do it, any number of times. Reused says that an approved
-// call cannot go on because its id is another call's by now.
+// FinishDecision carries out an answer: it publishes it, then releases the call to the workers or ends it, and records at last that this is
+// done. Absent is when none of the events was there. Any process may do it, any number of times. Reused says that an approved call cannot
+// run because its id is another call's by now.
 func FinishDecision(ctx context.Context, b *streams.Bus, p streams.BucketEntry[schemas.Approval],
 	absent streams.Absence) (reused bool, err error) {
 	a := p.Value
@@ -112,17 +111,17 @@ func FinishDecision(ctx context.Context, b *streams.Bus, p streams.BucketEntry[s
 		}
 		a.Asked = true
 	}
-	told := schemas.NewEvent(a.Call, schemas.ApprovalDecided, schemas.ApprovalDecidedID(a.Account, a.ID),
+	decided := schemas.NewEvent(a.Call, schemas.ApprovalDecided, schemas.ApprovalDecidedID(a.Account, a.ID),
 		a.Decided, schemas.ApprovalDecidedData{
 			ID: a.ID, Call: a.Call.ID, State: a.State, DecidedBy: a.DecidedBy, Reason: a.Reason, Remember: a.Remember,
 		})
-	if _, err := streams.StoreOnce(ctx, b, told, absent.Cautiously()); err != nil {
+	if _, err := streams.StoreOnce(ctx, b, decided, absent.Cautiously()); err != nil {
 		return false, fmt.Errorf("publish the answer: %w", err)
 	}
-	if err := answerInChat(ctx, b, a, told); err != nil {
+	if err := answerInChat(ctx, b, a, decided); err != nil {
 		return false, err
 	}
-	if a.Remember != "" { // before the call goes on: the next one may follow from its result
+	if a.Remember != "" { // before the call is released: the next one may follow from its result
 		if err := StoreApprovalGrant(ctx, b, schemas.ApprovalGrantOf(a)); err != nil {
 			return false, fmt.Errorf("remember the answer: %w", err)
 		}

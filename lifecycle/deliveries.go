@@ -38,10 +38,9 @@ func (r DeliveryReplay) matches(d schemas.Delivery) bool {
 	return (r.Endpoint == "" || d.Endpoint == r.Endpoint) && (r.ID == "" || d.ID == r.ID) && !d.Created.Before(r.Since)
 }
 
-// ReplayDeliveries has deliveries of the last seven days made again, those that arrived as well as
-// those that did not, and returns how many: at once and with all their tries begun again, under the same id and
-// with the same bytes, so that a receiver can tell that it has one already. They are new work of the account, and count against its
-// quota. What is made after a replay began is left out.
+// ReplayDeliveries has deliveries of the last seven days made again, those that arrived as well as those that did not, and returns how
+// many: at once and with all their tries begun again, under the same id and with the same bytes, so that a receiver can recognise one that
+// it has already. They are new work of the account, and count against its quota. What is made after a replay began is left out.
 //
 // It makes a slice of them, and next is what its caller passes as After to have the following one made; it is empty after the last.
 // What goes wrong behind the first of a slice ends the slice there, and shows in the next one. A slice that is made once more does no

@@ -11,9 +11,8 @@ import (
 
 // Finish writes the result of a call and reports whether it was stored: the log knows a repeated result.
 //
-// A result of a call with side effects that was not started takes the start's place: it is stored under the
-// id of the start's proof. So either the proof is on the log or this result, whoever comes first, and a worker
-// that still makes ready for the call cannot start it any more. Its event has the id of every result. First is
+// If the call has side effects and was not started, the result is stored under the message id of its start event. The log accepts only one
+// of the two, so a worker that is still preparing the call can no longer start it. The event's own id is that of every result. First is
 // what is published before it.
 func Finish(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Result, started bool, first ...schemas.Event) (bool, error) {
 	e := finished(c, r)
@@ -33,10 +32,9 @@ func finished(c schemas.Call, r schemas.Result) schemas.Event {
 	return schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), r.Finished, r)
 }
 
-// FinishUnheld writes the result of a call that no worker has in hand, and settles the job that it would
-// have started. If it was launched after all, the result names it, and the job is left to whoever looks
-// after it. It reports whether the result was written: somebody else may have ended or, where state shows no
-// start, started the call since it was looked at. Where state does not show its acceptance, that is published first.
+// FinishUnheld writes the result of a call that no worker handles, and settles the job that it would have started. If the job was launched
+// after all, the result names it, and the job is left to its manager. It reports whether the result was written: another process may have
+// ended or, if state shows no start, started the call since it was read. Where state does not show its acceptance, that is published first.
 // Looked is from before state was read. Code: unavailable (state may be out of date: look again).
 func FinishUnheld(ctx context.Context, b *streams.Bus, r schemas.Result, state streams.CallState, looked streams.Certainty) (bool, error) {
 	c := state.Call
@@ -88,12 +86,12 @@ type Knowledge bool
 // How sure a caller is that a job was not started.
 const (
 	Certainly  Knowledge = true  // nothing was launched, whatever the record says
-	AsRecorded Knowledge = false // only the call's worker is known to be gone: a job that may have been launched is left to who looks after it
+	AsRecorded Knowledge = false // only the call's worker is known to be gone: a job that may have been launched is left to its manager
 )
 
-// SettleNotStarted settles the job of a call that has its result and started nothing, so that its group and whoever waits for it
-// learn that. A call without a job has nothing to settle, and a job that has its end keeps it. It may be called again after an
-// error: the first end counts.
+// SettleNotStarted settles the job of a call that has its result and started nothing, so that its group and waiting requests learn that. A
+// call without a job has nothing to settle, and a job that has ended keeps its end. It may be called again after an error: the first end
+// counts.
 func SettleNotStarted(ctx context.Context, b *streams.Bus, c schemas.Call, reason string, k Knowledge) error {
 	if !StartsJob(c) {
 		return nil
@@ -113,9 +111,9 @@ func SettleNotStarted(ctx context.Context, b *streams.Bus, c schemas.Call, reaso
 // boxReplaced is why a job has failed whose box has made room for another.
 const boxReplaced = "its sandbox was made again while it ran: it ended with the one before"
 
-// EndJob settles a job as who looks after it knows its end, whoever that is. A job that is lost has failed instead, with the code
-// interrupted, if replaced or its instance's record says that another box has taken the place of its own: then nothing is left to be
-// found. It may be called again after an error: the first end counts.
+// EndJob settles a job with the end that its manager knows, in any process. A job that is lost has failed instead, with the code
+// interrupted, if replaced or its instance's record says that another box has taken the place of its own: then nothing is left to be found.
+// It may be called again after an error: the first end counts.
 func EndJob(ctx context.Context, b *streams.Bus, j schemas.Job, end schemas.Completion, replaced bool) error {
 	if end.State != schemas.JobLost {
 		return CompleteOnce(ctx, b, end)
@@ -132,8 +130,8 @@ func EndJob(ctx context.Context, b *streams.Bus, j schemas.Job, end schemas.Comp
 	return CompleteOnce(ctx, b, end)
 }
 
-// StartsJob reports whether a call on the log starts a job. One in the foreground does not, and a dead letter may
-// name something that nobody could look up.
+// StartsJob reports whether a call on the log starts a job. One in the foreground does not, and a dead letter may name something that no
+// record has.
 func StartsJob(c schemas.Call) bool { return c.Job.Validate() == nil }
 
 // CompleteOnce is [Complete] for who does not need to know which end counts: that the job has one already is no error.

@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// The verbs of instances but WantInstance change a record in memory. Who calls them writes it on the condition that nobody else
-// has, and asks again about what others have made of it: entering, pausing and releasing exclude one another by that alone.
+// The verbs of instances but WantInstance change a record in memory. The caller writes it by compare and set, and calls the verb again with
+// the changed record after a conflict: entering, pausing and releasing exclude one another by that alone.
 
 // OpenInstances returns the records of instances ([schemas.Instance]) by [schemas.InstanceKey]. Keys that begin with "owner." are
 // of the version before. It does not touch the log.

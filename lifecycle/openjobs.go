@@ -38,7 +38,7 @@ func openMarks(b *streams.Bus) *streams.Bucket[jobMark] {
 	return streams.OpenBucket[jobMark](b, streams.OpenJobMarks)
 }
 
-// markOpen marks a job as open. Whoever makes a record does it before.
+// markOpen marks a job as open. It must be called before the job's record is made.
 func markOpen(ctx context.Context, b *streams.Bus, j schemas.Job) error {
 	return createMark(ctx, b, j.Key(), j.Provider)
 }
@@ -64,17 +64,17 @@ func markSettled(b *streams.Bus, key string, j schemas.Job) {
 	_ = openMarks(b).PutAsync(key, mark, kept) // a mark that is left is found
 }
 
-// JobWatch reports jobs that have not settled. What it reads when it begins are the records of those, and
-// what has changed since somebody last called Cover: settled jobs cost nothing. It may be watched once.
+// JobWatch reports jobs that have not settled. What it reads when it begins are the records of those, and what has changed since the last
+// call of Cover by any process: settled jobs cost nothing. It may be watched once.
 type JobWatch struct {
 	bus      *streams.Bus
 	provider string
 
-	mu     sync.Mutex
-	open   map[string]openJob // that were reported as open, by key
-	made   time.Time          // when the bucket that is read was made
-	told   uint64             // every change of a record up to here was reported
-	synced uint64             // up to here Cover has done its work
+	mu       sync.Mutex
+	open     map[string]openJob // that were reported as open, by key
+	made     time.Time          // when the bucket that is read was made
+	reported uint64             // every change of a record up to here was reported
+	synced   uint64             // up to here Cover has done its work
 }
 
 type openJob struct {
@@ -87,9 +87,9 @@ func WatchJobs(b *streams.Bus, provider string) *JobWatch {
 	return &JobWatch{bus: b, provider: provider, open: map[string]openJob{}}
 }
 
-// Watch reports the record of every job that has not settled and then every change of any, until ctx ends. After
-// the log was away it may report records again, and reports those that have settled since or are gone. A watch of one
-// provider also reports jobs with a box of their own that have settled within [JobLeftFor].
+// Watch reports the record of every job that has not settled and then every change of any, until ctx ends. After a disconnection it may
+// report records again, and reports those that have settled since or are gone. A watch of one provider also reports jobs with a box of
+// their own that have settled within [JobLeftFor].
 func (w *JobWatch) Watch(ctx context.Context) iter.Seq2[streams.BucketEntry[schemas.Job], error] {
 	return func(yield func(streams.BucketEntry[schemas.Job], error) bool) {
 		live := func(p streams.BucketEntry[schemas.Job], err error) bool {
@@ -118,12 +118,12 @@ func (w *JobWatch) note(p streams.BucketEntry[schemas.Job], err error, live bool
 		w.open[p.Key] = openJob{provider: p.Value.Provider, marked: w.open[p.Key].marked || !live}
 	}
 	if live {
-		w.told = p.Revision
+		w.reported = p.Revision
 	}
 }
 
 // begin reports what is open by the marks, and returns up to where they are complete.
-func (w *JobWatch) begin(ctx context.Context, tell func(streams.BucketEntry[schemas.Job], error) bool) (after uint64, err error) {
+func (w *JobWatch) begin(ctx context.Context, yield func(streams.BucketEntry[schemas.Job], error) bool) (after uint64, err error) {
 	made, err := OpenJobs(w.bus).Made(ctx)
 	if err != nil {
 		return 0, err
@@ -140,13 +140,13 @@ func (w *JobWatch) begin(ctx context.Context, tell func(streams.BucketEntry[sche
 		return 0, err
 	}
 	err = OpenJobs(w.bus).GetAll(ctx, maps.Keys(looked), openJobsRead, func(key string, p streams.BucketEntry[schemas.Job], err error) error {
-		return w.tellFound(key, p, err, looked[key], tell)
+		return w.reportFound(key, p, err, looked[key], yield)
 	})
 	if err != nil {
 		return 0, err
 	}
 	w.mu.Lock()
-	w.made, w.told, w.synced = made, after, after
+	w.made, w.reported, w.synced = made, after, after
 	w.mu.Unlock()
 	return after, ctx.Err()
 }
@@ -180,9 +180,9 @@ func (w *JobWatch) marked(ctx context.Context, until uint64) (map[string]streams
 	return marks, nil
 }
 
-// tellFound reports one job with a mark, and mends the mark where the job has settled.
-func (w *JobWatch) tellFound(key string, p streams.BucketEntry[schemas.Job], err error, mark streams.BucketEntry[jobMark],
-	tell func(streams.BucketEntry[schemas.Job], error) bool) error {
+// reportFound reports one job with a mark, and removes the mark if the job has settled.
+func (w *JobWatch) reportFound(key string, p streams.BucketEntry[schemas.Job], err error, mark streams.BucketEntry[jobMark],
+	yield func(streams.BucketEntry[schemas.Job], error) bool) error {
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
 		p, err = streams.BucketEntry[schemas.Job]{Key: key, Deleted: true}, nil
@@ -195,7 +195,7 @@ func (w *JobWatch) tellFound(key string, p streams.BucketEntry[schemas.Job], err
 		MarkSettled(w.bus, p.Value)
 	}
 	w.note(p, err, false)
-	if !tell(p, err) {
+	if !yield(p, err) {
 		return streams.ErrEnough
 	}
 	return nil
@@ -206,8 +206,8 @@ func (w *JobWatch) tellFound(key string, p streams.BucketEntry[schemas.Job], err
 // enough, more do no harm.
 func (w *JobWatch) Cover(ctx context.Context) error {
 	w.mu.Lock()
-	covered, open := jobMark{Revision: w.told, Made: w.made}, maps.Clone(w.open)
-	done := w.told == w.synced
+	covered, open := jobMark{Revision: w.reported, Made: w.made}, maps.Clone(w.open)
+	done := w.reported == w.synced
 	w.mu.Unlock()
 	if done || w.provider != "" {
 		return nil
@@ -235,7 +235,7 @@ func (w *JobWatch) Cover(ctx context.Context) error {
 	return nil
 }
 
-// writeCovered writes down up to where no mark is missing, unless somebody has come further.
+// writeCovered records up to where no mark is missing, unless another process has come further.
 func (w *JobWatch) writeCovered(ctx context.Context, c jobMark) error {
 	marks := openMarks(w.bus)
 	have, err := marks.Get(ctx, keyCovered)

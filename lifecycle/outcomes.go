@@ -16,7 +16,7 @@ const (
 	TextKilled  = "Cancelled while it ran. It was killed; what it had done until then is done."
 	TextUnended = "Cancelled while it ran. Its provider cannot end it: it may go on until its time limit. What it had done until then, and " +
 		"may still do, is not known: look at the workspace before you go on."
-	TextNotified = "You will be notified when it ends: do not poll." // of what goes on after its call
+	TextNotified = "You will be notified when it ends: do not poll." // of what continues after its call
 
 	textForgotten = "Interrupted: nothing is known any more of what became of this call. It may have been run, and was not run again. " +
 		"Look at the workspace before you repeat it."
@@ -42,7 +42,7 @@ func FailedResult(c schemas.Call, err error) schemas.Result {
 	return r
 }
 
-// InterruptedResult is the result of a call that was started and whose end nobody knows.
+// InterruptedResult is the result of a call that was started and whose end is unknown.
 func InterruptedResult(c schemas.Call, text string) schemas.Result {
 	r := Result(c, schemas.StatusInterrupted, text)
 	r.Error = &schemas.Error{Code: schemas.Interrupted, Message: "it was started and its outcome is unknown"}
@@ -56,7 +56,7 @@ func ForgottenResult(c schemas.Call) schemas.Result {
 	return r
 }
 
-// CancelledResult is the result of a call that somebody ended before it was started.
+// CancelledResult is the result of a call that was cancelled before it was started.
 func CancelledResult(c schemas.Call, reason string) schemas.Result {
 	return Result(c, schemas.StatusCancelled, Because(textNotStarted, reason))
 }
@@ -119,7 +119,7 @@ func InputLostResult(c schemas.Call) schemas.Result {
 	return FailedResult(c, schemas.Errorf(schemas.Unavailable, "", why))
 }
 
-// Because adds the reason that somebody gave to a text, if there is one.
+// Because adds the given reason to a text, if there is one.
 func Because(text, reason string) string {
 	if reason == "" {
 		return text

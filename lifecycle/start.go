@@ -13,15 +13,15 @@ import (
 func StartEvent(c schemas.Call, worker string, delivery int, now time.Time) schemas.Event {
 	proof := delivery
 	if c.SideEffects() {
-		proof = 1 // a log that was killed may have forgotten some deliveries, and then counts anew
+		proof = 1 // a server that was killed may have lost some deliveries, and then counts from 1 again
 	}
 	return schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, proof), now,
 		schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: worker, Attempt: delivery})
 }
 
-// Start stores the proof of a start and reports whether it is this one's: a call with side effects may run only then. False says
-// that the call was started or ended before, or that this very proof was stored and the confirmation was lost: look what became of
-// the call. First is stored before it. After unavailable or timeout nobody knows: call it again.
+// Start stores the proof of a start and reports whether it is this one's: a call with side effects may run only then. False says that the
+// call was started or ended before, or that this very proof was stored and the acknowledgement was lost: read the state of the call. First
+// is stored before it. After unavailable or timeout it is unknown: call it again.
 func Start(ctx context.Context, b *streams.Bus, proof schemas.Event, first ...schemas.Event) (bool, error) {
 	stored, err := streams.Prove(ctx, b, proof, first...)
 	return err == nil && !stored.Duplicate, err
@@ -34,8 +34,8 @@ func Cancel(ctx context.Context, b *streams.Bus, c schemas.Call, reason string) 
 		schemas.Cancel{Account: c.Account, Call: c.ID, Accepted: c.Accepted, Reason: reason, Time: b.Now()})
 }
 
-// Launch changes the record of a job to launching by a worker, at a time and for a lifetime, and reports whether it may be: false
-// when somebody else has decided about the job. It is pure: write the record on the condition that it is as it was read.
+// Launch changes the record of a job to launching by a worker, at a time and for a lifetime, and reports whether it may be: false when
+// another process has decided about the job. It is pure: write the record on the condition that it is as it was read.
 func Launch(j *schemas.Job, worker string, now time.Time, lifetime time.Duration) bool {
 	again := j.State == schemas.JobLaunching && j.Worker == worker
 	if !again && (j.State != schemas.JobWaiting || j.Worker != "") {

@@ -18,7 +18,7 @@ func TurnHoldKey(a schemas.AccountID, c schemas.ConversationID) string {
 	return string(a) + "." + streams.Token(string(c))
 }
 
-// WakeTurn has the turn of a conversation looked at, by whoever carries it on. It may be called at any time and any number of times.
+// WakeTurn makes the process that carries a conversation's turn on check it. It may be called at any time and any number of times.
 func WakeTurn(ctx context.Context, b *streams.Bus, a schemas.AccountID, c schemas.ConversationID) error {
 	return streams.Wakes.Publish(ctx, b, schemas.Wake{Account: a, Conversation: c})
 }
@@ -35,8 +35,8 @@ func wakeFor(ctx context.Context, b *streams.Bus, c schemas.Call) error {
 // already. Who carries the turns out finds it there.
 //
 // Codes: invalid, conflict (the id has another content; or the mode is reject, and a turn runs), exhausted (more than
-// [schemas.MaxWaitingTurns] or [schemas.MaxWaitingTurnBytes] wait in the conversation), unavailable: nobody knows, address it again
-// with the same id.
+// [schemas.MaxWaitingTurns] or [schemas.MaxWaitingTurnBytes] wait in the conversation), unavailable: it is unknown whether it was stored,
+// address it again with the same id.
 func Address(ctx context.Context, b *streams.Bus, f schemas.FollowUp) (existing bool, err error) {
 	if err := errors.Join(f.Mode.Validate(), f.Agent.Validate()); err != nil {
 		return false, err
@@ -122,8 +122,7 @@ func ensureHold(ctx context.Context, b *streams.Bus, f schemas.FollowUp) (schema
 	}
 }
 
-// ExpectTurn notes that a follow-up at a place in the stream of turns is for whoever carries turns out, and wakes them. It may be called
-// again.
+// ExpectTurn records that a follow-up at a position in the stream of turns is for the turn runners, and wakes them. It may be called again.
 func ExpectTurn(ctx context.Context, b *streams.Bus, f schemas.FollowUp, seq uint64) error {
 	holds, key := OpenTurnHolds(b), TurnHoldKey(f.Account, f.Conversation)
 	var contest streams.Contest

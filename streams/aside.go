@@ -140,7 +140,7 @@ func (c *consuming[T]) handBack(m *message, t *fair.Message, after time.Duration
 	if t == nil || c.hard.Err() != nil {
 		return m.nak(after)
 	}
-	return c.comeAgain(m, c.fair.HandBack(t, after))
+	return c.comeAgain(m, c.fair.Nak(t, after))
 }
 
 // comeAgain has a message come again.

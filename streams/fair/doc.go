@@ -2,6 +2,6 @@
 // another by what is in progress and one of each other account.
 //
 // [Queue] hands out queued requests, accounts in turn; [Semaphore] is a semaphore whose waiters are served in turn; [Scheduler] shares the
-// slots of a consumer of the log, where messages come in one order and those that have no slot are handed back. Nothing here talks to the
+// slots of a consumer of the log, where messages come in one order and those that have no slot are nak'ed. Nothing here talks to the
 // log.
 package fair

@@ -263,7 +263,7 @@ func (t *Queue[T]) lets(weight int) bool {
 	return weight == 0 || len(t.ready) == 0 && (t.heavy == 0 || t.heavy+weight <= t.mostHeavy)
 }
 
-// lighten gives back the bytes of a large request, before its slot.
+// lighten releases the bytes of a large request, before its slot.
 func (t *Queue[T]) lighten(l *lane[T], v T) {
 	if t.weigh == nil {
 		return
@@ -312,7 +312,7 @@ func (t *Queue[T]) strike(l *lane[T]) {
 	}
 }
 
-// done gives back the slot of a request.
+// done releases the slot of a request.
 func (t *Queue[T]) done(l *lane[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 
 // Scheduler shares the slots of one consumer between accounts. The log delivers messages in one order, whichever account they belong to.
 // As long as a single account has messages waiting, that order holds. When others have some too, the messages of an account beyond its
-// share are handed back to be delivered again later, and the ones behind them are read: so messages of other accounts are found behind
+// share are nak'ed to be delivered again later, and the ones behind them are read: so messages of other accounts are found behind
 // any number of messages. While others were active in the last minutes, one account has a share of the slots at most, see [sharing].
 // Its methods may be called concurrently.
 type Scheduler struct {
@@ -28,7 +28,7 @@ type Scheduler struct {
 	sharing  sharing
 	latest   latest
 	crowded  bool // the consumer has little room for pending messages
-	active   int  // accounts with messages here or handed back, about
+	active   int  // accounts with messages here or nak'ed, about
 	held     int  // messages here, running or waiting for a slot
 	wasFull  bool // since the last look as many as there are slots were here
 	accounts map[schemas.AccountID]*account
@@ -43,20 +43,20 @@ type Message struct {
 	Due time.Time
 	// Handled is how many bytes the message has while it is handled, with its payload. Large ones share [MaxLargeInProgress].
 	Handled int
-	// Begin handles the message and returns when that is done. Drop gives it up: the process stops.
+	// Begin handles the message and returns when that is done. Drop abandons it: the process stops.
 	Begin, Drop func()
 
-	begun      bool
-	handedBack bool // by its handler
-	heavy      int  // bytes of a large message; 0: it is not large
-	lateHeavy  int  // the same among overdue messages
+	begun     bool
+	nakked    bool // by its handler
+	heavy     int  // bytes of a large message; 0: it is not large
+	lateHeavy int  // the same among overdue messages
 }
 
 // account is what a scheduler knows of one account.
 type account struct {
 	held      int
 	waiting   int           // of those held
-	back      int           // handed back and not seen since
+	back      int           // nak'ed and not seen since
 	scheduled int           // stored for later and not seen since
 	seen      time.Time     // when one of its messages came
 	took      time.Duration // between two ends of its messages, about
@@ -90,24 +90,24 @@ type Origin int
 // The origins of deliveries.
 const (
 	New          Origin = iota
-	Redelivered         // it was handed back, or its consumer died
+	Redelivered         // it was nak'ed, or its consumer died
 	FromSchedule        // it was stored for later
 )
 
 const (
 	leastAhead    = 16                     // messages beyond the slots, where there are few slots
-	backStep      = 100 * time.Millisecond // deliveries of messages that were handed back are grouped: the server scans all of them each time
+	backStep      = 100 * time.Millisecond // deliveries of messages that were nak'ed are grouped: the server scans all of them each time
 	backFirst     = time.Millisecond       // between two ends, as long as nothing is known
 	tookMost      = 50 * time.Millisecond  // between two ends at most: a free slot is used soon
 	mostBack      = 4096                   // pending messages of one account
 	asideLeast    = 5 * time.Second        // that a message is stored for later, at least
 	asideMost     = 10 * time.Minute       // and at most
-	askEvery      = 200 * time.Millisecond // between two looks at the queue while all slots are taken
-	askLeast      = 2 * time.Second        // and at most, however long a look takes
+	askEvery      = 200 * time.Millisecond // between two checks of the queue while all slots are taken
+	askLeast      = 2 * time.Second        // and at most, however long a check takes
 	looksToBeSure = 3
 )
 
-// MaxRedeliveryDelay is how long a message that is handed back stays pending at most.
+// MaxRedeliveryDelay is how long a message that is nak'ed stays pending at most.
 const MaxRedeliveryDelay = time.Minute
 
 // MaxLargeInProgress is how many bytes the large messages have together that a consumer with few slots handles at the same time. Decoded,
@@ -256,12 +256,12 @@ func (f *Scheduler) back(a *account, t *Message, now time.Time) Redelivery {
 	return Redelivery{max(after, 0), schedule}
 }
 
-// HandBack counts a message that its handler has handed back to be delivered again after a time, and says where it waits until then. It is
+// Nak counts a message that its handler has nak'ed with a delay, and says where it waits until then. It is
 // called before [Scheduler.Release].
-func (f *Scheduler) HandBack(t *Message, after time.Duration) Redelivery {
+func (f *Scheduler) Nak(t *Message, after time.Duration) Redelivery {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t.handedBack = true
+	t.nakked = true
 	a := f.accounts[t.Account]
 	switch {
 	case a == nil: // impossible while the message is held
@@ -328,14 +328,14 @@ func (f *Scheduler) begin(t *Message) {
 	t.Begin()
 }
 
-// Release gives back the room of a message that has ended or was dropped. Begin and Drop call it.
+// Release releases the room of a message that has ended or was dropped. Begin and Drop call it.
 func (f *Scheduler) Release(t *Message, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	a := f.accounts[t.Account]
 	f.drop(a, t)
 	f.noteActive(t.Account, now)
-	if t.handedBack || !t.begun {
+	if t.nakked || !t.begun {
 		return
 	}
 	a.ends++
@@ -384,7 +384,7 @@ func (f *Scheduler) look(now time.Time, ask func(big schemas.AccountID) (Backlog
 
 // tally finds the account that has the most messages here, how many accounts have some waiting, and whether there are too few slots. It
 // notes when a message of another account arrived last, because an account that sends its next message after each result has none waiting
-// at most looks. Messages that were handed back and delivered to another process since are forgotten.
+// at most checks. Messages that were nak'ed and delivered to another process since are forgotten.
 func (f *Scheduler) tally(now time.Time) (big schemas.AccountID, g sighting) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -446,14 +446,14 @@ func (f *Scheduler) share(next sharing) {
 	}
 }
 
-// Run starts messages, accounts in turn, and looks whether more than one account has some waiting, until ctx ends. Messages that wait then
+// Run starts messages, accounts in turn, and checks whether more than one account has some waiting, until ctx ends. Messages that wait then
 // are dropped. Ask returns the backlog on the log; others are accounts other than big.
 func (f *Scheduler) Run(ctx context.Context, ask func(ctx context.Context, big schemas.AccountID) (Backlog, error)) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	asking.Go(func() {
 		for every := askEvery; wait.Sleep(ctx, every); {
-			const part = 20 // of the time goes into looks
+			const part = 20 // of the time goes into checks
 			begun := time.Now()
 			f.look(begun, func(big schemas.AccountID) (Backlog, error) { return ask(ctx, big) })
 			every = min(max(part*time.Since(begun), askEvery), askLeast)

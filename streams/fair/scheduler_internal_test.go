@@ -360,7 +360,7 @@ func TestFairnessByChance(t *testing.T) {
 					v := running[i]
 					running = append(running[:i], running[i+1:]...)
 					if r.IntN(3) == 0 {
-						if back := f.HandBack(v, time.Duration(r.IntN(20))*time.Second); back.After > asideMost {
+						if back := f.Nak(v, time.Duration(r.IntN(20))*time.Second); back.After > asideMost {
 							t.Fatalf("seed %d: its handler wants it back, and it stays away for %v", seed, back)
 						}
 					}

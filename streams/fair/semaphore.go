@@ -22,7 +22,7 @@ type Semaphore struct {
 // waiter waits for a permit.
 type waiter struct {
 	granted chan struct{} // closed when the permit is granted
-	left    bool          // it has given up
+	left    bool          // it has stopped waiting
 }
 
 // NewSemaphore returns a semaphore of n permits, of which one account has share at most.
@@ -30,7 +30,7 @@ func NewSemaphore(n, share int) *Semaphore {
 	return &Semaphore{share: share, free: n, held: map[schemas.AccountID]int{}, lanes: map[schemas.AccountID][]*waiter{}}
 }
 
-// Acquire waits for a permit, which [Semaphore.Release] gives back. The error is that of ctx alone.
+// Acquire waits for a permit, which [Semaphore.Release] releases. The error is that of ctx alone.
 func (s *Semaphore) Acquire(ctx context.Context, a schemas.AccountID) error {
 	s.mu.Lock()
 	if s.free > 0 && s.held[a] < s.share {
@@ -61,7 +61,7 @@ func (s *Semaphore) Acquire(ctx context.Context, a schemas.AccountID) error {
 	return ctx.Err()
 }
 
-// Release gives back a permit of an account. The next waiter in turn gets it.
+// Release releases a permit of an account. The next waiter in turn gets it.
 func (s *Semaphore) Release(a schemas.AccountID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *Semaphore) Release(a schemas.AccountID) {
 	}
 }
 
-// grant gives a permit to the first waiter of the account at position i, and puts the account behind the others. A waiter that has given up
+// grant gives a permit to the first waiter of the account at position i, and puts the account behind the others. A waiter that has stopped waiting
 // is only removed.
 func (s *Semaphore) grant(i int) {
 	a := s.ready[i]

@@ -37,14 +37,14 @@ type sighting struct {
 	second  time.Time // when the second most recently active account was active; zero: there is none
 }
 
-// next decides how accounts share after a look. It is pure.
+// next decides how accounts share after a check. It is pure.
 //
-// A search is expensive, because all waiting messages are delivered and handed back: it lasts only while other accounts are seen to wait.
+// A search is expensive, because all waiting messages are delivered and nak'ed: it lasts only while other accounts are seen to wait.
 // Slots are left free for much longer, so that a message that comes after a pause begins as soon as it is found.
 func (s sharing) next(g sighting) sharing {
 	switch {
 	case !g.full && !s.search:
-	// Slots may be free for a moment during a search too: messages that were handed back are delivered again together.
+	// Slots may be free for a moment during a search too: messages that were nak'ed are delivered again together.
 	case g.waiting > 1 || g.others || g.unknown && s.search:
 		s.until = g.now.Add(searchFor)
 	case g.waiting == 1 && g.came.Add(searchFor).After(s.until):

@@ -18,13 +18,12 @@ const (
 	hookOvertime = 15 * time.Second
 )
 
-// prime runs the scripts of a sandbox in its kept box, before a call that is in it: those of onCreate
-// unless they have run there, then those of onResume. In one box one call at a time does. Nothing of
-// the call has been started yet, so a worker that dies here leaves a call that is handed out again.
+// prime runs the scripts of a sandbox in its persistent instance, before a call that is in it: those of onCreate unless they have run
+// there, then those of onResume. In one box one call at a time does. Nothing of the call has been started yet, so a worker that dies here
+// leaves a call that is redelivered.
 //
-// That onCreate has run is noted after it has. A worker that dies in between lets it run once more in
-// the same box: scripts must bear that. When one of them fails the box is released, and the next call
-// begins with a new one.
+// That onCreate has run is noted after it has. If a worker dies in between it runs once more in the same box: scripts must allow that. When
+// one of them fails the box is released, and the next call begins with a new one.
 //
 // Codes: invalid (a script has failed), unavailable (nothing is wrong: try again), errGone.
 func (b *Instances) prime(ctx context.Context, h *instance, q Request) error {
@@ -55,7 +54,7 @@ func (b *Instances) prime(ctx context.Context, h *instance, q Request) error {
 func (b *Instances) create(ctx context.Context, h *instance, q Request) error {
 	err := b.hooks(ctx, "onCreate", q.Sandbox.OnCreate, q)
 	if err != nil && !errors.Is(err, errGone) && !errors.Is(err, errHookUnstarted) {
-		// What it did until then is unknown: nobody else may get this instance.
+		// What it did until then is unknown: no other call may get this instance.
 		b.discard(context.WithoutCancel(ctx), Key(q.Call), q.Command.Sandbox)
 	}
 	if err != nil {
@@ -70,8 +69,8 @@ func (b *Instances) create(ctx context.Context, h *instance, q Request) error {
 // errHookUnstarted marks that the provider could not start a script now.
 var errHookUnstarted = errors.New("nothing was started")
 
-// hooks runs scripts one after the other, with the sandbox's variables, network and timeout. What they
-// print is nobody's output; the end of it is in the error of one that fails.
+// hooks runs scripts one after the other, with the sandbox's variables, network and timeout. Their output belongs to no call; its end is in
+// the error of a script that fails.
 func (b *Instances) hooks(ctx context.Context, list string, scripts []string, q Request) error {
 	for i, script := range scripts {
 		cmd := q.Command
@@ -106,8 +105,7 @@ func (b *Instances) hook(ctx context.Context, cmd providers.Command) (providers.
 	return b.Provider.Run(ctx, cmd)
 }
 
-// stoppedHook is the error of a call whose preparation was ended from outside. The call goes back to the
-// log, whose next delivery sees why.
+// stoppedHook is the error of a call whose preparation was ended from outside. The call is nak'ed; its next delivery finds the reason.
 func stoppedHook(ctx context.Context) error {
 	return schemas.Wrap(schemas.Unavailable, "hooks", "the preparation of the box was stopped", context.Cause(ctx))
 }

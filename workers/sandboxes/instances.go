@@ -3,20 +3,20 @@
 //
 // # Boxes without a record
 //
-// The log has an identity (streams.Deployment), made once on the condition that there is none; kept containers and pods bear it as a
+// The log has an identity (streams.Deployment), made once on the condition that there is none; persistent containers and pods carry it as a
 // label. A provider that can list what it keeps is a providers.Lister: every box of one deployment with its key, account, age and state.
 // Every ten minutes one worker of each provider, the holder of a streams.Duty, compares that with the records. A box without a record,
-// older than 15 minutes, is adopted: it gets a record, on the condition that there is none, made when its provider says and used now.
-// From then on the ordinary rules hold: a call finds it, it ends when it is idle, too old, or its sandbox or workspace is gone, and its
-// release is tried until the provider confirms it. onCreate is taken not to have run. A record whose box is not listed is removed on the
-// condition that nobody has written it since; the records are read before the boxes are listed. A box whose key this version cannot read
-// is left alone and reported. sandjet sandboxes instances sweep asks a worker to do the same at once, or only to say what it would do.
+// older than 15 minutes, is adopted: it gets a record, on the condition that there is none, made when its provider says and used now. From
+// then on the ordinary rules hold: a call finds it, it ends when it is idle, too old, or its sandbox or workspace is gone, and its release
+// is tried until the provider confirms it. onCreate is taken not to have run. A record whose box is not listed is removed on the condition
+// that it was not written since; the records are read before the boxes are listed. A box whose key this version cannot read is left alone
+// and reported. sandjet sandboxes instances sweep asks a worker to do the same at once, or only to say what it would do.
 //
-// Instances are shown as /v1/instances/{id}, where the id is provider, sandbox and workspace: it stays the same when the box is made
-// anew, and a record is found by it without a search. Reading never writes. Who asks for a pause, a resume or a removal writes what is
-// wanted into the record; the worker carries it out. While a call or a job is in the instance that is refused, so that nobody loses work
-// by a slip; a removal by force cancels the calls first, by the ordinary way. A command in an instance is a call like any other: there
-// is no second way in.
+// Instances are shown as /v1/instances/{id}, where the id is provider, sandbox and workspace: it stays the same when the box is recreated,
+// and a record is found by it without a search. Reading never writes. Who asks for a pause, a resume or a removal writes what is wanted
+// into the record; the worker carries it out. While a call or a job is in the instance that is refused, so that no work is lost by a slip;
+// a removal by force cancels the calls first, by the ordinary way. A command in an instance is a call like any other: there is no second
+// way in.
 package sandboxes
 
 import (
@@ -82,7 +82,7 @@ type Instances struct {
 	of   string               // the deployment; empty until it was asked for
 	read bool                 // all records were read once
 
-	between func() // of tests: a worker stands still between what it has written and what it does at the provider
+	between func() // of tests: a worker is suspended between what it has written and what it does at the provider
 }
 
 // instance is one instance in this worker's memory.
@@ -148,7 +148,7 @@ func (b *Instances) me() string { return b.Lease.Worker() }
 
 func (b *Instances) rowKey(key string) string { return b.Name + "." + key }
 
-// shared is how old what this worker knows of a box's use may be. It is 0 where nobody else uses it.
+// shared is how old what this worker knows of a box's use may be. It is 0 if no other worker uses the box.
 func (b *Instances) shared() time.Duration {
 	if b.tied {
 		return 0
@@ -164,7 +164,7 @@ type Request struct {
 	Command providers.Command
 	// ScriptTimeout bounds each lifecycle script.
 	ScriptTimeout time.Duration
-	// Interruptible returns a context that also ends when somebody ends the call, and the function that undoes this.
+	// Interruptible returns a context that also ends when the call is cancelled, and the function that undoes this.
 	Interruptible func(context.Context) (context.Context, func())
 	// Hooked is called after onCreate has run and before that is noted. Its error ends the preparation right there: tests let
 	// a worker die between the two.
@@ -194,10 +194,9 @@ func (s *Stay) Leave() {
 	}
 }
 
-// Acquire gets the instance for a call, ready for use: reserved, within its time, its scripts run. The call is in it until
-// Leave. It blocks until the scripts have run or ctx ends. Codes: those of Reserve; unavailable (it is just being ended or
-// made ready elsewhere: try again; [ErrElsewhere]: another worker has it), exhausted (also: the account has as many as it may), invalid (a
-// script has failed).
+// Acquire gets the instance for a call, ready for use: reserved, within its time, its scripts run. The call is in it until Leave. It blocks
+// until the scripts have run or ctx ends. Codes: those of Reserve; unavailable (it is just being ended or prepared elsewhere: try again;
+// [ErrElsewhere]: another worker has it), exhausted (also: the account has as many as it may), invalid (a script has failed).
 func (b *Instances) Acquire(ctx context.Context, q Request) (*Stay, error) {
 	const tries = 3
 	key := Key(q.Call)
@@ -239,7 +238,7 @@ func (b *Instances) Acquire(ctx context.Context, q Request) (*Stay, error) {
 		"the sandbox's instance ends again and again: the call waits for one that stays")
 }
 
-// deployment is what boxes bear. It is asked for once. Code: unavailable.
+// deployment is the label that boxes carry. It is read once. Code: unavailable.
 func (b *Instances) deployment(ctx context.Context) (string, error) {
 	b.mu.Lock()
 	of := b.of
@@ -301,10 +300,10 @@ func (b *Instances) revision(h *instance) uint64 {
 	return h.rev
 }
 
-// admit lets a call into the box that was reserved for it and counts it there. An owner of a box in use writes nothing for it.
-// Known is the revision of the row before the box was reserved: what has changed since may have paused or released that very box
-// after it was reserved, and only a row that says it is ready says that it is there. Codes: unavailable (the box is at its end, or the
-// log is away); errGone: somebody else was faster, reserve again.
+// admit lets a call into the box that was reserved for it and counts it there. An owner of a box in use writes nothing for it. Known is the
+// revision of the row before the box was reserved: what has changed since may have paused or released that very box after it was reserved,
+// and only a row that says it is ready says that it is there. Codes: unavailable (the box is at its end, or the log is unavailable);
+// errGone: another goroutine or worker was faster, reserve again.
 func (b *Instances) admit(ctx context.Context, h *instance, known uint64, q Request, ref schemas.Ref) error {
 	c, s, now := q.Call, q.Sandbox, b.Bus.Now()
 	key := Key(c)
@@ -348,9 +347,9 @@ type storedRow struct {
 	rev uint64 // 0: there is none
 }
 
-// change changes the row of a box on the condition that nobody else has, no other goroutine of this worker
-// either; how is asked again about what they have made of it. It runs under the lock, and its error leaves
-// all as it was. Codes: unavailable; errGone: the box is not h any more.
+// change changes the row of a box by compare and set, against other workers and other goroutines of this one; after a conflict how is
+// called again with the changed row. It runs under the lock, and its error leaves all as it was. Codes: unavailable; errGone: the box is
+// not h any more.
 func (b *Instances) change(ctx context.Context, key string, h *instance, how func(*schemas.Instance) error) error {
 	var contest streams.Contest
 	for {
@@ -399,8 +398,8 @@ func (b *Instances) decide(key string, h *instance, how func(*schemas.Instance) 
 	return h.rev, &row, nil
 }
 
-// reload takes in what the log has now, unless something else was taken in since the revision known was. It counts also where
-// its own revision is a lower one: the log was made anew, or has lost its end, and nobody would ever write the one known here.
+// reload takes in what the log has now, unless something else was taken in since the revision known was. It counts also if its own revision
+// is lower: then the log was recreated, or has lost its end, and the revision known here would never come.
 func (b *Instances) reload(ctx context.Context, key string, h *instance, known uint64) error {
 	seen := clock.Now()
 	p, err := b.rows.Get(ctx, b.rowKey(key))
@@ -412,7 +411,7 @@ func (b *Instances) reload(ctx context.Context, key string, h *instance, known u
 	switch {
 	case b.held[key] != h || h.rev != known:
 	case err != nil && b.tied && h.row.Worker == b.me():
-		h.rev = 0 // the box is here: its row is written anew
+		h.rev = 0 // the box is here: its row is written again
 	case err != nil:
 		b.adopt(key, storedRow{}, seen)
 	default:
@@ -430,8 +429,8 @@ func (b *Instances) merge(key string, have storedRow, seen clock.Reading) {
 	}
 }
 
-// follow takes in a row that the log reports, unless a later one is known. What an owner hears of its own instances is news only
-// while it has them: else it is the echo of its last word about one that has ended.
+// follow takes in a row that the log reports, unless a later one is known. For an owner, a row of its own instance is news only while it
+// has that instance: else it is its own last write about one that has ended.
 func (b *Instances) follow(key string, have storedRow) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -19,17 +19,17 @@ import (
 // What this worker owns it knows without asking, as long as it kept its lease: a call of a box that is there costs
 // nothing.
 
-// ErrElsewhere says that another living worker has the instance: the call goes back to the log, where that worker finds it.
+// ErrElsewhere says that another living worker has the instance: the call is nak'ed, and redelivered to that worker.
 var ErrElsewhere = errors.New("another worker has the instance")
 
 // ownerTrusted is how long a worker believes that another one has a box.
 const ownerTrusted = time.Second
 
-// disownWithin is what giving up all instances may take at the end of a worker.
+// disownWithin is how long releasing all instances may take at the end of a worker.
 const disownWithin = 5 * time.Second
 
-// own makes sure that no other worker has the box of a call, where boxes end with their worker.
-// Codes: unavailable (it is another's, or the log is away: try again).
+// own makes sure that no other worker has the box of a call, where boxes end with their worker. Codes: unavailable (it is another's, or the
+// log is unavailable: try again).
 func (b *Instances) own(ctx context.Context, c schemas.Call) error {
 	if !b.tied {
 		return nil
@@ -62,7 +62,7 @@ func elsewhere(err error) error {
 		errors.Join(ErrElsewhere, err))
 }
 
-// claimRow finds on the log who has a box, and takes it for this worker when nobody living has.
+// claimRow reads on the log which worker has a box, and takes it for this worker if no living one has.
 func (b *Instances) claimRow(ctx context.Context, c schemas.Call) (owner string, err error) {
 	key := Key(c)
 	row, foreign := b.rowOf(c)
@@ -124,7 +124,7 @@ func (b *Instances) takeOver(ctx context.Context, key string, mine schemas.Insta
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if h := b.held[key]; h == nil || h.rev <= have.rev || now.After(h.seen) { // the revisions of a log made anew are lower
+	if h := b.held[key]; h == nil || h.rev <= have.rev || now.After(h.seen) { // the revisions of a recreated log are lower
 		b.adopt(key, have, now)
 	}
 	return owner, nil
@@ -173,7 +173,7 @@ func (b *Instances) disownUnmade(ctx context.Context) {
 	})
 }
 
-// DisownAll lets other workers have every instance, when this worker has no call in hand any more: nobody then waits for the end of
+// DisownAll lets other workers have every instance, when this worker has no call in flight any more: none of them then waits for the end of
 // its lease.
 func (b *Instances) DisownAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, disownWithin)

@@ -39,7 +39,7 @@ func (b *Instances) pause(ctx context.Context, key string, seen schemas.Instance
 	if errors.Is(err, schemas.ErrUnsupported) {
 		return b.end(ctx, key, seen.Ref, endIdle, t)
 	}
-	// What was done is noted or put right even if this worker stood still meanwhile, and its time and its duty are over.
+	// What was done is recorded or corrected even if this worker was suspended meanwhile, and its time and its duty are over.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
 	if err != nil {

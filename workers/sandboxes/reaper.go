@@ -44,16 +44,15 @@ const (
 	toPause    verdict = "pause"
 	toWake     verdict = "wake"
 	dropWish   verdict = "drop the wish" // it is so already, or cannot be
-	endDeleted verdict = "deleted"       // nobody can reach it any more
+	endDeleted verdict = "deleted"       // it cannot be reached any more
 	endIdle    verdict = "idle"
 	endOld     verdict = "old"
-	endWanted  verdict = "removed" // somebody has asked for it
+	endWanted  verdict = "removed" // a request has asked for it
 	endUnready verdict = "unready" // its scripts have failed
 )
 
-// judge is the whole rule of a kept box's rest and end. Nothing is done to it while something is in it, but for the
-// jobs of a sandbox that was deleted or of a box that somebody wants removed, and for what has ignored the box's deadline for so
-// long that it cannot be a call.
+// judge is the whole rule of a kept box's rest and end. Nothing is done to it while something is in it, except jobs of a deleted sandbox or
+// of a box whose removal was requested, and what has ignored the box's deadline for so long that it cannot be a call.
 func judge(f facts) verdict {
 	leaving := f.state == schemas.InstanceEnding || f.state == schemas.InstancePausing // nothing has entered since
 	elsewhere := f.shared > 0 && f.unused < f.shared && !f.forced                      // a call of another worker may be in it
@@ -70,7 +69,7 @@ func judge(f facts) verdict {
 		return stays
 	case f.over >= 0:
 		return endOld
-	case leaving && elsewhere: // somebody is at it
+	case leaving && elsewhere: // a worker is at it
 		return stays
 	case f.state == schemas.InstanceEnding:
 		return endIdle
@@ -100,8 +99,8 @@ func judgeAtRest(f facts) verdict {
 	return endIdle
 }
 
-// refresh notes what is in use, again and again until ctx ends, and where this worker owns instances pauses and ends them. It looks
-// at all at each tick, so an end may be late by that; what somebody asks an owner for is looked at at once.
+// refresh notes what is in use, again and again until ctx ends, and where this worker owns instances pauses and ends them. It looks at all
+// at each tick, so an end may be late by that; a request to an owner is handled at once.
 func (b *Instances) refresh(ctx context.Context) {
 	tick := time.NewTicker(b.Every)
 	defer tick.Stop()
@@ -204,9 +203,8 @@ func (b *Instances) wish() {
 	}
 }
 
-// forget drops an instance whose row is gone from the log, unless calls of this worker are in it. The box of an owner is there
-// without its row: that is asked for, and written anew, by the next call. Revision 0: it was not there when everything was listed
-// again.
+// forget drops an instance whose row is gone from the log, unless calls of this worker are in it. The box of an owner exists without its
+// row: the next call reads the row and writes it again. Revision 0: it was not there when everything was listed again.
 func (b *Instances) forget(key string, rev uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -227,7 +225,7 @@ type observed struct {
 	calls int // that are in it, or about to be
 }
 
-// list is what this worker looks after: every instance, or where they have owners its own.
+// list is what this worker manages: every instance, or if they have owners its own.
 func (b *Instances) list() map[string]observed {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -326,8 +324,8 @@ func (b *Instances) recordsOf(ctx context.Context, row schemas.Instance) (s sche
 	return s, nil
 }
 
-// end ends a box: first it is noted that nothing may enter, then it is released. It may be called again
-// after an error. errGone: somebody has it in hand, or it was made anew.
+// end ends a box: first it is noted that nothing may enter, then it is released. It may be called again after an error. errGone: another
+// worker is using it, or it was recreated.
 func (b *Instances) end(ctx context.Context, key string, ref schemas.Ref, why verdict, t *streams.Tenure) error {
 	b.mu.Lock()
 	h := b.held[key]
@@ -335,7 +333,7 @@ func (b *Instances) end(ctx context.Context, key string, ref schemas.Ref, why ve
 	asked, begun := false, clock.Now()
 	err := b.change(ctx, key, h, func(row *schemas.Instance) error {
 		used := h.calls > 0 && why != endOld && why != endUnready
-		others := asked && (why != endUnready || row.State == schemas.InstanceEnding) // somebody has entered or ends it
+		others := asked && (why != endUnready || row.State == schemas.InstanceEnding) // a call has entered, or a worker ends it
 		if used || others || row.Ref != ref {
 			return errGone
 		}
@@ -365,8 +363,8 @@ func (b *Instances) end(ctx context.Context, key string, ref schemas.Ref, why ve
 	return nil
 }
 
-// still returns an error if this worker has stood still since it wrote what it is about to do, or may not do it any more: then
-// another one has done it, and what is there now may be in use.
+// still returns an error if this worker was suspended since it recorded what it is about to do, or may not do it any more: then another
+// worker has done it, and the present box may be in use.
 func (b *Instances) still(begun clock.Reading, t *streams.Tenure) error {
 	if b.between != nil {
 		b.between()

@@ -22,21 +22,21 @@ import (
 const (
 	// DefaultSweepEvery is how often the boxes of a provider are compared with their records.
 	DefaultSweepEvery = 10 * time.Minute
-	// SweepGrace is how old a box without a record, or a record without a box, is before it is resolved: making a box and recording it
-	// takes seconds, unless its worker stands still.
+	// SweepGrace is how old a box without a record, or a record without a box, is before it is resolved: making a box and recording it takes
+	// seconds, unless its worker is suspended.
 	SweepGrace = 15 * time.Minute
-	// duplicateGrace is for how long a record must have named another box of its key before a box is ended, whatever grace somebody asks
-	// for: calls that were in it before have ended by then, and none has entered since, for that would have made the record name it.
+	// duplicateGrace is for how long a record must have named another box of its key before a box is ended, whatever grace a request asks for:
+	// calls that were in it before have ended by then, and none has entered since, for that would have made the record name it.
 	duplicateGrace = SweepGrace
 	// mostFound bounds what one sweep finds: the next one finds the rest.
 	mostFound = 1000
-	// sweepWithin bounds a sweep that somebody asked for.
+	// sweepWithin bounds a sweep that was requested.
 	sweepWithin = time.Minute
 )
 
-// Reconciler compares the kept boxes of a provider, as it lists them itself, with their records, and resolves what does not fit: a
-// box that its worker made and died before it recorded it, a record whose box somebody removed, a second box of a recorded key. Of all workers of the provider one
-// does so at a time; two at once do no harm, for every step is on the condition that nobody was faster.
+// Reconciler compares the kept boxes of a provider, as it lists them itself, with their records, and resolves what does not fit: a box that
+// its worker made and died before it recorded it, a record whose box was removed by hand, a second box of a recorded key. Of all workers of
+// the provider one does so at a time; two at once do no harm, for every step is a compare and set.
 type Reconciler struct {
 	Bus      *streams.Bus
 	Provider providers.Provider
@@ -49,7 +49,7 @@ type Reconciler struct {
 	Log      *slog.Logger
 }
 
-// Run sweeps now and then, and when somebody asks for it, until ctx ends.
+// Run sweeps now and then, and on request, until ctx ends.
 func (s *Reconciler) Run(ctx context.Context) {
 	var parts sync.WaitGroup
 	defer parts.Wait()
@@ -276,8 +276,8 @@ func instanceOf(b providers.KeptBox) (schemas.Instance, bool) {
 	return i, i.Account.Validate() == nil && i.Sandbox.Validate() == nil && i.Workspace.Validate() == nil
 }
 
-// resolve does what a finding asks for, on the condition that nobody was faster. Not done: somebody was, or a box could not be ended, which
-// the next sweep tries again. Code: unavailable.
+// resolve does what a finding asks for, by compare and set. Not done: another worker was faster, or a box could not be ended, which the
+// next sweep tries again. Code: unavailable.
 func (s *Reconciler) resolve(ctx context.Context, f finding) (done bool, err error) {
 	bucket := lifecycle.OpenInstances(s.Bus)
 	switch f.Action {
@@ -295,15 +295,15 @@ func (s *Reconciler) resolve(ctx context.Context, f finding) (done bool, err err
 		lifecycle.AdoptInstance(&i, f.box.Ref, f.box.State == providers.BoxPaused, f.Since, s.Bus.Now(), life)
 		_, err = bucket.Create(ctx, i.Key(), i, 0)
 	}
-	if errors.Is(err, schemas.ErrConflict) { // somebody uses it
+	if errors.Is(err, schemas.ErrConflict) { // a call uses it
 		return true, nil
 	}
 	return err == nil, err
 }
 
 // endDuplicate ends a box whose key has a record that names another one, if that still holds. A worker that reserves this box at the same
-// moment finds it gone before it starts anything, and reserves again. The whole takes so little time that a sweeper that was suspended
-// in between asks the provider for nothing: its time is over.
+// moment finds it gone before it starts anything, and reserves again. The whole takes so little time that a Reconciler that was suspended
+// in between requests nothing from the provider: its time is over.
 func (s *Reconciler) endDuplicate(ctx context.Context, f finding) (done bool, err error) {
 	reserver, ok := providers.As[providers.Reserver](s.Provider)
 	if !ok {
