@@ -219,7 +219,7 @@ func (b *Bus) removeOldArtifacts(ctx context.Context, before time.Time, t *Tenur
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return err
 	}
-	info, err := b.streamInfo(ctx, streamArtifacts)
+	info, err := b.topology.info(ctx, streamArtifacts)
 	if err != nil || info.State.Msgs == 0 {
 		return err
 	}

@@ -63,7 +63,7 @@ func (k *Bucket[T]) all(ctx context.Context, yield func(BucketEntry[T], error) b
 
 // Made is when the bucket was made: another one was made at another time.
 func (k *Bucket[T]) Made(ctx context.Context) (time.Time, error) {
-	info, err := k.bus.streamInfo(ctx, "KV_"+k.row.config.Bucket)
+	info, err := k.bus.topology.info(ctx, "KV_"+k.row.config.Bucket)
 	if err != nil {
 		return time.Time{}, err
 	}

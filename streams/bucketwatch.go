@@ -128,7 +128,7 @@ func (k *Bucket[T]) look(ctx context.Context) proof {
 		return proof{}
 	}
 	p := proof{at: clock.Now()}
-	info, err := k.bus.streamInfo(ctx, "KV_"+k.row.config.Bucket)
+	info, err := k.bus.topology.info(ctx, "KV_"+k.row.config.Bucket)
 	if p.err = err; err == nil {
 		p.last = info.State.LastSeq
 	}

@@ -80,17 +80,12 @@ type Bus struct {
 	acks, acksWork              *acks               // on publish and work
 	publishChanges, workChanges reconnects          // of publish and work
 
-	shards atomic.Int32
-	made   atomic.Int64 // when the log was made, as it was last checked whole
-	// replicas is how many copies the log has.
-	replicas atomic.Int32
-	// copied says that some stream has copies, which may answer a read and lag behind.
-	copied  atomic.Bool
-	limit   int      // bytes of a payload beyond which it goes to the object store
-	epochs  sync.Map // incarnation by stream
-	buckets sync.Map // jetstream.KeyValue by name
-	leaders sync.Map // *leaderLook by stream
-	objects objects
+	topology topology
+	limit    int      // bytes of a payload beyond which it goes to the object store
+	epochs   sync.Map // incarnation by stream
+	buckets  sync.Map // jetstream.KeyValue by name
+	leaders  sync.Map // *leaderLook by stream
+	objects  objects
 
 	outlivers outlivers // among the leases
 	calls     *group    // nil: each call is written by itself
@@ -154,11 +149,13 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 		b.abandon()
 		return nil, err
 	}
-	if err := b.ensureTopology(ctx); err != nil {
+	b.topology.options, b.topology.log, b.topology.stored = o, b.log, b.clock.stored
+	b.topology.conn, b.topology.js, b.topology.bulk = b.publish, b.js, b.jsBulk
+	if err := b.topology.ensure(ctx); err != nil {
 		b.abandon()
 		return nil, err
 	}
-	if err := b.checkReplicas(); err != nil {
+	if err := b.topology.checkReplicas(); err != nil {
 		b.abandon()
 		return nil, err
 	}
@@ -441,7 +438,7 @@ func (b *Bus) Healthy() error {
 }
 
 // Shards is the number of shards of the events, as the log has it.
-func (b *Bus) Shards() int { return int(b.shards.Load()) }
+func (b *Bus) Shards() int { return int(b.topology.shards.Load()) }
 
 // deadlined gives a context without a deadline one, as the client library wants.
 func deadlined(ctx context.Context) context.Context {

@@ -49,7 +49,7 @@ var errDirectGet = errors.New("the log answers a read in a way that is not known
 // not_found if there is none.
 func (b *Bus) getOne(ctx context.Context, stream string, r getRequest) (stored, error) {
 	m, err := b.getNear(ctx, stream, r)
-	if errors.Is(err, schemas.ErrNotFound) && b.copied.Load() {
+	if errors.Is(err, schemas.ErrNotFound) && b.topology.copied.Load() {
 		return b.getFromLeader(ctx, stream, r)
 	}
 	return m, err
@@ -57,7 +57,7 @@ func (b *Bus) getOne(ctx context.Context, stream string, r getRequest) (stored, 
 
 // getNewest is getOne for who must not get what was there a moment ago.
 func (b *Bus) getNewest(ctx context.Context, stream string, r getRequest) (stored, error) {
-	if b.copied.Load() {
+	if b.topology.copied.Load() {
 		return b.getFromLeader(ctx, stream, r)
 	}
 	return b.getNear(ctx, stream, r)
@@ -100,7 +100,7 @@ func (b *Bus) getPage(
 ) (page []stored, more bool, err error) {
 	limit = min(orDefault(limit, pageMessages), pageMessages)
 	page, more, err = b.getPageNear(ctx, stream, subject, from, since, limit)
-	if err != nil || more || !b.copied.Load() {
+	if err != nil || more || !b.topology.copied.Load() {
 		return page, more, err
 	}
 	return b.toPresent(ctx, stream, subject, from, since, limit, page)

@@ -4,39 +4,56 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// ensureTopology makes what is missing and upgrades what differs. Every step may be taken by
+// topology makes the streams and buckets of a log, upgrades those of an older version, and knows the shape of the log. It decides nothing about
+// what is stored in them. It is safe for concurrent use after open.
+type topology struct {
+	options  Options
+	log      *slog.Logger
+	conn     *nats.Conn          // of js
+	js, bulk jetstream.JetStream // bulk for what may take long
+	stored   func(time.Time)     // is called with times of the log that were seen
+
+	shards, replicas atomic.Int32 // see shape
+	made             atomic.Int64 // when the log was made, as it was last found complete; in nanoseconds of Unix time
+	copied           atomic.Bool  // some stream has replicas, which may answer a read and be behind
+}
+
+// ensure makes what is missing and upgrades what differs. Every step may be taken by
 // several processes at once and again.
-func (b *Bus) ensureTopology(ctx context.Context) error {
+func (t *topology) ensure(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 12*requestWithin)
 	defer cancel()
-	if err := b.checkServer(ctx); err != nil {
+	if err := t.checkServer(ctx); err != nil {
 		return err
 	}
-	if b.options.Existing {
-		return b.joinTopology(ctx)
+	if t.options.Existing {
+		return t.join(ctx)
 	}
 	var agreed shape
-	if err := b.making(ctx, eventStream(0), func() (err error) { agreed, err = b.agree(ctx); return err }); err != nil {
+	if err := t.making(ctx, eventStream(0), func() (err error) { agreed, err = t.agree(ctx); return err }); err != nil {
 		return err
 	}
-	b.take(agreed)
+	t.adopt(agreed)
 	for _, want := range streamRows(agreed.shards) {
-		config := fill(want, agreed, b.storage())
-		if err := b.making(ctx, want.Name, func() error {
-			s, err := b.ensureStream(ctx, config)
+		config := fill(want, agreed, t.storage())
+		if err := t.making(ctx, want.Name, func() error {
+			s, err := t.ensureStream(ctx, config)
 			if err == nil {
-				b.clock.stored(s.CachedInfo().State.LastTime)
+				t.stored(s.CachedInfo().State.LastTime)
 			}
 			return err
 		}); err != nil {
@@ -44,29 +61,29 @@ func (b *Bus) ensureTopology(ctx context.Context) error {
 		}
 	}
 	rows := bucketRows()
-	if agreed.recorded && !b.options.RecreateRecords {
-		if err := b.checkRecords(ctx, rows[Records].config.Bucket); err != nil {
+	if agreed.recorded && !t.options.RecreateRecords {
+		if err := t.checkRecords(ctx, rows[Records].config.Bucket); err != nil {
 			return err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		if err := b.making(ctx, string(name), func() error { return b.ensureBucket(ctx, rows[name]) }); err != nil {
+		if err := t.making(ctx, string(name), func() error { return t.ensureBucket(ctx, rows[name]) }); err != nil {
 			return err
 		}
 	}
 	if !agreed.recorded {
-		if err := b.noteRecords(ctx); err != nil {
+		if err := t.noteRecords(ctx); err != nil {
 			return err
 		}
 	}
-	b.made.Store(agreed.made.UnixNano())
+	t.made.Store(agreed.made.UnixNano())
 	return nil
 }
 
 // checkRecords returns an error if the bucket of records is missing that the log had. Recreated it would be empty, and everything on the
 // log would belong to accounts that cannot be reached any more. Code: conflict.
-func (b *Bus) checkRecords(ctx context.Context, bucket string) error {
-	_, err := b.js.KeyValue(ctx, bucket)
+func (t *topology) checkRecords(ctx context.Context, bucket string) error {
+	_, err := t.js.KeyValue(ctx, bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return schemas.Wrap(schemas.Conflict, "open the log", "the bucket of the accounts' records (stream KV_"+bucket+") is missing, but the log had "+
 			"it: restore it from a backup; to go on without the accounts, keys and sandboxes that it had, start once with --recreate-records", err)
@@ -75,22 +92,22 @@ func (b *Bus) checkRecords(ctx context.Context, bucket string) error {
 }
 
 // noteRecords notes in the log that its bucket of records was made, so that its loss is noticed.
-func (b *Bus) noteRecords(ctx context.Context) error {
-	s, err := b.js.Stream(ctx, eventStream(0)) // as it is now: others may have changed it
+func (t *topology) noteRecords(ctx context.Context) error {
+	s, err := t.js.Stream(ctx, eventStream(0)) // as it is now: others may have changed it
 	if err != nil {
 		return coded("read the stream "+eventStream(0), err)
 	}
 	next := s.CachedInfo().Config
 	next.Metadata = maps.Clone(next.Metadata)
 	next.Metadata[metaRecords] = recordsMade
-	_, err = b.js.UpdateStream(ctx, next)
+	_, err = t.js.UpdateStream(ctx, next)
 	return coded("note that the records were made", err)
 }
 
 // making calls f, which makes a stream, again while the server says that it could not: of three servers that have just found one
 // another, the one that was chosen may not be able to yet, and the next time another is chosen. Where the server takes the failed
 // attempt back before it has answered, the answer is that of the removal, which the client does not understand.
-func (b *Bus) making(ctx context.Context, stream string, f func() error) error {
+func (t *topology) making(ctx context.Context, stream string, f func() error) error {
 	const tries = 8
 	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
 	for try := 1; ; try++ {
@@ -98,34 +115,34 @@ func (b *Bus) making(ctx context.Context, stream string, f func() error) error {
 		if !hasCode(err, codeStreamNotMade) && !errors.Is(err, jetstream.ErrInvalidJetStreamResponse) || try == tries {
 			return err
 		}
-		b.log.Warn("stream not made, retrying", "stream", stream, "error", err)
+		t.log.Warn("stream not made, retrying", "stream", stream, "error", err)
 		if !again.Sleep(ctx, try) {
 			return err
 		}
 	}
 }
 
-// joinTopology uses what is there and changes nothing. Code: not_found.
-func (b *Bus) joinTopology(ctx context.Context) error {
-	s, err := b.js.Stream(ctx, eventStream(0))
+// join uses what is there and changes nothing. Code: not_found.
+func (t *topology) join(ctx context.Context) error {
+	s, err := t.js.Stream(ctx, eventStream(0))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return schemas.Errorf(schemas.NotFound, "open the log", "there is none yet on this server")
 	}
 	if err != nil {
 		return coded("open the log", err)
 	}
-	agreed, err := b.readShape(s.CachedInfo())
+	agreed, err := t.readShape(s.CachedInfo())
 	if err == nil {
-		b.clock.stored(s.CachedInfo().State.LastTime)
-		b.take(agreed)
+		t.stored(s.CachedInfo().State.LastTime)
+		t.adopt(agreed)
 	}
 	return err
 }
 
 // checkServer says in plain words why a server cannot be used.
-func (b *Bus) checkServer(ctx context.Context) error {
+func (t *topology) checkServer(ctx context.Context) error {
 	const op = "open the log"
-	_, err := b.js.AccountInfo(ctx)
+	_, err := t.js.AccountInfo(ctx)
 	switch {
 	case err == nil:
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), hasCode(err, codeNotEnabled, codeNotEnabledForAccount):
@@ -133,7 +150,7 @@ func (b *Bus) checkServer(ctx context.Context) error {
 	default:
 		return coded(op, err)
 	}
-	version := b.publish.ConnectedServerVersion()
+	version := t.conn.ConnectedServerVersion()
 	if !versionAtLeast(version, 2, 15) {
 		return schemas.Errorf(schemas.Unsupported, op, "the NATS server is %s: at least 2.15 is needed", schemas.Quotable(version))
 	}
@@ -165,36 +182,36 @@ type shape struct {
 	recorded bool      // its bucket of records was made
 }
 
-func (b *Bus) take(s shape) {
-	b.shards.Store(int32(s.shards))     // at most 99
-	b.replicas.Store(int32(s.replicas)) // at most 5
+func (t *topology) adopt(s shape) {
+	t.shards.Store(int32(s.shards))     // at most 99
+	t.replicas.Store(int32(s.replicas)) // at most 5
 	if s.replicas > 1 {
-		b.copied.Store(true)
+		t.copied.Store(true)
 	}
 }
 
 // agree finds the shape of the log. The first process decides; for all others it is as it is.
-func (b *Bus) agree(ctx context.Context) (shape, error) {
+func (t *topology) agree(ctx context.Context) (shape, error) {
 	const common = 16 // more streams than a server of one process is worth
-	want := shape{shards: b.options.Shards, replicas: max(b.options.Replicas, 1)}
+	want := shape{shards: t.options.Shards, replicas: max(t.options.Replicas, 1)}
 	switch {
 	case want.shards > 0:
-	case b.options.Server != nil:
+	case t.options.Server != nil:
 		want.shards = 1
 	default:
 		want.shards = common
 	}
 	for range 3 {
-		s, err := b.js.Stream(ctx, eventStream(0))
+		s, err := t.js.Stream(ctx, eventStream(0))
 		if err == nil {
-			return b.readShape(s.CachedInfo())
+			return t.readShape(s.CachedInfo())
 		}
 		if !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return shape{}, coded("open the log", err)
 		}
 		rows := streamRows(want.shards)
-		config := fill(rows[len(rows)-want.shards], want, b.storage())
-		if s, err = b.js.CreateStream(ctx, config); err == nil {
+		config := fill(rows[len(rows)-want.shards], want, t.storage())
+		if s, err = t.js.CreateStream(ctx, config); err == nil {
 			want.made = s.CachedInfo().Created
 			return want, nil
 		}
@@ -206,17 +223,17 @@ func (b *Bus) agree(ctx context.Context) (shape, error) {
 		"several processes make its streams in different ways: start them with the same number of shards")
 }
 
-func (b *Bus) readShape(info *jetstream.StreamInfo) (shape, error) {
+func (t *topology) readShape(info *jetstream.StreamInfo) (shape, error) {
 	n, err := strconv.Atoi(info.Config.Metadata[metaShards])
 	if err != nil || n < 1 || n > maxShards {
 		return shape{}, schemas.Errorf(schemas.Conflict, "open the log",
 			"stream %s is there but was not made by Sandjet: use another NATS account", info.Config.Name)
 	}
-	if b.options.Shards > 0 && b.options.Shards != n {
-		b.log.Warn("log has another number of shards, using it", "shards", n, "asked", b.options.Shards)
+	if t.options.Shards > 0 && t.options.Shards != n {
+		t.log.Warn("log has another number of shards, using it", "shards", n, "asked", t.options.Shards)
 	}
 	if info.Config.Replicas > 1 {
-		b.copied.Store(true)
+		t.copied.Store(true)
 	}
 	replicas, err := strconv.Atoi(info.Config.Metadata[metaReplicas])
 	if err != nil || replicas < 1 || replicas > maxReplicas { // made by a version that did not write it down
@@ -225,17 +242,71 @@ func (b *Bus) readShape(info *jetstream.StreamInfo) (shape, error) {
 	return shape{shards: n, replicas: replicas, made: info.Created, recorded: info.Config.Metadata[metaRecords] == recordsMade}, nil
 }
 
-// lookAtShape learns what was changed since the log was opened.
-func (b *Bus) lookAtShape(ctx context.Context) error {
-	info, err := b.streamInfo(ctx, eventStream(0))
+// info reads the state of a stream.
+func (t *topology) info(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	s, err := t.bulk.Stream(ctx, stream)
+	if err != nil {
+		return nil, coded("look at the stream "+stream, err)
+	}
+	return s.CachedInfo(), nil
+}
+
+// refresh learns what was changed since the log was opened.
+func (t *topology) refresh(ctx context.Context) error {
+	info, err := t.info(ctx, eventStream(0))
 	if err != nil {
 		return err
 	}
-	s, err := b.readShape(info)
+	s, err := t.readShape(info)
 	if err == nil {
-		b.take(s)
+		t.adopt(s)
 	}
 	return err
+}
+
+// intact reports whether the log is the one that was checked, and has every stream and bucket. What a newer version
+// has made of them meanwhile is not this process's to judge.
+func (t *topology) intact(ctx context.Context) (bool, error) {
+	if t.options.Existing {
+		return false, nil
+	}
+	info, err := t.info(ctx, eventStream(0))
+	if errors.Is(err, schemas.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	s, err := t.readShape(info)
+	if err != nil {
+		return false, err
+	}
+	t.adopt(s)
+	if info.Created.UnixNano() != t.made.Load() {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	there, list := map[string]bool{}, t.bulk.StreamNames(ctx)
+	for name := range list.Name() {
+		there[name] = true
+	}
+	if err := list.Err(); err != nil {
+		return false, coded("list the streams", err)
+	}
+	for _, row := range streamRows(s.shards) {
+		if !there[row.Name] {
+			return false, nil
+		}
+	}
+	for _, row := range bucketRows() {
+		if !there["KV_"+row.config.Bucket] {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // fill adds to a row what depends on the log.
@@ -256,8 +327,8 @@ func compression(replicas int) jetstream.StoreCompression {
 	return jetstream.S2Compression
 }
 
-func (b *Bus) storage() jetstream.StorageType {
-	if b.options.MemoryStorage {
+func (t *topology) storage() jetstream.StorageType {
+	if t.options.MemoryStorage {
 		return jetstream.MemoryStorage
 	}
 	return jetstream.FileStorage
@@ -265,8 +336,8 @@ func (b *Bus) storage() jetstream.StorageType {
 
 // ensureStream creates the stream, or brings an older one to what is wanted. What an operator set
 // besides (placement, bytes, more metadata) is left alone, and so is the work of a newer version.
-func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
-	s, err := b.js.CreateStream(ctx, want)
+func (t *topology) ensureStream(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
+	s, err := t.js.CreateStream(ctx, want)
 	if err == nil {
 		return s, nil
 	}
@@ -277,27 +348,27 @@ func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) (je
 		}
 		return nil, coded("make the stream "+want.Name, err)
 	}
-	if s, err = b.js.Stream(ctx, want.Name); err != nil {
+	if s, err = t.js.Stream(ctx, want.Name); err != nil {
 		return nil, coded("read the stream "+want.Name, err)
 	}
 	have := s.CachedInfo().Config
 	if have.Replicas > 1 {
-		b.copied.Store(true)
+		t.copied.Store(true)
 	}
 	if have.Replicas != want.Replicas {
-		b.log.Warn("stream has another number of replicas than the log, set it by \"sandjet log replicas\"",
+		t.log.Warn("stream has another number of replicas than the log, set it by \"sandjet log replicas\"",
 			"stream", want.Name, "copies", have.Replicas, "log", want.Replicas)
 	}
 	next, change, err := upgraded(have, want)
 	if err != nil || !change {
 		return s, err
 	}
-	if s, err = b.js.UpdateStream(ctx, next); err != nil {
+	if s, err = t.js.UpdateStream(ctx, next); err != nil {
 		return nil, schemas.Wrap(schemas.Conflict, "upgrade the stream "+want.Name, "the server refuses the change", err)
 	}
-	b.log.Info("stream upgraded", "stream", want.Name)
+	t.log.Info("stream upgraded", "stream", want.Name)
 	if next.Compression != have.Compression {
-		b.log.Warn("stream with replicas was compressed, restart its servers one after the other",
+		t.log.Warn("stream with replicas was compressed, restart its servers one after the other",
 			"stream", want.Name)
 	}
 	return s, nil

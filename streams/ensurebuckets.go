@@ -14,41 +14,41 @@ import (
 
 // ensureBucket makes a bucket with as many copies as the log has, or brings an older one to what is wanted. As
 // with streams, what an operator set besides is left alone, and so are copies and the work of a newer version.
-func (b *Bus) ensureBucket(ctx context.Context, row bucketRow) error {
+func (t *topology) ensureBucket(ctx context.Context, row bucketRow) error {
 	c := row.config
-	_, err := b.js.KeyValue(ctx, c.Bucket)
+	_, err := t.js.KeyValue(ctx, c.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		c.Storage, c.Replicas, c.Metadata = b.storage(), int(b.replicas.Load()), ofThisTopology()
-		if _, err = b.js.CreateKeyValue(ctx, c); err == nil || errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
+		c.Storage, c.Replicas, c.Metadata = t.storage(), int(t.replicas.Load()), ofThisTopology()
+		if _, err = t.js.CreateKeyValue(ctx, c); err == nil || errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
 			return nil
 		}
 	}
 	if err != nil {
 		return coded("make the bucket "+c.Bucket, err)
 	}
-	return b.upgradeStore(ctx, "KV_"+c.Bucket, func(have jetstream.StreamConfig) jetstream.StreamConfig { return withBucket(have, c) })
+	return t.upgradeStore(ctx, "KV_"+c.Bucket, func(have jetstream.StreamConfig) jetstream.StreamConfig { return withBucket(have, c) })
 }
 
 // ensureObjects makes an object store, as ensureBucket does.
-func (b *Bus) ensureObjects(ctx context.Context, name string, kept time.Duration) (jetstream.ObjectStore, error) {
+func (t *topology) ensureObjects(ctx context.Context, name string, kept time.Duration) (jetstream.ObjectStore, error) {
 	c := jetstream.ObjectStoreConfig{
 		Bucket: name, Description: "Payloads that are larger than a message may be.", TTL: kept,
-		Storage: b.storage(), Replicas: int(b.replicas.Load()), Metadata: ofThisTopology(),
+		Storage: t.storage(), Replicas: int(t.replicas.Load()), Metadata: ofThisTopology(),
 	}
-	s, err := b.jsBulk.ObjectStore(ctx, name)
+	s, err := t.bulk.ObjectStore(ctx, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
-		s, err = b.jsBulk.CreateObjectStore(ctx, c)
+		s, err = t.bulk.CreateObjectStore(ctx, c)
 		if err == nil {
 			return s, nil
 		}
 		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
-			s, err = b.jsBulk.ObjectStore(ctx, name)
+			s, err = t.bulk.ObjectStore(ctx, name)
 		}
 	}
 	if err != nil {
 		return nil, coded("make the object store "+name, err)
 	}
-	return s, b.upgradeStore(ctx, "OBJ_"+name, func(have jetstream.StreamConfig) jetstream.StreamConfig {
+	return s, t.upgradeStore(ctx, "OBJ_"+name, func(have jetstream.StreamConfig) jetstream.StreamConfig {
 		have.Description, have.MaxAge = c.Description, c.TTL
 		return have
 	})
@@ -68,27 +68,27 @@ func withBucket(have jetstream.StreamConfig, c jetstream.KeyValueConfig) jetstre
 }
 
 // upgradeStore changes the stream of a bucket or object store where it differs from what change makes of it.
-func (b *Bus) upgradeStore(ctx context.Context, stream string, change func(jetstream.StreamConfig) jetstream.StreamConfig) error {
-	s, err := b.js.Stream(ctx, stream)
+func (t *topology) upgradeStore(ctx context.Context, stream string, change func(jetstream.StreamConfig) jetstream.StreamConfig) error {
+	s, err := t.js.Stream(ctx, stream)
 	if err != nil {
 		return coded("read the stream "+stream, err)
 	}
 	have := s.CachedInfo().Config
 	if have.Replicas > 1 {
-		b.copied.Store(true)
+		t.copied.Store(true)
 	}
-	if want := int(b.replicas.Load()); have.Replicas != want {
-		b.log.Warn("bucket has another number of replicas than the log, set it by \"sandjet log replicas\"",
+	if want := int(t.replicas.Load()); have.Replicas != want {
+		t.log.Warn("bucket has another number of replicas than the log, set it by \"sandjet log replicas\"",
 			"stream", stream, "copies", have.Replicas, "log", want)
 	}
 	next, differs := upgradedStore(have, change)
 	if !differs {
 		return nil
 	}
-	if _, err := b.js.UpdateStream(ctx, next); err != nil {
+	if _, err := t.js.UpdateStream(ctx, next); err != nil {
 		return schemas.Wrap(schemas.Conflict, "upgrade the stream "+stream, "the server refuses the change", err)
 	}
-	b.log.Info("bucket upgraded", "stream", stream)
+	t.log.Info("bucket upgraded", "stream", stream)
 	return nil
 }
 

@@ -42,7 +42,7 @@ func (b *Bus) DeleteStream(ctx context.Context, stream string) error {
 }
 
 // Again makes the topology as Open does.
-func (b *Bus) Again(ctx context.Context) error { b.epochs.Clear(); return b.ensureTopology(ctx) }
+func (b *Bus) Again(ctx context.Context) error { b.epochs.Clear(); return b.topology.ensure(ctx) }
 
 // Ungrouped makes the Bus write each call by itself, for comparison.
 func (b *Bus) Ungrouped() { b.calls = nil }
@@ -157,7 +157,7 @@ func (b *Bus) SpoilPayload(ctx context.Context, bucket string) (mend func() erro
 
 // HoldPayload makes the newest of the large payloads in a bucket one that no server has yet, until arrive is called.
 func (b *Bus) HoldPayload(ctx context.Context, bucket string) (arrive func() error, err error) {
-	b.copied.Store(true) // a log without copies has no payload that is on its way
+	b.topology.copied.Store(true) // a log without copies has no payload that is on its way
 	m, err := b.getLast(ctx, "OBJ_"+bucket, "$O."+bucket+".M.*")
 	if err != nil {
 		return nil, err

@@ -276,7 +276,7 @@ func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas
 	case after.IsStart():
 		return p, nil
 	case after.IsTail():
-		info, err := b.streamInfo(ctx, stream)
+		info, err := b.topology.info(ctx, stream)
 		if err != nil {
 			return place{}, err
 		}

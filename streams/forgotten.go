@@ -54,7 +54,7 @@ func (b *Bus) historyOf(ctx context.Context, stream, subject string) (*history, 
 	}
 	h.first = first.time
 	h.before = max(first.seq, 1) - 1
-	info, err := b.streamInfo(ctx, stream)
+	info, err := b.topology.info(ctx, stream)
 	if err != nil {
 		return nil, err
 	}

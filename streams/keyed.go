@@ -106,7 +106,7 @@ func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.Ac
 	if key != "" {
 		subject = subject[:len(subject)-1] + key
 	}
-	info, err := b.streamInfo(ctx, t.stream)
+	info, err := b.topology.info(ctx, t.stream)
 	if err != nil {
 		return err
 	}

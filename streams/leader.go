@@ -23,7 +23,7 @@ import (
 // have found the same leader over the same connection, else a former leader may have answered, and the request is repeated. That check must
 // also have begun less than those four seconds ago: within them no other can have led, been cut off, and been followed by this one again.
 func (b *Bus) getFromLeader(ctx context.Context, stream string, r getRequest) (stored, error) {
-	if !b.copied.Load() {
+	if !b.topology.copied.Load() {
 		return b.askLeader(ctx, stream, r)
 	}
 	v, _ := b.leaders.LoadOrStore(stream, &leaderLook{parts: &b.parts, at: func() (string, error) { return b.lookAtLeader(stream) }})
@@ -64,7 +64,7 @@ func (b *Bus) lookAtLeader(stream string) (string, error) {
 // connectedInfo is the stream's information by its leader. Code unavailable if the leader had no contact with a majority a moment ago: its
 // information may be outdated.
 func (b *Bus) connectedInfo(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
-	info, err := b.streamInfo(ctx, stream)
+	info, err := b.topology.info(ctx, stream)
 	if err == nil && !hasContact(info.Cluster, info.Config.Replicas) {
 		err = schemas.Errorf(schemas.Unavailable, "look at the stream "+stream, "its leader has not hasContact of the other servers: try again")
 	}

@@ -46,7 +46,7 @@ func OldCalls(ctx context.Context, b *Bus, slack time.Duration) (first, before u
 	if len(page) > 0 {
 		return oldest.seq, page[0].seq, nil
 	}
-	info, err := b.streamInfo(ctx, streamCalls)
+	info, err := b.topology.info(ctx, streamCalls)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -87,7 +87,7 @@ func (b *Bus) objectStore(ctx context.Context, stream string) (jetstream.ObjectS
 		case s != nil:
 			return s, name, nil
 		case own:
-			s, err := b.ensureObjects(ctx, name, kept)
+			s, err := b.topology.ensureObjects(ctx, name, kept)
 			b.objects.opened(name, opening, s, err)
 			return s, name, err
 		}
@@ -176,7 +176,7 @@ func (b *Bus) whole(ctx context.Context, stream string, h nats.Header, data []by
 		return nil, err
 	}
 	data, err := b.readObject(ctx, bucket, name)
-	if errors.Is(err, schemas.ErrNotFound) && b.copied.Load() && b.Now().Sub(stored) < payloadAwaited {
+	if errors.Is(err, schemas.ErrNotFound) && b.topology.copied.Load() && b.Now().Sub(stored) < payloadAwaited {
 		return nil, schemas.Wrap(schemas.Unavailable, op, "it is not there yet: try again", err)
 	}
 	return data, err
@@ -206,7 +206,7 @@ func (b *Bus) readObject(ctx context.Context, bucket, name string) ([]byte, erro
 	for from, more := uint64(1), true; more && uint64(len(whole)) < info.Size; {
 		var page []stored
 		page, more, err = b.getPageNear(ctx, stream, chunks, from, nil, pageMessages)
-		if err == nil && !more && uint64(len(whole))+sizeOf(page) < info.Size && b.copied.Load() {
+		if err == nil && !more && uint64(len(whole))+sizeOf(page) < info.Size && b.topology.copied.Load() {
 			page, more, err = b.toPresent(ctx, stream, chunks, from, nil, pageMessages, page)
 		}
 		if err != nil {

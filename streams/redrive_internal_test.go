@@ -71,7 +71,7 @@ func TestALetterThatIsSentTwiceIsOneMessage(t *testing.T) {
 
 func lastOf(t *testing.T, b *Bus, stream string) uint64 {
 	t.Helper()
-	info, err := b.streamInfo(t.Context(), stream)
+	info, err := b.topology.info(t.Context(), stream)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -43,23 +41,13 @@ func (b *Bus) epoch(ctx context.Context, stream string) (string, error) {
 			return i.epoch, nil
 		}
 	}
-	info, err := b.streamInfo(ctx, stream)
+	info, err := b.topology.info(ctx, stream)
 	if err != nil {
 		return "", err
 	}
 	i := incarnation{epoch: epochOf(stream, info.Created)}
 	b.epochs.Store(stream, i)
 	return i.epoch, nil
-}
-
-func (b *Bus) streamInfo(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestWithin)
-	defer cancel()
-	s, err := b.jsBulk.Stream(ctx, stream)
-	if err != nil {
-		return nil, coded("look at the stream "+stream, err)
-	}
-	return s.CachedInfo(), nil
 }
 
 // Replay reads the topic from after a cursor to its present end. Filter is that of Consume; for

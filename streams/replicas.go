@@ -17,24 +17,24 @@ import (
 const maxReplicas = 5
 
 // Replicas is how many copies of everything the log has.
-func (b *Bus) Replicas() int { return int(b.replicas.Load()) }
+func (b *Bus) Replicas() int { return int(b.topology.replicas.Load()) }
 
 // ReplicaCounts are the numbers of copies that a log may have. An even one survives no more than the one below.
 func ReplicaCounts() []int { return []int{1, 3, maxReplicas} }
 
 // checkReplicas compares the wanted number of replicas with that of the log. More do no harm; with fewer an operator would rely on copies
 // that do not exist.
-func (b *Bus) checkReplicas() error {
-	asked, have := b.options.Replicas, b.Replicas()
+func (t *topology) checkReplicas() error {
+	asked, have := t.options.Replicas, int(t.replicas.Load())
 	switch {
 	case asked > have:
 		return schemas.Errorf(schemas.Conflict, "open the log",
 			"it has %d copies and not %d: run \"sandjet log replicas %d\" to make them, or start without --replicas", have, asked, asked)
 	case asked > 0 && asked < have:
-		b.log.Warn("log has more replicas than --replicas, they stay: \"sandjet log replicas\" changes their number",
+		t.log.Warn("log has more replicas than --replicas, they stay: \"sandjet log replicas\" changes their number",
 			"copies", have, "asked", asked)
-	case have == 1 && b.publish.ConnectedClusterName() != "":
-		b.log.Warn("log has one replica though its server is in a cluster: \"sandjet log replicas 3\" lets it survive the loss of a server")
+	case have == 1 && t.conn.ConnectedClusterName() != "":
+		t.log.Warn("log has one replica though its server is in a cluster: \"sandjet log replicas 3\" lets it survive the loss of a server")
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func (c StreamCopies) complete(n int) bool {
 
 // Copies reports of every stream of the log, those of buckets and large payloads included, where its copies are.
 func Copies(ctx context.Context, b *Bus) ([]StreamCopies, error) {
-	infos, err := b.ownStreams(ctx)
+	infos, err := b.topology.streams(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -80,10 +80,10 @@ func Copies(ctx context.Context, b *Bus) ([]StreamCopies, error) {
 	return list, nil
 }
 
-// ownStreams are the streams of the log that are there.
-func (b *Bus) ownStreams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
+// streams are the streams of the log that are there.
+func (t *topology) streams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
 	own := map[string]bool{}
-	for _, row := range streamRows(b.Shards()) {
+	for _, row := range streamRows(int(t.shards.Load())) {
 		own[row.Name] = true
 		bucket, _ := payloadBucket(row.Name)
 		own["OBJ_"+bucket] = true
@@ -94,7 +94,7 @@ func (b *Bus) ownStreams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*requestWithin)
 	defer cancel()
 	var found []*jetstream.StreamInfo
-	list := b.js.ListStreams(ctx)
+	list := t.js.ListStreams(ctx)
 	for info := range list.Info() {
 		if own[info.Config.Name] {
 			found = append(found, info)
@@ -114,7 +114,7 @@ func SetReplicas(ctx context.Context, b *Bus, n int, progress func(todo []string
 	if !slices.Contains(ReplicaCounts(), n) {
 		return schemas.Invalidf("replicas", "%d does not work: use 1, 3 or 5", n)
 	}
-	infos, err := b.ownStreams(ctx)
+	infos, err := b.topology.streams(ctx)
 	if err != nil {
 		return err
 	}
@@ -126,11 +126,11 @@ func SetReplicas(ctx context.Context, b *Bus, n int, progress func(todo []string
 		return strings.Compare(x.Config.Name, y.Config.Name)
 	})
 	for _, info := range infos {
-		if err := b.setReplicas(ctx, info.Config, n); err != nil {
+		if err := b.topology.setReplicas(ctx, info.Config, n); err != nil {
 			return err
 		}
 	}
-	b.take(shape{shards: b.Shards(), replicas: n})
+	b.topology.adopt(shape{shards: b.Shards(), replicas: n})
 	for {
 		copies, err := Copies(ctx, b)
 		if err != nil && schemas.CodeOf(err) != schemas.Unavailable {
@@ -155,14 +155,14 @@ func SetReplicas(ctx context.Context, b *Bus, n int, progress func(todo []string
 	}
 }
 
-func (b *Bus) setReplicas(ctx context.Context, have jetstream.StreamConfig, n int) error {
+func (t *topology) setReplicas(ctx context.Context, have jetstream.StreamConfig, n int) error {
 	next := withReplicas(have, n)
 	if next.Replicas == have.Replicas && next.Compression == have.Compression && maps.Equal(next.Metadata, have.Metadata) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*requestWithin)
 	defer cancel()
-	_, err := b.js.UpdateStream(ctx, next)
+	_, err := t.js.UpdateStream(ctx, next)
 	switch {
 	case err == nil:
 		return nil

@@ -2,11 +2,9 @@ package streams
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/wait"
-	"github.com/sandjet/sandjet/schemas"
 )
 
 // When a server starts again, all processes come at once. They spread themselves over a moment, which is short
@@ -45,7 +43,7 @@ func (b *Bus) revive(ctx context.Context) {
 			return
 		case <-look.C: // an operator may have changed the number of copies, which decides how to read
 			if b.publish.ConnectedClusterName() != "" && b.publish.IsConnected() {
-				if err := b.lookAtShape(ctx); err != nil {
+				if err := b.topology.refresh(ctx); err != nil {
 					b.log.Debug("number of replicas unknown", "error", err)
 				}
 			}
@@ -68,52 +66,9 @@ func (b *Bus) revive(ctx context.Context) {
 
 // restore makes the topology again if something of it is missing, which two requests show.
 func (b *Bus) restore(ctx context.Context) error {
-	whole, err := b.intact(ctx)
+	whole, err := b.topology.intact(ctx)
 	if err != nil || whole {
 		return err
 	}
-	return b.ensureTopology(ctx)
-}
-
-// intact reports whether the log is the one that was checked, and has every stream and bucket. What a newer version
-// has made of them meanwhile is not this process's to judge.
-func (b *Bus) intact(ctx context.Context) (bool, error) {
-	if b.options.Existing {
-		return false, nil
-	}
-	info, err := b.streamInfo(ctx, eventStream(0))
-	if errors.Is(err, schemas.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	s, err := b.readShape(info)
-	if err != nil {
-		return false, err
-	}
-	b.take(s)
-	if info.Created.UnixNano() != b.made.Load() {
-		return false, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestWithin)
-	defer cancel()
-	there, list := map[string]bool{}, b.jsBulk.StreamNames(ctx)
-	for name := range list.Name() {
-		there[name] = true
-	}
-	if err := list.Err(); err != nil {
-		return false, coded("list the streams", err)
-	}
-	for _, row := range streamRows(s.shards) {
-		if !there[row.Name] {
-			return false, nil
-		}
-	}
-	for _, row := range bucketRows() {
-		if !there["KV_"+row.config.Bucket] {
-			return false, nil
-		}
-	}
-	return true, nil
+	return b.topology.ensure(ctx)
 }

@@ -60,7 +60,7 @@ func newSweep(b *Bus, log *slog.Logger, stream, all string, t *Tenure) *sweep {
 // round handles a slice of what is due, and reports whether something is left.
 func (s *sweep) round(ctx context.Context) (left bool, err error) {
 	if s.begin != nil {
-		info, err := s.bus.streamInfo(ctx, s.stream)
+		info, err := s.bus.topology.info(ctx, s.stream)
 		if err != nil || info.State.Msgs == 0 {
 			return false, err
 		}

@@ -112,7 +112,7 @@ func TestSoManyConversationsAreHalfReadAtATime(t *testing.T) {
 		if left, err := s.round(ctx); err != nil || !left {
 			t.Fatalf("while others are read: left %v, %v", left, err)
 		}
-		info, err := b.streamInfo(ctx, s.stream)
+		info, err := b.topology.info(ctx, s.stream)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestSoManyConversationsAreHalfReadAtATime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if info, err := b.streamInfo(ctx, s.stream); err != nil || info.State.Msgs != 0 {
+	if info, err := b.topology.info(ctx, s.stream); err != nil || info.State.Msgs != 0 {
 		t.Errorf("%d events are left, %v", info.State.Msgs, err)
 	}
 	if len(large.of) != mostLargeOnes-1 {
