@@ -5,6 +5,7 @@ package longtest
 
 import (
 	"flag"
+	"hash/fnv"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -33,6 +34,16 @@ func Only(tb testing.TB, what string) {
 	tb.Helper()
 	if !Asked() {
 		tb.Skipf("only in the long form (%s=long, as make long-…): %s", form, what)
+	}
+}
+
+// Sample skips a case of a table in the short form, but for about one in n, always the same ones: by their names.
+func Sample(tb testing.TB, name string, n uint32) {
+	tb.Helper()
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name)) // never fails
+	if !Asked() && h.Sum32()%n != 0 {
+		tb.Skipf("only in the long form (%s=long, as make long-…): the short form has some cases of this table", form)
 	}
 }
 

@@ -133,6 +133,7 @@ func TestNoVolumes(t *testing.T) {
 
 // TestMuchOutput: what is printed faster than it is fetched waits, and comes whole and in order on each output.
 func TestMuchOutput(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, _ := start(t, daytonatest.Options{}, nil)
 	lines := []int{longtest.Scale(120_000, 400_000), longtest.Scale(30_000, 100_000)}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/daytona"
@@ -119,6 +120,7 @@ func TestFaults(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			longtest.Sample(t, name, 3)
 			t.Parallel()
 			p, s := start(t, daytonatest.Options{Skew: c.skew}, func(o *daytona.Options) { o.Start = 5 * time.Second })
 			for _, f := range c.faults {
@@ -146,6 +148,7 @@ func TestFaults(t *testing.T) {
 // TestWayIsCut: the sandbox cannot be reached any more while a command runs in a kept one. Nobody knows then what it has done, and
 // nothing of it goes on.
 func TestWayIsCut(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, s := start(t, daytonatest.Options{}, nil)
 	ref := reserve(t, p)
@@ -182,6 +185,7 @@ func TestSandboxEnds(t *testing.T) {
 
 // TestLostReserve: the answer to the create of a kept sandbox is lost. It is the one that is used, by this worker and by others.
 func TestLostReserve(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, s := start(t, daytonatest.Options{}, nil)
 	s.Fail(daytonatest.Fault{Route: create, Drop: daytonatest.After})
@@ -194,6 +198,7 @@ func TestLostReserve(t *testing.T) {
 // TestIdle: the service stops a kept sandbox that nobody uses; a run says so, and a reservation starts the same one, under another
 // epoch. One of a run alone is deleted by the service.
 func TestIdle(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, s := start(t, daytonatest.Options{}, nil)
 	ref := reserve(t, p)
@@ -231,6 +236,7 @@ func TestIdle(t *testing.T) {
 
 // TestDamaged: a kept sandbox that has failed is mended where the service can, with its files, and else made anew.
 func TestDamaged(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, s := start(t, daytonatest.Options{}, nil)
 	ref := reserve(t, p)
@@ -312,6 +318,7 @@ func TestDeadWorker(t *testing.T) {
 //
 //guarantee:cancelling-kills-and-stopping-finishes
 func TestRootProcess(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, _ := start(t, daytonatest.Options{}, nil)
 	ref := reserve(t, p)
@@ -322,6 +329,7 @@ func TestRootProcess(t *testing.T) {
 //
 //guarantee:cancelling-kills-and-stopping-finishes
 func TestUnendable(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, s := start(t, daytonatest.Options{}, nil)
 	ref := reserve(t, p)
@@ -358,6 +366,7 @@ func TestCapRace(t *testing.T) {
 
 // TestCapLag: what a worker has started counts also while lists do not show it.
 func TestCapLag(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, _ := start(t, daytonatest.Options{ListLag: 20}, func(o *daytona.Options) { o.Sandboxes = 1 })
 	cloudtest.CapLag(t, p, func(script string) providers.Command {
@@ -369,6 +378,7 @@ func TestCapLag(t *testing.T) {
 
 // TestCapWake: a sandbox that rests is woken only where one more may run.
 func TestCapWake(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	s, url := daytonatest.Start(t, daytonatest.Options{})
 	one := func(o *daytona.Options) { o.Sandboxes = 1 }

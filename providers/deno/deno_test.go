@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/deno"
@@ -14,6 +15,7 @@ import (
 
 // TestNetworks: what the service is asked to keep for each mode, and what it cannot keep is refused.
 func TestNetworks(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, s := start(t, denotest.Options{}, nil)
 	restricted := func(domains, ranges []string) schemas.Network {

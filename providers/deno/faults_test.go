@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/deno"
@@ -131,6 +132,7 @@ func TestFaults(t *testing.T) {
 		"the service's clock is an hour before ours": {clock: time.Hour, started: true, most: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
+			longtest.Sample(t, name, 3)
 			t.Parallel()
 			p, s := start(t, denotest.Options{Clock: c.clock}, func(o *deno.Options) { o.Start = 5 * time.Second })
 			for _, f := range c.faults {
@@ -171,6 +173,7 @@ func TestConnectionsBreak(t *testing.T) {
 // TestWayIsCut: the sandbox cannot be reached any more while a command runs in a kept one. Nobody knows then what it has done, and nothing
 // of it goes on.
 func TestWayIsCut(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, s := start(t, denotest.Options{}, nil)
 	ref := reserve(t, p)
@@ -233,6 +236,7 @@ func TestStartIsLost(t *testing.T) {
 
 // TestLostReserve: the answer to the create of a kept sandbox is lost. It is the one that is used, by this worker and by others.
 func TestLostReserve(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, s := start(t, denotest.Options{}, nil)
 	s.Fail(denotest.Fault{Route: create, Drop: denotest.After})
@@ -305,6 +309,7 @@ func TestWorkersTakeTurns(t *testing.T) {
 
 // TestWorkspaceInOneSandbox: while a workspace is in a sandbox, calls of others that use it wait, and then have its files.
 func TestWorkspaceInOneSandbox(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, s := start(t, denotest.Options{}, func(o *deno.Options) { o.Start = 2 * time.Second })
 	ref, err := p.Reserve(t.Context(), "key", spec())
@@ -344,6 +349,7 @@ func TestVolumeInUse(t *testing.T) {
 // TestLife: a kept sandbox is asked to live for half an hour with each use, by the service's clock. One that the service does not let live
 // for as long as a run is made anew.
 func TestLife(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	const clock = -3 * time.Hour
 	p, s := start(t, denotest.Options{Clock: clock}, nil)
@@ -429,6 +435,7 @@ func TestDeadWorker(t *testing.T) {
 //
 //guarantee:cancelling-kills-and-stopping-finishes
 func TestRootProcess(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, _ := start(t, denotest.Options{}, nil)
 	ref := reserve(t, p)
@@ -437,6 +444,7 @@ func TestRootProcess(t *testing.T) {
 
 // TestCapLag: what a worker has started counts also while lists do not show it.
 func TestCapLag(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, _ := start(t, denotest.Options{ListLag: 20}, func(o *deno.Options) { o.Sandboxes = 1 })
 	cloudtest.CapLag(t, p, func(script string) providers.Command {

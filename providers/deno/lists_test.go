@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/deno/denotest"
@@ -32,6 +33,7 @@ func TestListsEnd(t *testing.T) {
 //
 //guarantee:bounds
 func TestStoppedSandboxesInLists(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, s := start(t, denotest.Options{}, nil)
 	kept := spec()

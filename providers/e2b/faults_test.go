@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/e2b"
@@ -122,6 +123,7 @@ func TestFaults(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			longtest.Sample(t, name, 3)
 			t.Parallel()
 			p, s := start(t, e2btest.Options{Skew: c.skew}, func(o *e2b.Options) { o.Start = 5 * time.Second })
 			for _, f := range c.faults {

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/cloudtest"
@@ -149,6 +150,7 @@ func TestFaults(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			longtest.Sample(t, name, 3)
 			t.Parallel()
 			p, s := start(t, modaltest.Options{App: modal.DefaultApp}, func(o *modal.Options) { o.Start = 5 * time.Second })
 			for _, f := range c.faults {

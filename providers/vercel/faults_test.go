@@ -118,6 +118,7 @@ func TestFaults(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			longtest.Sample(t, name, 3)
 			t.Parallel()
 			p, s := start(t, verceltest.Options{Skew: c.skew}, func(o *vercel.Options) { o.Start = 15 * time.Second })
 			for _, f := range c.faults {
@@ -225,6 +226,7 @@ func TestSandboxEnds(t *testing.T) {
 // TestIdle: the service stops a kept sandbox that nobody uses; a run says so, and a reservation lets it go on with its files, under
 // another epoch. It lives for its idle time from then, and a run for its own.
 func TestIdle(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, s := start(t, verceltest.Options{Looks: 2}, nil)
 	ref := reserve(t, p)
@@ -286,6 +288,7 @@ func TestSessionStopsUnderACommand(t *testing.T) {
 
 // TestPlanIsShort: where the plan grants a session no more time, a run that does not fit is not started.
 func TestPlanIsShort(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, s := start(t, verceltest.Options{MaxTimeout: 16 * time.Minute}, nil)
 	ref := reserve(t, p)
@@ -299,6 +302,7 @@ func TestPlanIsShort(t *testing.T) {
 
 // TestFilesAreLost: a kept sandbox whose snapshot is gone is made anew.
 func TestFilesAreLost(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, s := start(t, verceltest.Options{}, nil)
 	ref := reserve(t, p)
@@ -314,6 +318,7 @@ func TestFilesAreLost(t *testing.T) {
 
 // TestWorkspaceInUse: who needs a workspace that another sandbox has waits for it, and is told to come again.
 func TestWorkspaceInUse(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	_, url := verceltest.Start(t, verceltest.Options{})
 	p := on(t, url, nil)
@@ -379,6 +384,7 @@ func TestCancelledCreate(t *testing.T) {
 // TestDeadWorker: what a run of a worker that has died has started is found by its id and ended, in its own sandbox and in a kept one.
 // A sandbox of a run whose session has ended is deleted by whoever makes another.
 func TestDeadWorker(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	s, url := verceltest.Start(t, verceltest.Options{Looks: -1})
 	dead, alive := on(t, url, nil), on(t, url, nil)
@@ -437,6 +443,7 @@ func TestDeadWorker(t *testing.T) {
 //
 //guarantee:cancelling-kills-and-stopping-finishes
 func TestRootProcess(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, _ := start(t, verceltest.Options{}, nil)
 	ref := reserve(t, p)
@@ -457,6 +464,7 @@ func TestCapRace(t *testing.T) {
 
 // TestCapLag: what a worker has started counts also while lists do not show it.
 func TestCapLag(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, _ := start(t, verceltest.Options{ListLag: 20}, func(o *vercel.Options) { o.Sandboxes = 1 })
 	cloudtest.CapLag(t, p, func(script string) providers.Command {
@@ -468,6 +476,7 @@ func TestCapLag(t *testing.T) {
 
 // TestCapWake: a sandbox that rests is woken only where one more may run.
 func TestCapWake(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	s, url := verceltest.Start(t, verceltest.Options{})
 	one := func(o *vercel.Options) { o.Sandboxes = 1 }

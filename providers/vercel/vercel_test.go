@@ -124,6 +124,7 @@ func TestNoDrives(t *testing.T) {
 
 // TestMuchOutput: what is printed faster than it is taken waits, and comes whole and in order on each output.
 func TestMuchOutput(t *testing.T) {
+	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
 	p, _ := start(t, verceltest.Options{}, nil)
 	lines := []int{longtest.Scale(120_000, 400_000), longtest.Scale(30_000, 100_000)}
