@@ -36,8 +36,7 @@ func (c *Client) Approvals(ctx context.Context, q ApprovalsQuery) ([]schemas.App
 	return out.Approvals, err
 }
 
-// Approval shows what is asked, with the whole input, and what became of it. Codes: not_found, also
-// seven days after the answer.
+// Approval shows what is asked, with the whole input, and the answer. Codes: not_found, also seven days after the answer.
 func (c *Client) Approval(ctx context.Context, id schemas.ApprovalID) (schemas.Approval, error) {
 	var a schemas.Approval
 	err := c.ask(ctx, http.MethodGet, approvalPath(id), nil, &a)

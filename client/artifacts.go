@@ -40,8 +40,8 @@ func (c *Client) Artifacts(ctx context.Context, conversation schemas.Conversatio
 
 func artifactPath(id schemas.ArtifactID) string { return "/v1/artifacts/" + url.PathEscape(string(id)) }
 
-// DownloadArtifact writes an artifact to out, and says what it is called and how many bytes it has. When the connection breaks it goes
-// on where it was. It returns no error only if the bytes are those that the call left. Codes: not_found, internal (they are not).
+// DownloadArtifact writes an artifact to out, and says what it is called and how many bytes it has. When the connection breaks it continues
+// where it was. It returns no error only if the bytes are those that the call left. Codes: not_found, internal (they are not).
 func (c *Client) DownloadArtifact(ctx context.Context, id schemas.ArtifactID, out io.Writer) (name string, n int64, err error) {
 	sum := sha256.New()
 	d := download{c: c, path: artifactPath(id), out: &written{w: io.MultiWriter(out, sum)}}

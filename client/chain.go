@@ -26,8 +26,8 @@ func (c *chain) begin(head schemas.Cursor) {
 	}
 }
 
-// skip goes on behind a gap that the gateway has owned up to. A gap that leads back is that of a log that has
-// lost its end: what is delivered next has places that were there before.
+// skip continues behind a gap that the gateway has reported. A gap that leads back is that of a log that has lost its end: what is
+// delivered next has places that were there before.
 func (c *chain) skip(from, to schemas.Cursor) {
 	c.owned = true
 	if to.Epoch != "" && to.Epoch == from.Epoch && to.Seq < from.Seq {

@@ -29,7 +29,7 @@ type ChannelSpec struct {
 type ChannelPatch struct {
 	Name        *string              `json:"name,omitzero"`
 	Description *string              `json:"description,omitzero"`
-	Agent       *schemas.AgentID     `json:"agent,omitzero"`     // empty: nobody's
+	Agent       *schemas.AgentID     `json:"agent,omitzero"`     // empty: no agent
 	Workspace   *schemas.WorkspaceID `json:"workspace,omitzero"` // empty: the agent's
 	Places      *[]string            `json:"places,omitzero"`
 	Users       *[]string            `json:"users,omitzero"`
@@ -75,7 +75,7 @@ func (c *Client) RemoveChannel(ctx context.Context, id schemas.ChannelID) error 
 	return c.ask(ctx, http.MethodDelete, channelPath(id), nil, nil)
 }
 
-// ChannelMessage is a message that nobody has written.
+// ChannelMessage is a simulated message.
 type ChannelMessage struct {
 	Place string `json:"place"` // the chat, channel or repository, as the channel's record names it
 	User  string `json:"user"`
@@ -84,7 +84,7 @@ type ChannelMessage struct {
 	Files []string `json:"files,omitzero"`
 }
 
-// ChannelOutcome is what became of one.
+// ChannelOutcome is the result of one.
 type ChannelOutcome struct {
 	Done         string                 `json:"done"` // ignore, greet, deliver, command or answer
 	Reason       string                 `json:"reason,omitzero"`
@@ -92,14 +92,14 @@ type ChannelOutcome struct {
 }
 
 // SimulateMessage has a channel take a message as if its service had posted it. It is tried once: each is another message. Codes:
-// not_found, unsupported (the service signs with a key that nobody else has).
+// not_found, unsupported (the service signs with a private key of its own).
 func (c *Client) SimulateMessage(ctx context.Context, id schemas.ChannelID, m ChannelMessage) (ChannelOutcome, error) {
 	var out ChannelOutcome
 	err := c.postOnce(ctx, channelPath(id)+"/simulate", m, &out)
 	return out, err
 }
 
-// TestedChannel says where to hear of a message that was sent to try a channel out.
+// TestedChannel says where the outcome of a test message to a channel is reported.
 type TestedChannel struct {
 	Delivery schemas.DeliveryID `json:"delivery"`
 	// Conversation is where [schemas.DeliverySent] or [schemas.DeliveryFailed] will be.
@@ -121,7 +121,7 @@ func (c *Client) TestChannel(ctx context.Context, id schemas.ChannelID, route js
 // ChannelSetup says where a service posts to.
 type ChannelSetup struct {
 	Address    string `json:"address"`
-	Registered bool   `json:"registered"` // the service has been told; else a person enters the address there
+	Registered bool   `json:"registered"` // the address is registered with the service; else a person enters it there
 }
 
 // SetUpChannel has a channel's service post to the gateway, which it reaches at a public URL. Doing it again is harmless. Codes:

@@ -42,9 +42,8 @@ type Client struct {
 	// Pause is the first pause before another try; it doubles up to 30 s, and each pause is a
 	// random part of it. Default 500 ms.
 	Pause time.Duration
-	// Patience is for how long records, manifests, variables, webhooks, tokens and approvals are asked
-	// for again after a first failure that may pass: somebody waits for the answer, and an error is
-	// better than to wait for an outage to end. Default 1 min.
+	// Patience is for how long records, manifests, variables, webhooks, tokens and approvals are asked for again after a first failure that
+	// may pass: a person waits for the answer, and an error is better than waiting for an outage to end. Default 1 min.
 	Patience time.Duration
 
 	// Warned is called with what the gateway says of a request that it accepted and that will not do what was meant, such as a
@@ -72,9 +71,8 @@ type State struct {
 	Accepted     time.Time          // zero: not known, as of a call that has its result
 }
 
-// Call runs a tool and returns its result. A command that failed, a denied or an interrupted call
-// are results, not errors. When ctx ends first, the call goes on: ask for it again by its id, or
-// cancel it.
+// Call runs a tool and returns its result. A command that failed, a denied or an interrupted call are results, not errors. When ctx ends
+// first, the call continues: ask for it again by its id, or cancel it.
 //
 // Codes: invalid, not_found, denied, conflict (the id is another call's).
 func (c *Client) Call(ctx context.Context, r schemas.Request) (schemas.Result, error) {
@@ -194,8 +192,7 @@ func (c *Client) keepAsking(ctx context.Context, method, path string, in, out an
 	return c.exchange(ctx, forever, method, path, in, out)
 }
 
-// postOnce posts without further tries: when it fails for a passing reason, nobody knows whether it
-// was done.
+// postOnce posts without further tries: when it fails for a passing reason, it is unknown whether the request was carried out.
 func (c *Client) postOnce(ctx context.Context, path string, in, out any) error {
 	return c.exchange(ctx, 0, http.MethodPost, path, in, out)
 }

@@ -23,37 +23,36 @@ type Item struct {
 	Event schemas.Event
 	// Cursor resumes after this event.
 	Cursor schemas.Cursor
-	// Live says that everything up to here was history and the rest comes as it happens. It is
-	// delivered once, however often the connection is made anew.
+	// Live says that everything up to here was history and the rest comes as it happens. It is delivered once, however often the connection is
+	// re-established.
 	Live bool
-	// Gap says that what followed the last cursor is no longer kept, or that the conversation was
-	// begun anew; it is the gateway's JSON about it, nil for all other items.
+	// Gap says that what followed the last cursor is no longer kept, or that the conversation was recreated; it is the gateway's JSON about
+	// it, nil for all other items.
 	Gap json.RawMessage
 	// Snapshot is what a call had printed before the place where a compact reader meets it: the
 	// gateway's JSON about it, nil for all other items. After a reconnect it may be delivered again.
 	Snapshot json.RawMessage
 }
 
-// Events reads a conversation after a cursor (the zero Cursor is its beginning, [schemas.Tail] its
-// present end) and goes on live until ctx ends or the loop breaks. When the connection ends it
-// comes back and resumes after the last event, so each event is delivered once and in order. An error
-// ends the sequence: ctx's, or one that will not pass, such as a wrong key.
+// Events reads a conversation after a cursor (the zero Cursor is its beginning, [schemas.Tail] its present end) and continues live until
+// ctx ends or the loop breaks. When the connection ends it comes back and resumes after the last event, so each event is delivered once and
+// in order. An error ends the sequence: ctx's, or one that will not pass, such as a wrong key.
 func (c *Client) Events(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		r := reader{client: c, conversation: conversation, after: after, yield: yield}
 		for try := 0; ; try++ {
-			told, err := r.once(ctx)
+			ending, err := r.once(ctx)
 			switch {
 			case r.stopped:
 				return
 			case ctx.Err() != nil:
 				yield(Item{}, fmt.Errorf("read %s: %w", conversation, ctx.Err()))
 				return
-			case !told.again:
+			case !ending.again:
 				yield(Item{}, err)
 				return
 			}
-			if told.any {
+			if ending.any {
 				try = 0
 			}
 			if err := c.pause(ctx, try); err != nil {
@@ -74,15 +73,14 @@ type reader struct {
 	stopped      bool
 }
 
-// told says how a connection ended: whether another may do better and whether this one delivered
-// anything.
-type told struct{ again, any bool }
+// ending says how a connection ended: whether another may do better and whether this one delivered anything.
+type ending struct{ again, any bool }
 
 // silence is how long a stream may be still: gateways send a comment every ten seconds.
 const silence = 35 * time.Second
 
 // once reads over one connection until it ends.
-func (r *reader) once(ctx context.Context) (told, error) {
+func (r *reader) once(ctx context.Context) (ending, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watchdog := time.AfterFunc(silence, cancel)
@@ -91,14 +89,14 @@ func (r *reader) once(ctx context.Context) (told, error) {
 	resp, err := r.client.do(ctx, http.MethodGet, path, nil, http.Header{"Accept": {"text/event-stream"}})
 	if err != nil {
 		code := schemas.CodeOf(err)
-		return told{again: code == schemas.Unavailable || code == schemas.Interrupted}, err
+		return ending{again: code == schemas.Unavailable || code == schemas.Interrupted}, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // it is only read
 	if resp.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // the status says enough
-		return told{again: passing(resp.StatusCode)}, problem(resp.StatusCode, body)
+		return ending{again: passing(resp.StatusCode)}, problem(resp.StatusCode, body)
 	}
-	out := told{again: true}
+	out := ending{again: true}
 	frames := newSSE(alive{resp.Body, func() { watchdog.Reset(silence) }})
 	for {
 		f, err := frames.next()

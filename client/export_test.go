@@ -16,7 +16,7 @@ func HearFrame(b []byte) {
 	f.request, f.answered = 1, true
 	var w wsFrame
 	if json.Unmarshal(b, &w) == nil {
-		s.hear(w)
-		s.hear(w)
+		s.dispatch(w)
+		s.dispatch(w)
 	}
 }

@@ -72,7 +72,7 @@ type UploadOptions struct {
 	// ID names the upload, by at most 64 letters, digits, - and _: one that broke off within a day, also in another process, is continued.
 	// The reader must have the same bytes as then. Empty: what breaks off for good is forgotten.
 	ID string
-	// Progress is called with the bytes that are stored so far. Nil: nobody is interested.
+	// Progress is called with the bytes that are stored so far. Nil: no progress is reported.
 	Progress func(stored int64)
 }
 
@@ -180,7 +180,7 @@ func (c *Client) forgetUpload(ctx context.Context, w schemas.WorkspaceID, id str
 	_ = c.exchange(ctx, 0, http.MethodDelete, workspacePath(w)+"/uploads/"+url.PathEscape(id), nil, nil)
 }
 
-// Download writes a file to out and says how many bytes it has. When the connection breaks it goes on where it was, with the same version
+// Download writes a file to out and says how many bytes it has. When the connection breaks it continues where it was, with the same version
 // of the file. Codes: not_found, invalid (it is no file), conflict (it was replaced meanwhile), unavailable.
 func (c *Client) Download(ctx context.Context, w schemas.WorkspaceID, path string, out io.Writer) (n int64, err error) {
 	d := download{c: c, path: filesPath(w, path), out: &written{w: out}}

@@ -39,8 +39,8 @@ type wsFrame struct {
 	Frames []wsFrame `json:"frames"` // of a batch
 }
 
-// Follow reads a conversation after a cursor and goes on live, as [Client.Events] does, on this
-// socket. It ends when ctx ends, when the loop breaks, or with the socket, and then with an error.
+// Follow reads a conversation after a cursor and continues live, as [Client.Events] does, on this socket. It ends when ctx ends, when the
+// loop breaks, or with the socket, and then with an error.
 //
 // A reader that is slow does not delay others: 1,024 events wait for it, or as many as have 8 MiB together and one more, then the conversation
 // is detached, and attached again when it has caught up.
@@ -50,9 +50,8 @@ func (s *Socket) Follow(ctx context.Context, conversation schemas.ConversationID
 	return s.follow(ctx, conversation, after, false)
 }
 
-// FollowCompact is [Socket.Follow] for who comes late: what a later event of the history tells whole,
-// such as the output of a finished call, is left out of it. Where it begins in the middle of a call,
-// an item reports what the call had printed.
+// FollowCompact is [Socket.Follow] for a reader that comes late: events of the history whose content a later event has whole, such as the
+// output of a finished call, are left out. Where it begins in the middle of a call, an item reports what the call had printed.
 func (s *Socket) FollowCompact(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor) iter.Seq2[Item, error] {
 	return s.follow(ctx, conversation, after, true)
 }
@@ -170,8 +169,8 @@ func (s *Socket) detach(f *follower) {
 	f.request, f.answered = 0, false
 }
 
-// hear hands a frame to whom it is for.
-func (s *Socket) hear(w wsFrame) {
+// dispatch passes a frame to its receiver.
+func (s *Socket) dispatch(w wsFrame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.Conv == "" {
@@ -266,7 +265,7 @@ func (s *Socket) event(f *follower, w wsFrame) {
 	}
 }
 
-// gap reports a gap that a frame bears.
+// gap reports a gap that a frame carries.
 func (f *follower) gap(w wsFrame) {
 	if w.Recovered == nil || *w.Recovered {
 		return

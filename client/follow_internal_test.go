@@ -30,7 +30,7 @@ func TestWhatWaitsForAReaderIsBoundedInBytes(t *testing.T) {
 			cursor(n), before, n, strings.Repeat("x", 1<<20)), &w); err != nil {
 			t.Fatal(err)
 		}
-		s.hear(w)
+		s.dispatch(w)
 	}
 	begin := func() { f.request, f.answered = 1, true }
 	begin()

@@ -49,8 +49,8 @@ func (c *Client) Instance(ctx context.Context, id schemas.InstanceID) (schemas.I
 }
 
 // PauseInstance asks for an instance to be paused, waits for that for at most wait (a minute at the gateway, unless its operator says
-// otherwise), and returns it as it is then. Codes: not_found, unsupported (its provider cannot), conflict (a call or a job is in it,
-// or somebody asked for something else meanwhile).
+// otherwise), and returns it as it is then. Codes: not_found, unsupported (its provider cannot), conflict (a call or a job is in it, or
+// another request asked for something else meanwhile).
 func (c *Client) PauseInstance(ctx context.Context, id schemas.InstanceID, wait time.Duration) (schemas.InstanceDocument, error) {
 	return c.wantInstance(ctx, http.MethodPost, instancePath(id)+"/pause", url.Values{}, wait)
 }

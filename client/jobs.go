@@ -80,9 +80,9 @@ func (c *Client) JobLogs(ctx context.Context, id schemas.JobID, offset int64, li
 	return JobLogPage{Data: page.Data, Offset: page.Offset, Next: page.Next, Size: page.Size, Ended: page.Ended}, nil
 }
 
-// FollowJobLogs writes what a job printed from offset on to w, then what it prints, until it has
-// ended (nil) or ctx has. When the connection ends it comes back and goes on where it was; bytes that
-// the sandbox no longer keeps are skipped. Codes: as [Client.JobLogs]. An error of w ends it too.
+// FollowJobLogs writes what a job printed from offset on to w, then what it prints, until it has ended (nil) or ctx has. When the
+// connection ends it reconnects and continues where it was; bytes that the sandbox no longer keeps are skipped. Codes: as [Client.JobLogs].
+// An error of w ends it too.
 func (c *Client) FollowJobLogs(ctx context.Context, id schemas.JobID, offset int64, w io.Writer) error {
 	for try := 0; ; try++ {
 		at, err := c.followOnce(ctx, id, offset, w)
@@ -95,8 +95,7 @@ func (c *Client) FollowJobLogs(ctx context.Context, id schemas.JobID, offset int
 		if at != offset {
 			offset, try = at, 0
 		}
-		// A stream may end because the job has, or because a gateway stops or a proxy grew tired: a
-		// page tells.
+		// A stream may end because the job has, or because a gateway stops or a proxy closed it: a page shows which.
 		if err == nil && offset >= 0 {
 			page, err := c.JobLogs(ctx, id, offset, 0)
 			if err != nil {
@@ -172,16 +171,15 @@ func (c *Client) StopJob(ctx context.Context, id schemas.JobID, reason string) (
 	return j, err
 }
 
-// SignalJob sends one of [schemas.JobSignals] to a job's processes. It is tried once: after unavailable
-// nobody knows whether it was sent. Codes: invalid, not_found, conflict (it has ended), unsupported.
+// SignalJob sends one of [schemas.JobSignals] to a job's processes. It is tried once: after unavailable it is unknown whether it was sent.
+// Codes: invalid, not_found, conflict (it has ended), unsupported.
 func (c *Client) SignalJob(ctx context.Context, id schemas.JobID, signal string) error {
 	return c.postOnce(ctx, jobPath(id)+"/signal", map[string]string{"signal": signal}, nil)
 }
 
-// WriteJob writes at most 64 KiB to a job's standard input and returns how many bytes the job's pipe
-// has taken; eof closes it then. It is tried once: after unavailable nobody knows whether it was
-// written. Codes: invalid, not_found, conflict (it has ended, or its input is closed), unsupported,
-// timeout (it reads too slowly).
+// WriteJob writes at most 64 KiB to a job's standard input and returns how many bytes the job's pipe has taken; eof closes it then. It is
+// tried once: after unavailable it is unknown whether it was written. Codes: invalid, not_found, conflict (it has ended, or its input is
+// closed), unsupported, timeout (it reads too slowly).
 func (c *Client) WriteJob(ctx context.Context, id schemas.JobID, data []byte, eof bool) (int, error) {
 	path := jobPath(id) + "/stdin"
 	if eof {

@@ -15,8 +15,8 @@ func (n *NATS) Approvals(ctx context.Context, q ApprovalsQuery) ([]schemas.Appro
 	return answer.Approvals, err
 }
 
-// Approval shows what is asked and what became of it; an input that does not fit into one message is left
-// out, and [Client.Approval] shows it. Codes: not_found, also seven days after the answer; unavailable.
+// Approval shows what is asked and the answer; an input that does not fit into one message is left out, and [Client.Approval] shows it.
+// Codes: not_found, also seven days after the answer; unavailable.
 func (n *NATS) Approval(ctx context.Context, id schemas.ApprovalID) (schemas.Approval, error) {
 	answer, err := n.askApprovals(ctx, schemas.ApprovalOp{Op: schemas.ApprovalShow, Approval: id})
 	return answer.Approval, err
@@ -47,7 +47,7 @@ func (n *NATS) decide(ctx context.Context, id schemas.ApprovalID, approved bool,
 	return answer.Approval, err
 }
 
-// approvalsAnswer is what the front door says: one of them.
+// approvalsAnswer is the answer of the NATS API: one of them.
 type approvalsAnswer struct {
 	Approval  schemas.Approval   `json:"approval"`
 	Approvals []schemas.Approval `json:"approvals"`

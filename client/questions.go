@@ -54,8 +54,8 @@ func (s *Socket) Cancel(ctx context.Context, id schemas.CallID, reason string) e
 	return err
 }
 
-// Approve answers a call that waits for a person. Codes: not_found, conflict (it was answered
-// otherwise, or nobody waits for it any more).
+// Approve answers a call that waits for a person. Codes: not_found, conflict (it was answered otherwise, or the call does not wait for it
+// any more).
 func (s *Socket) Approve(ctx context.Context, id schemas.ApprovalID, a schemas.ApprovalAnswer) error {
 	b, err := json.Marshal(a)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Socket) put(q *question) {
 	}
 }
 
-// answer hears a frame that bears a number. It is called with the mutex.
+// answer takes a frame that carries a number. It is called with the mutex.
 func (s *Socket) answer(id int64, w wsFrame) {
 	q := s.questions[id]
 	switch {

@@ -41,7 +41,7 @@ func (c *Client) RemoveSkill(ctx context.Context, id string) error {
 	return c.keepAsking(ctx, http.MethodDelete, skillPath(id), nil, nil)
 }
 
-// DownloadSkill writes the files of a skill to out, as a tar, and says how many bytes it has. When the connection breaks it goes on where
+// DownloadSkill writes the files of a skill to out, as a tar, and says how many bytes it has. When the connection breaks it continues where
 // it was. Codes: not_found, conflict (it was replaced meanwhile), internal (it is not what its digest says).
 func (c *Client) DownloadSkill(ctx context.Context, id string, out io.Writer) (n int64, err error) {
 	sum := sha256.New()

@@ -26,12 +26,11 @@ const (
 	closeFinal = 4500 // from here on, coming back would end the same way
 )
 
-// Socket is one WebSocket to a gateway with any number of conversations and questions on it. It is
-// made anew whenever it ends, and conversations and questions go on where they were. Its methods may
-// be called from many goroutines, also before [Socket.Run]; they wait while there is no connection.
+// Socket is one WebSocket to a gateway with any number of conversations and questions on it. It reconnects whenever it ends, and
+// conversations and questions continue where they were. Its methods may be called from many goroutines, also before [Socket.Run]; they wait
+// while there is no connection.
 type Socket struct {
-	// Token gets what to authenticate with, for each connection anew and again before it expires.
-	// Nil means the client's key. Set it before Run.
+	// Token gets what to authenticate with, for each connection, and again before it expires. Nil means the client's key. Set it before Run.
 	Token func(context.Context) (string, error)
 	// Dialer opens connections. Nil means one with a time limit of 15 s, which takes compressed messages where the
 	// gateway's operator lets them be. Set it before Run.
@@ -65,7 +64,7 @@ func (s *Socket) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			s.end(fmt.Errorf("the socket was closed: %w", ctx.Err()))
 			return nil //nolint:nilerr // it was asked to end
-		case h.final && (h.heard || refused || s.Token == nil || !errors.Is(err, schemas.ErrDenied)):
+		case h.final && (h.received || refused || s.Token == nil || !errors.Is(err, schemas.ErrDenied)):
 			s.end(err)
 			return err
 		case h.tooLarge && tooLarge: // twice in a row: the log has it, so it would come with each connection
@@ -74,7 +73,7 @@ func (s *Socket) Run(ctx context.Context) error {
 		}
 		tooLarge = h.tooLarge
 		refused = h.final // once: another token may be better
-		if h.heard {
+		if h.received {
 			try = 0
 		}
 		if h.comeBack > 0 {
@@ -91,7 +90,7 @@ func (s *Socket) Run(ctx context.Context) error {
 
 // history is what there is to say of a connection that has ended.
 type history struct {
-	heard    bool          // something came: the next pause is short again
+	received bool          // something came: the next pause is short again
 	final    bool          // another would end the same way
 	tooLarge bool          // a message came that is too large
 	comeBack time.Duration // the pause that the gateway asked for
@@ -133,7 +132,7 @@ func (s *Socket) once(ctx context.Context) (history, error) {
 			h.final = true
 			return h, schemas.Errorf(schemas.Invalid, "", "what came is not Sandjet's protocol: is the URL a gateway's?")
 		}
-		h.heard = true
+		h.received = true
 		switch f.Op {
 		case "bye":
 			h.comeBack = time.Duration(f.RetryMS) * time.Millisecond
@@ -141,10 +140,10 @@ func (s *Socket) once(ctx context.Context) (history, error) {
 			go s.renew(ctx, conn)
 		case "batch":
 			for _, one := range f.Frames {
-				s.hear(one)
+				s.dispatch(one)
 			}
 		default:
-			s.hear(f)
+			s.dispatch(f)
 		}
 	}
 }

@@ -14,8 +14,8 @@ func OpenChats(b *streams.Bus) *streams.Bucket[schemas.Chat] {
 	return streams.OpenBucket[schemas.Chat](b, streams.Chats)
 }
 
-// NoteChat records a message in a chat, and returns the chat as it is then: the log decides which of its conversations continues. With anew
-// set it begins another one, once for each event. It may be called again after an error. Codes: unavailable.
+// NoteChat records a message in a chat, and returns the chat as it is then: the log decides which of its conversations continues. If
+// another is set it begins a new one, once for each event. It may be called again after an error. Codes: unavailable.
 func NoteChat(ctx context.Context, b *streams.Bus, c schemas.Chat, another bool, event string) (schemas.Chat, error) {
 	chats := OpenChats(b)
 	var contest streams.Contest

@@ -174,9 +174,9 @@ func (s *Store) changeAccount(
 	return accountDocument(*r.Account, rev)
 }
 
-// RemoveAccount removes an account with all its records, and counts them; with a revision other than 0 only that one. The
-// account itself goes last: when the removal fails half way, it can be asked for again. What its calls and
-// jobs have in hand goes on. Codes: not_found, conflict (field [FieldIfMatch]: the revision is another).
+// RemoveAccount removes an account with all its records, and counts them; with a revision other than 0 only that one. The account itself
+// goes last: when the removal fails half way, it can be asked for again. Calls and jobs in flight continue. Codes: not_found, conflict
+// (field [FieldIfMatch]: the revision is another).
 func (s *Store) RemoveAccount(ctx context.Context, a schemas.AccountID, revision uint64) (n schemas.RemovedRecords, err error) {
 	d, err := s.Account(ctx, a)
 	if err != nil {

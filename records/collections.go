@@ -415,7 +415,7 @@ func (col collection) missing(id string) error {
 	return schemas.Errorf(schemas.NotFound, "", "there is no %s %q", col.noun, schemas.Quotable(id))
 }
 
-// missing is the same for a client of the account. Whoever sends a name in place of an id gets the id of that name.
+// missing is the same for a client of the account. A client that sends a name in place of an id gets the id of that name.
 func (s *Store) missing(a schemas.AccountID, col collection, id string) error {
 	if t := s.tenantOf(a); t != nil {
 		if ids := col.idsOf(t, id); len(ids) > 0 {

@@ -202,9 +202,8 @@ func (x *index) forgetKeys(t *tenant) {
 	}
 }
 
-// authenticate finds the account of a key by its hash. The key itself is never compared, only its hash, so
-// how long the look-up takes says nothing about a key that exists; the last word is a comparison
-// in constant time all the same. A key that was replaced counts until its end.
+// authenticate finds the account of a key by its hash. The key itself is never compared, only its hash, so how long the look-up takes says
+// nothing about a key that exists; the final comparison is in constant time nevertheless. A key that was replaced counts until its end.
 func (x *index) authenticate(hash string, now time.Time) (schemas.AccountID, bool) {
 	a, ok := x.keys[hash]
 	if !ok {

@@ -155,7 +155,7 @@ func (s *Store) carryOut(ctx context.Context, a schemas.AccountID, p plan, revis
 	return nil
 }
 
-// refresh reads into the copy what became of a record that had a revision.
+// refresh reads the present state of a record that had a revision into the copy.
 func (s *Store) refresh(ctx context.Context, key string, revision uint64) error {
 	err := s.fetch(ctx, key)
 	if errors.Is(err, schemas.ErrNotFound) {

@@ -11,9 +11,9 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Credentials for NATS are issued and not kept: each says when it ends and is signed, with a key of the
-// ring, for the account and the hash of the account's key. So it ends at its time or when that key stops
-// working, whichever is first, and every process with the ring and the records can tell.
+// Credentials for NATS are issued and not kept: each says when it ends and is signed, with a key of the ring, for the account and the hash
+// of the account's key. So it ends at its time or when that key stops working, whichever is first, and every process with the ring and the
+// records can check that.
 const (
 	natsPrefix  = "sjn_"
 	natsPurpose = "nats credential 1"

@@ -174,7 +174,7 @@ func (p *planner) kind(kind schemas.ResourceKind) {
 		case asked[s.name]:
 		case s.project == p.manifest.Project:
 			p.gone[kind] = append(p.gone[kind], s)
-		default: // the manifest may name it all the same
+		default: // the manifest may name it nevertheless
 			p.ids[kind][s.name] = s.id
 		}
 	}
@@ -226,8 +226,8 @@ func (p *planner) renamed(kind schemas.ResourceKind, fresh []int) map[int]existi
 	return out
 }
 
-// resource plans one. s is the record that it changes, if there is one. Of a resource with something wrong nothing is made, and
-// the rest of it is looked at all the same: whatever is wrong is reported together.
+// resource plans one. s is the record that it changes, if there is one. A resource with an error is not made, but the rest of it is still
+// checked: all errors are reported together.
 func (p *planner) resource(i int, r schemas.Resource, s existing, there bool) {
 	wrong := func(err error) { p.problems.Add(schemas.ResourcePath(i), err) }
 	if there && s.project != "" && s.project != p.manifest.Project {
@@ -385,7 +385,7 @@ func (p *planner) warnings() schemas.ManifestWarnings {
 	return w
 }
 
-// label says which manifest a record, which is nobody else's yet, is of.
+// label says which manifest a record is of, which belongs to no other manifest yet.
 func (r record) label(project string) {
 	switch {
 	case r.Sandbox != nil:

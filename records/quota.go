@@ -174,11 +174,11 @@ type serial struct {
 }
 
 type entrance struct {
-	free  chan struct{} // has one element while nobody is in
+	free  chan struct{} // has one element while no caller is in
 	wants int           // who is in or waits
 }
 
-// enter waits until nobody else is in for the account, or for ctx.
+// enter waits until no other caller is in for the account, or for ctx.
 func (t *serial) enter(ctx context.Context, a schemas.AccountID) (leave func(), err error) {
 	t.mu.Lock()
 	if t.of == nil {

@@ -65,10 +65,10 @@ func (s *Store) boxesOf(ctx context.Context, a schemas.AccountID) boxes {
 	return b
 }
 
-// marked is how long the mark of a record's deletion stays; 0: for ever. Whoever keeps what depended on the record ends it only where the
-// log says that the record was deleted: one without a mark may be lost. Records of most kinds have nothing that depends on them. A box
-// may belong to a sandbox or workspace for as long as boxes live. Of an account conversations and durable streams are left, and
-// accounts are few: a tenant cannot make them as it makes records.
+// marked is how long the mark of a record's deletion stays; 0: for ever. A process removes what depended on the record only if the log says
+// that the record was deleted: one without a mark may be lost. Records of most kinds have nothing that depends on them. A box may belong to
+// a sandbox or workspace for as long as boxes live. Of an account conversations and durable streams are left, and accounts are few: a
+// tenant cannot make them as it makes records.
 func (b boxes) marked(key string) time.Duration {
 	switch kind, _, id, _ := splitKey(key); {
 	case kind == kindAccount:

@@ -58,10 +58,9 @@ type Rotation struct {
 	Locked  int `json:"locked"` // left as they are: they do not open with the keys of the ring
 }
 
-// Rotate seals every record that is not sealed with the current key of the ring with it, and then drops
-// all earlier values of records, which may be plain or sealed with a key that is to go. Others may
-// change records at the same time. It may be called again after it ended half way, and goes on there.
-// Progress is notified after each record; it must not block.
+// Rotate seals every record that is not sealed with the current key of the ring with it, and then drops all earlier values of records,
+// which may be plain or sealed with a key that is to go. Others may change records at the same time. It may be called again after it ended
+// half way, and continues there. Progress is notified after each record; it must not block.
 func Rotate(ctx context.Context, bus *streams.Bus, ring *seal.Ring, progress func(Rotation)) (Rotation, error) {
 	var r Rotation
 	v := sealedBucket{streams.OpenBucket[stored](bus, streams.Records), ring}
@@ -100,7 +99,7 @@ func (v sealedBucket) reseal(ctx context.Context, key string, r *Rotation) error
 		value, err := v.open(key, p.Value)
 		if err != nil {
 			r.Locked++
-			return nil //nolint:nilerr // it is counted, and the others go on
+			return nil //nolint:nilerr // it is counted, and the others continue
 		}
 		_, err = v.Update(ctx, key, value, p.Revision)
 		if err == nil {

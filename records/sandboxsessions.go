@@ -43,9 +43,9 @@ func (s *Store) AllSandboxSessions() []schemas.SandboxSessions {
 	return all
 }
 
-// ChangeSandboxSessions changes the sessions of an account on the condition that nobody else has; change may be called several times,
-// and its error is returned. A change that leaves them as they are writes nothing. Codes: not_found (there is no such account),
-// unavailable (too many change them at once), those of change.
+// ChangeSandboxSessions changes the sessions of an account by compare and set; change may be called several times, and its error is
+// returned. A change that leaves them as they are writes nothing. Codes: not_found (there is no such account), unavailable (too many change
+// them at once), those of change.
 func (s *Store) ChangeSandboxSessions(ctx context.Context, a schemas.AccountID, change func(*schemas.SandboxSessions) error) (
 	schemas.SandboxSessions, error,
 ) {
@@ -92,7 +92,7 @@ func (s *Store) SandboxOf(a schemas.AccountID, provider string) schemas.SandboxI
 	return schemas.SandboxID(derivedID(schemas.SandboxPrefix, a, "sessions\x00"+provider))
 }
 
-// SandboxIdle is when the instances of a sandbox end that nobody uses, as far as the copy knows its record. It costs no round trip.
+// SandboxIdle is after what time unused instances of a sandbox end, as far as the copy knows its record. It costs no round trip.
 func (s *Store) SandboxIdle(a schemas.AccountID, id schemas.SandboxID) time.Duration {
 	if t := s.tenantOf(a); t != nil && t.sandboxes.byID[id].IdleTimeout > 0 {
 		return time.Duration(t.sandboxes.byID[id].IdleTimeout)

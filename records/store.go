@@ -38,7 +38,7 @@ type Store struct {
 	now    func() time.Time                  // the log's
 	mirror *streams.Mirror[record, struct{}] // judges what is newer; the index has the values
 
-	mu     sync.RWMutex // held for a look-up or one change, never while something is checked or encoded
+	mu     sync.RWMutex // held for a lookup or one change, never while something is checked or encoded
 	index  *index
 	locked map[string]error                     // why a record that is there cannot be read
 	sizes  map[string]int                       // bytes on the log of what is in the index or locked, by key
@@ -84,8 +84,8 @@ func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring, providers sche
 	return s, nil
 }
 
-// Run follows the changes of all processes until ctx ends, then returns nil. While the log is away
-// the copy stays as it is. It may be called once.
+// Run follows the changes of all processes until ctx ends, then returns nil. While the log is unavailable the copy stays as it is. It may
+// be called once.
 func (s *Store) Run(ctx context.Context) error {
 	for key, err := range s.lockedNow() {
 		s.passedOver(key, err)
@@ -108,7 +108,7 @@ func (f *followed) Mirrored(ctx context.Context, listing, listed func()) iter.Se
 		listed()
 		s.unlock(before)
 		before = nil
-		s.tellKeys()
+		s.notifyKeys()
 	}
 	return func(yield func(streams.BucketEntry[record], error) bool) {
 		for p, err := range s.bucket.each(f.rest.Mirrored(ctx, begin, end)) {
@@ -118,7 +118,7 @@ func (f *followed) Mirrored(ctx context.Context, listing, listed func()) iter.Se
 			if !yield(p, err) {
 				return
 			}
-			s.tellKeys()
+			s.notifyKeys()
 		}
 	}
 }
@@ -139,7 +139,7 @@ func (s *Store) passedOver(key string, err error) {
 // apply takes a value into the copy unless a later one is there.
 func (s *Store) apply(p streams.BucketEntry[record]) {
 	s.mirror.Take(p, nil)
-	s.tellKeys()
+	s.notifyKeys()
 }
 
 // takeIn takes a value that the mirror has found to be newer into the index.
@@ -148,7 +148,7 @@ func (s *Store) takeIn(p streams.BucketEntry[record]) {
 	defer s.mu.Unlock()
 	kind, a, _, _ := splitKey(p.Key)
 	if kind != kindAccount {
-		a = "" // nobody's
+		a = "" // of no account
 	}
 	former := s.index.account(a)
 	delete(s.locked, p.Key)
@@ -164,9 +164,9 @@ func (s *Store) takeIn(p streams.BucketEntry[record]) {
 	}
 }
 
-// tellKeys calls KeysChanged for the accounts whose keys have changed. No lock is held meanwhile: who is called may
+// notifyKeys calls KeysChanged for the accounts whose keys have changed. No lock is held meanwhile: who is called may
 // ask the store.
-func (s *Store) tellKeys() {
+func (s *Store) notifyKeys() {
 	s.mu.Lock()
 	keys := s.keys
 	s.keys = nil
@@ -229,7 +229,7 @@ func (s *Store) lockedOf(a schemas.AccountID, kinds ...string) error {
 func (s *Store) fetch(ctx context.Context, key string) error {
 	p, err := s.bucket.Get(ctx, key)
 	s.mirror.Take(p, err)
-	s.tellKeys()
+	s.notifyKeys()
 	if err != nil {
 		return fmt.Errorf("read the record %s: %w", key, err)
 	}
@@ -292,8 +292,8 @@ func (s *Store) workspaceNow(a schemas.AccountID, id schemas.WorkspaceID) schema
 	return schemas.Workspace{}
 }
 
-// tenantOf returns what the copy has of an account, as it is now; nil where there is nothing. It is not changed any more: whoever
-// looks at it for long keeps nobody waiting.
+// tenantOf returns what the copy has of an account, as it is now; nil where there is nothing. It is not changed any more: a slow reader
+// blocks no other caller.
 func (s *Store) tenantOf(a schemas.AccountID) *tenant {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -64,7 +64,7 @@ func (t *tenant) toolVisibility(g schemas.Agent) (schemas.ToolVisibility, error)
 	}
 	e.Notes = e.Notes && can[schemas.ToolRead] && can[schemas.ToolWrite]
 	can[schemas.ToolLoadSkill] = can[schemas.ToolLoadSkill] && len(e.Skills) > 0
-	// Without bash nothing starts a job, and without async_status nobody looks after one.
+	// Without bash no call starts a job, and without async_status no agent polls one.
 	if jobs && can[schemas.ToolBash] && can[schemas.ToolAsyncStatus] {
 		e.Actions = schemas.JobActions()
 	} else {

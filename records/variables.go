@@ -64,7 +64,7 @@ func (s *Store) SetVariable(ctx context.Context, a schemas.AccountID, name, valu
 		now := s.now()
 		v := schemas.Variable{Account: a, Name: name, Value: value, Created: now}
 		p, err := s.bucket.Get(ctx, key)
-		there := err == nil || p.Revision != 0 // one that does not open is replaced: nobody can know it any more
+		there := err == nil || p.Revision != 0 // one that does not decrypt is replaced: its value is lost
 		if !there && !errors.Is(err, schemas.ErrNotFound) {
 			return schemas.VariableDocument{}, fmt.Errorf("read the record %s: %w", key, err)
 		}

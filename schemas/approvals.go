@@ -22,7 +22,7 @@ func (id ApprovalID) Validate() error {
 	return validatePrefixed("approval", ApprovalPrefix, string(id))
 }
 
-// ApprovalState is what became of a question.
+// ApprovalState is the state of an approval.
 type ApprovalState string
 
 // The states. An approval moves from pending to exactly one of the others.
@@ -30,7 +30,7 @@ const (
 	ApprovalPending   ApprovalState = "pending"
 	ApprovalApproved  ApprovalState = "approved"  // a person said yes: the call is with the workers
 	ApprovalDenied    ApprovalState = "denied"    // a person said no
-	ApprovalCancelled ApprovalState = "cancelled" // the call was cancelled before anybody answered
+	ApprovalCancelled ApprovalState = "cancelled" // the call was cancelled before the approval was answered
 	ApprovalExpired   ApprovalState = "expired"   // no answer came in time
 )
 

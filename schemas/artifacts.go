@@ -98,7 +98,7 @@ func hashOf(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))[:digits]
 }
 
-// ArtifactEvent is the event about an artifact, the same whoever makes it.
+// ArtifactEvent is the event about an artifact, the same in every process.
 func ArtifactEvent(c Call, a Artifact) Event {
 	return NewEvent(c, ArtifactCreated, string(c.Account)+"."+string(a.ID)+".created", a.Created, a)
 }

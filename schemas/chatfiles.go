@@ -41,7 +41,7 @@ func IncomingDelivery(in Incoming) Delivery {
 	}
 }
 
-// SafeFileName is a name that every file system takes, of what somebody has called a file: the last part of a path, without control
+// SafeFileName makes a name that every file system accepts from a name that a person gave: the last part of a path, without control
 // characters, slashes and what moves text about, at most MaxChatFileName bytes, and never hidden. It is pure.
 func SafeFileName(name string) string {
 	name = strings.ToValidUTF8(name, "_")
@@ -120,7 +120,7 @@ func (m ChatMessage) Said() string {
 	return b.String()
 }
 
-// plain is a line of text of somebody else's, short.
+// plain is a short line of untrusted text.
 func plain(s string) string {
 	return Quotable(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

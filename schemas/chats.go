@@ -171,8 +171,8 @@ func ChatKey(a AccountID, conversation ConversationID) string {
 // Key is the chat's place in its bucket.
 func (c Chat) Key() string { return ChatKey(c.Account, c.Name) }
 
-// Received says in which conversation a message of a chat was received, and what became of its files. The service may post it again
-// after the chat has gone on to another.
+// Received says in which conversation a message of a chat was received, and the outcome of its files. The service may post it again after
+// the chat has moved to another conversation.
 type Received struct {
 	Conversation ConversationID `json:"conversation"`
 	Workspace    WorkspaceID    `json:"workspace,omitzero"`
@@ -217,7 +217,7 @@ func ChatDeliveryID(event string, to Origin, receiver string) DeliveryID {
 	return MakeDeliveryID(event, "channel:"+string(to.ChannelID)+receiver)
 }
 
-// ChatDelivery carries a text to a chat. Receiver tells apart what is sent for one event: "" for what is said once.
+// ChatDelivery carries a text to a chat. Receiver distinguishes the deliveries for one event: "" if there is only one.
 func ChatDelivery(e Event, to Origin, receiver string, body ChatBody, now time.Time) Delivery {
 	return Delivery{
 		ID: ChatDeliveryID(e.ID, to, receiver), Account: e.Account, Channel: to.Channel, ChannelID: to.ChannelID,

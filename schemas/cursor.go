@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// Cursor is a place in a conversation: a reader resumes after it. As text it is
-// "<epoch>_<20 digits>", for that of an event "<epoch>_<20 digits>_<4 hexadecimal digits>", which sorts and
-// is safe in URLs and SSE ids. Epoch identifies the incarnation of the stream: when it differs, the stream was
-// made anew and the place means nothing. Mark tells the event from another one that came to lie at its place
-// after the log had lost its end; 0: the place is not that of an event, or the cursor is an older one.
-// The zero Cursor is the beginning, and reads as "-1"; [Tail] is the present end, "now".
+// Cursor is a place in a conversation: a reader resumes after it. As text it is "<epoch>_<20 digits>", for that of an event "<epoch>_<20
+// digits>_<4 hexadecimal digits>", which sorts and is safe in URLs and SSE ids. Epoch identifies the incarnation of the stream: when it
+// differs, the stream was recreated and the position means nothing. Mark distinguishes the event from another one that came to lie at its
+// position after the log had lost its end; 0: the place is not that of an event, or the cursor is an older one. The zero Cursor is the
+// beginning, and reads as "-1"; [Tail] is the present end, "now".
 type Cursor struct {
 	Epoch string
 	Seq   uint64

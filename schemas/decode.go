@@ -153,8 +153,8 @@ func (r Request) checkMembers() error {
 	return err
 }
 
-// Validate reports whether c has what every worker relies on. The input was checked at admission,
-// and whoever runs the call decodes it again, so it is not looked into here.
+// Validate reports whether c has what every worker relies on. The input was checked at admission, and the worker that runs the call decodes
+// it again, so it is not checked here.
 func (c Call) Validate() error {
 	if err := c.ID.Validate(); err != nil {
 		return err

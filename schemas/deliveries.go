@@ -92,7 +92,7 @@ type Delivery struct {
 	Begun time.Time `json:"begun,omitzero"`
 }
 
-// Again is the delivery with its tries begun anew, at a time. Its id and its bytes stay, so that a receiver can tell that it has it.
+// Again is the delivery with all its tries again, from a time on. Its id and its bytes stay, so that a receiver can recognise it.
 func (d Delivery) Again(now time.Time) Delivery {
 	d.Attempt, d.Last, d.Begun = 0, nil, now.UTC()
 	d.Replay++
@@ -221,8 +221,7 @@ func shortHash(s string) string {
 	return b.String()
 }
 
-// Validate reports what is wrong with an endpoint as somebody asks for it. Where it leads is checked
-// when it is dialled.
+// Validate reports what is wrong with an endpoint as a client requests it. Its address is checked when it is dialled.
 func (e Endpoint) Validate() error {
 	u, err := url.Parse(e.URL)
 	switch {

@@ -19,7 +19,7 @@ const (
 	Conflict    Code = "conflict"    // it exists already and differs, or it has moved on
 	Denied      Code = "denied"      // not allowed
 	Exhausted   Code = "exhausted"   // a cap or quota is used up; later it may fit
-	Unavailable Code = "unavailable" // a part is away; later it may be back
+	Unavailable Code = "unavailable" // a part is unavailable; later it may be back
 	Timeout     Code = "timeout"     // it took longer than allowed
 	Unsupported Code = "unsupported" // this provider or host cannot do it
 	Interrupted Code = "interrupted" // it was started and its outcome is unknown

@@ -25,7 +25,7 @@ const (
 	ArtifactCreated EventType = "artifact.created" // a call has left a file for people
 
 	ApprovalRequested EventType = "approval.requested" // a call waits for a person's yes
-	ApprovalDecided   EventType = "approval.decided"   // what became of that
+	ApprovalDecided   EventType = "approval.decided"   // the answer to that, or its end without one
 
 	JobStarted      EventType = "job.started"
 	JobFinished     EventType = "job.finished"

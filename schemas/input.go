@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// parsedInput is the input of a request or call as it was read, once: its value, and the bytes that it was read
-// from, by which it is recognised. It never changes, so that copies may share it. What somebody has given another
-// input since has none, and is read anew.
+// parsedInput is the input of a request or call as it was read, once: its value, and the bytes that it was read from, by which it is
+// recognised. It never changes, so that copies may share it. A request or call whose input was replaced since has none, and its input is
+// read again.
 type parsedInput struct {
 	tool      Tool
 	sent      json.RawMessage // as the request has it

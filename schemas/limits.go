@@ -75,7 +75,7 @@ const (
 	MaxChannelFields  = 8        // secrets of a chat channel, and likewise settings
 	MaxChannelSetting = 1024     // bytes of a setting
 	MaxChannelSecret  = 16 << 10 // bytes of a secret
-	MaxChatText       = 64 << 10 // bytes of what somebody wrote in a chat
+	MaxChatText       = 64 << 10 // bytes of a message that a person wrote in a chat
 	MaxChatFiles      = 20       // files of a message that are named
 	MaxChatFileSize   = 20 << 20 // bytes of a file of a message that is stored
 	MaxChatFilesSize  = 50 << 20 // the same, of all files of a message

@@ -261,9 +261,9 @@ func DecodeManifest(b []byte) (Manifest, error) {
 	return m, nil
 }
 
-// ReadManifest is [DecodeManifest] that does not check. What of the document is no part of a manifest, such as an unknown
-// field, is left out and remembered: [Manifest.Check] reports it with the rest, so that whoever plans the manifest can report
-// all that is wrong at once. Code: invalid (the document as a whole cannot be read).
+// ReadManifest is [DecodeManifest] that does not check. What of the document is no part of a manifest, such as an unknown field, is left
+// out and remembered: [Manifest.Check] reports it with the rest, so that a planner can report all errors at once. Code: invalid (the
+// document as a whole cannot be read).
 func ReadManifest(b []byte) (Manifest, error) {
 	var in struct {
 		Version   int               `json:"version"`
@@ -348,7 +348,7 @@ func (m Manifest) Problems() Problems {
 	return p
 }
 
-// resourceName is what tells resources apart.
+// resourceName identifies a resource.
 type resourceName struct {
 	kind ResourceKind
 	name string

@@ -55,8 +55,8 @@ type Block struct {
 	MediaType string `json:"media_type,omitzero"`
 	Data      []byte `json:"data,omitzero"`
 	URL       string `json:"url,omitzero"`
-	// Raw is the block as the model's server sent it. It goes back byte for byte to the same Wire and Model, which may have signed it;
-	// for any other, the fields above are written anew, and thinking and other blocks are left out.
+	// Raw is the block as the model's server sent it. It is sent byte for byte to the same Wire and Model, which may have signed it; for any
+	// other, the block is written from the fields above, and thinking and other blocks are left out.
 	Raw   json.RawMessage `json:"raw,omitzero"`
 	Wire  Wire            `json:"wire,omitzero"`
 	Model string          `json:"model,omitzero"`

@@ -68,8 +68,8 @@ func (p *Problems) about(field string) bool {
 	return slices.ContainsFunc(*p, func(e *Error) bool { return e.Field == field || e.Field == "" })
 }
 
-// misfit is the error of an input that does not fit its tool, about the first field that is wrong: its message names the others too, as
-// a model mends all of them at once, and the fields that there are where one is unknown.
+// misfit is the error of an input that does not fit its tool, about the first field that is wrong: its message names the others too, as a
+// model corrects all of them at once, and the fields that there are where one is unknown.
 func misfit(wrong Problems, input reflect.Type) *Error {
 	const most = 5 // of those that are named
 	unknown := slices.ContainsFunc(wrong, func(e *Error) bool { return strings.HasPrefix(e.Message, unknownField) })

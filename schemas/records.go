@@ -107,7 +107,7 @@ type Network struct {
 }
 
 // CheckCredential refuses a value that cannot be bound to hosts, because it cannot be a part of a header or is too short to be found in
-// answers. The error has no code, goes on after the name of what it is about, and does not show the value.
+// answers. The error has no code, continues a sentence that begins with the name of the value, and does not show the value.
 func CheckCredential(value string) error {
 	switch {
 	case len(value) < MinCredential || len(value) > MaxCredential:

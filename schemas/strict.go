@@ -29,7 +29,7 @@ func DecodeStrict(b []byte, limit int, v any) error {
 // bounds are what one document may have.
 type bounds struct{ bytes, members int }
 
-// decodeStrict is [DecodeStrict] but for the contents of one member, which whoever knows its type checks later.
+// decodeStrict is [DecodeStrict] but for the contents of one member, which the caller checks later, when its type is known.
 func decodeStrict(b []byte, most bounds, v any, later string) error {
 	if err := checkText(b, most.bytes); err != nil {
 		return err

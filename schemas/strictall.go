@@ -7,8 +7,8 @@ import (
 	"reflect"
 )
 
-// decodeAll is [DecodeStrict] that goes on behind a member that is wrong, in form or in type: it returns all of them, and v
-// has the rest. It returns the one error of [DecodeStrict] alone where b as a whole cannot be read.
+// decodeAll is [DecodeStrict] that continues behind a member that is wrong, in form or in type: it returns all of them, and v has the rest.
+// It returns the one error of [DecodeStrict] alone where b as a whole cannot be read.
 func decodeAll(b []byte, most bounds, v any) Problems {
 	err := decodeStrict(b, most, v, "")
 	if err == nil {

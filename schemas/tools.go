@@ -30,7 +30,7 @@ func (t Tool) SideEffects() bool {
 	return t != ToolRead && t != ToolGlob && t != ToolGrep && t != ToolLS && t != ToolLoadSkill && t != ToolAsyncStatus
 }
 
-// Writes reports whether a call may change files of its workspace. load_skill does, and may be run twice all the same.
+// Writes reports whether a call may change files of its workspace. load_skill does, and may still be run twice.
 func (t Tool) Writes() bool { return t.SideEffects() || t == ToolLoadSkill }
 
 // LoadSkillInput is the input of load_skill.

@@ -22,7 +22,7 @@ const (
 
 // Commit is one write to the transcript of a conversation: entries that are there together or not at all.
 type Commit struct {
-	// ID is a new one for each commit, and stays when the commit is stored again because nobody knows whether it was.
+	// ID is a new one for each commit, and stays when the commit is stored again because it is unknown whether it was stored.
 	ID string `json:"id"`
 	// Turn is the one that the entries belong to.
 	Turn TurnID `json:"turn"`
@@ -123,7 +123,7 @@ type TurnStatus string
 // The ends of turns.
 const (
 	TurnCompleted  TurnStatus = "completed"   // the model has said what it wanted to
-	TurnStopped    TurnStatus = "stopped"     // somebody wanted its end
+	TurnStopped    TurnStatus = "stopped"     // a request ended it
 	TurnFailed     TurnStatus = "failed"      // no model answers; Reason says why
 	TurnRefused    TurnStatus = "refused"     // the model, or a filter, refuses
 	TurnOverBudget TurnStatus = "over_budget" // the next request could have gone beyond the tokens or the time of a turn

@@ -43,7 +43,7 @@ const (
 	maxSettledTurns     = 10_000    // that a record names, above all that may wait
 )
 
-// Wake has somebody look at a conversation whose turn may go on: something has come in, a call has ended, or a time has come. Of
+// Wake makes a process check a conversation whose turn may continue: something has come in, a call has ended, or a time has come. Of
 // several only the last one is kept.
 type Wake struct {
 	Account      AccountID      `json:"account"`
@@ -58,7 +58,7 @@ func (w Wake) EventID() string { return string(w.Account) + "." + string(w.Conve
 type TurnHold struct {
 	Account      AccountID      `json:"account"`
 	Conversation ConversationID `json:"conversation"`
-	// Owner is the process that carries them on; empty: nobody does. Epoch grows with each owner.
+	// Owner is the process that carries them on; empty: no process does. Epoch grows with each owner.
 	Owner string `json:"owner,omitzero"`
 	Epoch uint64 `json:"epoch"`
 	// Turn is the one that is open, as far as the record knows: it may lag behind the transcript. Agent is whose it is, or was, and

@@ -8,20 +8,18 @@ import (
 	"time"
 )
 
-// actor is one long-lived part of a process: run blocks until its context ends. One that is last goes
-// on until the others have ended.
+// actor is one long-lived part of a process: run blocks until its context ends. One that is last runs until the others have ended.
 type actor struct {
 	name string
 	run  func(context.Context) error
 	last bool
 }
 
-// linger is how long the last actors go on after the others, so that what those did at their end
-// still reaches whoever waits for it.
+// linger is how long the last actors run after the others, so that what those did at their end still reaches waiting requests.
 const linger = 250 * time.Millisecond
 
-// runAll runs actors until ctx ends or the first of them does, stops the others and waits for all. It
-// returns the error of the first that ended by itself, nil when all ended because they were told to.
+// runAll runs actors until ctx ends or the first of them does, stops the others and waits for all. It returns the error of the first that
+// ended by itself, nil when all ended because of ctx.
 func runAll(ctx context.Context, actors []actor) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

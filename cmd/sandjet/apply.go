@@ -239,7 +239,7 @@ func fieldText(f schemas.FieldChange) string {
 	if len(f.To) > 0 {
 		to = short(string(f.To))
 	}
-	if from == to { // values that nobody is shown, such as variables of a sandbox
+	if from == to { // values that are never shown, such as variables of a sandbox
 		return printable(f.Path) + ": changed (its values are hidden)"
 	}
 	return printable(f.Path) + ": " + from + " → " + to

@@ -122,7 +122,7 @@ func (f *dockerFlags) options() (docker.Options, error) {
 		image = own
 	}
 	if image == docker.DefaultImage {
-		image = "" // ours, which nobody else may put in a registry for us
+		image = "" // ours, which must not come from a registry
 	}
 	gpus, network := f.DockerGPUs, f.DockerGPUNetwork
 	for name, on := range map[string]func(){

@@ -22,8 +22,7 @@ type target struct {
 	Key string `placeholder:"KEY" group:"Target" secret:"" help:"API key. Prefer the environment: other users can see command lines. Default: as --url."`
 }
 
-// open finds the gateway: what was named, else what runs on the data folder. Whether it is away later
-// is printed to out.
+// open finds the gateway: what was named, else what runs on the data folder. If it is unreachable later, that is printed to out.
 func (g target) open(ctx context.Context, dir string, out io.Writer) (*client.Client, error) {
 	e := endpoint{URL: g.URL, Key: g.Key}
 	if e.URL == "" {
@@ -39,7 +38,7 @@ func (g target) open(ctx context.Context, dir string, out io.Writer) (*client.Cl
 		}
 		return nil, schemas.Errorf(schemas.Denied, "", "a key is needed for %s: set SANDJET_KEY", e.URL)
 	}
-	// The client would go on trying a wrong address. One that is not well is the right one.
+	// The client would keep trying a wrong address. A gateway that answers as unhealthy is the right one.
 	if _, err := askHealth(ctx, e.URL, "/healthz"); err != nil && !errors.Is(err, errNotWell) {
 		return nil, err
 	}
@@ -49,8 +48,8 @@ func (g target) open(ctx context.Context, dir string, out io.Writer) (*client.Cl
 	return cl, nil
 }
 
-// patient tells the person in front what the client waits for while it goes on trying: a gateway that is away, and one that
-// answers that it cannot do its work now, such as without its log.
+// patient prints to the user what the client waits for while it keeps trying: a gateway that is unreachable, or one that answers that it
+// cannot do its work now, such as without its log.
 type patient struct {
 	out   io.Writer
 	at    string
@@ -59,7 +58,7 @@ type patient struct {
 
 	mu      sync.Mutex
 	refused time.Time // since when it refuses; zero while it does not
-	told    bool      // that it does
+	printed bool      // whether that was printed
 }
 
 // patientFor is how long nothing is said: most of what passes has passed by then.
@@ -89,7 +88,7 @@ func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
 func (p *patient) answered(resp *http.Response, now time.Time) {
 	if resp.StatusCode != http.StatusServiceUnavailable {
 		p.mu.Lock()
-		p.refused, p.told = time.Time{}, false
+		p.refused, p.printed = time.Time{}, false
 		p.mu.Unlock()
 		return
 	}
@@ -113,8 +112,8 @@ func (p *patient) answered(resp *http.Response, now time.Time) {
 func (p *patient) say(why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.told {
-		p.told = true
+	if !p.printed {
+		p.printed = true
 		fmt.Fprintf(p.out, "sandjet: %s: retrying (Ctrl-C to leave)\n", why)
 	}
 }

@@ -294,7 +294,7 @@ func (c *callRun) print(r schemas.Result) error {
 	} else if r.Status != schemas.StatusCompleted && r.Tool == schemas.ToolBash {
 		fmt.Fprintf(c.t.err, "sandjet: call %s\n", r.Status)
 	}
-	if r.Started.IsZero() { // it was never started, or whoever started it could not tell when
+	if r.Started.IsZero() { // it was never started, or its worker did not know when
 		c.say("%s", r.Status)
 	} else {
 		c.say("%s after %s", r.Status, r.Finished.Sub(r.Started).Round(time.Millisecond))

@@ -36,7 +36,7 @@ type double struct {
 	key  string // by which they are verified
 }
 
-// doubleSaid is what somebody is said to have done, as a double is asked for the request about it.
+// doubleSaid is a simulated action of a person, for which a double makes the service's request.
 type doubleSaid struct {
 	channel.Said
 

@@ -44,7 +44,7 @@ Examples:
   sandjet channels simulate dc --press approve:appr_… --double http://127.0.0.1:8765`
 }
 
-// Run has the message taken and says what became of it.
+// Run has the message taken and prints the result.
 func (c *channelsSimulateCommand) Run(ctx context.Context, t terminal) error {
 	cl, found, err := c.find(ctx, t)
 	if err != nil {

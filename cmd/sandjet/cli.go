@@ -166,7 +166,7 @@ func parse(args []string, env func(string) (string, bool)) (*parsed, error) {
 	}
 	ctx, err := k.Parse(args)
 	switch {
-	case help: // kong goes on after printing: what it finds then does not matter
+	case help: // kong continues after printing: errors that it finds then do not matter
 		return nil, helpError(text.String() + footer(text.String()))
 	case set.err != nil:
 		return nil, set.err

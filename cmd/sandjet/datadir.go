@@ -80,8 +80,8 @@ func ownedByUs(info fs.FileInfo) bool {
 	return ok && int(s.Uid) == os.Geteuid()
 }
 
-// secure sees to it that nobody else can replace what is in the folder, and says what it found. A folder that is not this
-// user's to change is used all the same: volumes of containers are often made so.
+// secure makes sure that no other user can replace what is in the folder, and logs what it changed. A folder that belongs to another user
+// is used nevertheless: volumes of containers are often made so.
 func (d dataDir) secure(log *slog.Logger) {
 	const othersWrite = 0o022
 	info, err := os.Stat(string(d))

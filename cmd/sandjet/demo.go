@@ -40,9 +40,9 @@ func (c *demoCommand) Run(ctx context.Context, t terminal) (err error) {
 	defer stop()
 	ctx, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
-	// Whoever reads may stop reading, as head does: then writing fails, and the tour ends as at Ctrl-C, and cleans up.
+	// The reader of the output may stop reading, as head does: then writing fails, and the tour ends as at Ctrl-C, and cleans up.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	t.out = &broken{to: t.out, tell: leave}
+	t.out = &broken{to: t.out, failed: leave}
 	dir, err := os.MkdirTemp("", "sandjet-demo-")
 	if err != nil {
 		return fmt.Errorf("temporary folder: %w", err)
@@ -67,7 +67,7 @@ func (c *demoCommand) Run(ctx context.Context, t terminal) (err error) {
 		if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 			err = fmt.Errorf("it took longer than %s: %w", demoLimit, err)
 		}
-		if cause := context.Cause(ctx); ctx.Err() != nil && !errors.Is(cause, context.DeadlineExceeded) { // whoever looked has left
+		if cause := context.Cause(ctx); ctx.Err() != nil && !errors.Is(cause, context.DeadlineExceeded) { // the user has left
 			return &exitError{code: exitCancelled, err: fmt.Errorf("the tour ended early: %w", cause)}
 		}
 		return fmt.Errorf("the tour ended early: %w%s", err, lastLines(filepath.Join(dir, "demo.log")))
@@ -89,15 +89,15 @@ func removeFolder(dir string) (err error) {
 
 // broken is a writer that reports its first failure.
 type broken struct {
-	to   io.Writer
-	tell func(error)
+	to     io.Writer
+	failed func(error)
 }
 
 // Write writes, and reports a failure.
 func (b *broken) Write(p []byte) (int, error) {
 	n, err := b.to.Write(p)
 	if err != nil {
-		b.tell(fmt.Errorf("print: %w", err))
+		b.failed(fmt.Errorf("print: %w", err))
 	}
 	return n, err
 }
@@ -142,7 +142,7 @@ type demo struct {
 func (d *demo) lead(ctx context.Context) (err error) {
 	d.print("Sandjet runs the tool calls of AI agents. This tour starts all of it in a temporary folder:\n" +
 		"a NATS server, the HTTP gateway and, as a process of its own, a worker. It takes about ten seconds.\n")
-	n, err := d.start(context.WithoutCancel(ctx)) // it is short, and a server that is left while it starts would go on writing
+	n, err := d.start(context.WithoutCancel(ctx)) // it is short, and a server that is left while it starts would keep writing
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ Examples:
   sandjet dev -f deploy/ --prune`
 }
 
-// Run applies until it is told to stop.
+// Run applies until ctx ends.
 func (c *devCommand) Run(ctx context.Context, t terminal) error {
 	if slices.Contains(c.File, "-") {
 		return schemas.Invalidf("file", "stdin does not change: use sandjet apply")
@@ -59,7 +59,7 @@ func (c *devCommand) Run(ctx context.Context, t terminal) error {
 
 // once applies what the files say now.
 func (c *devCommand) once(ctx context.Context, cl *client.Client, t terminal) error {
-	const patience = 20 * time.Second // with a gateway that is away
+	const patience = 20 * time.Second // with a gateway that is unreachable
 	s, err := c.load(nil)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (c *devCommand) text() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// watched says when a text has changed and stands still: an editor writes in several steps.
+// watched reports when a text has changed and is stable again: an editor writes in several steps.
 type watched struct {
 	read  func() ([]byte, error)
 	again bool // what was applied last is to be applied again

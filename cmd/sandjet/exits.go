@@ -4,8 +4,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// The exit codes, after BSD's sysexits where that has one. A call ends with its command's own code,
-// which may be any of these: --json tells them apart.
+// The exit codes, after BSD's sysexits where that has one. A call ends with its command's own code, which may be any of these: --json
+// distinguishes them.
 const (
 	exitOK          = 0
 	exitFailure     = 1   // it did not work; a file tool failed

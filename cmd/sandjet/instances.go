@@ -196,7 +196,7 @@ func describeInstance(i schemas.InstanceDocument, names recordNames) string {
 	return d.String()
 }
 
-// instanceChange is what pause, resume and rm have in common: somebody asks for a state of an instance, and a worker carries it out.
+// instanceChange is what pause, resume and rm have in common: a user requests a state of an instance, and a worker carries it out.
 type instanceChange struct {
 	instanceArg
 

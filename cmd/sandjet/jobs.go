@@ -305,7 +305,7 @@ func (c *jobsWaitCommand) Run(ctx context.Context, t terminal) error {
 	if t.json {
 		err = printJSON(t.out, j)
 	} else {
-		_, err = fmt.Fprintf(t.err, "sandjet: %s\n", tellJob(schemas.JobResultOf(j, *j.Completion)))
+		_, err = fmt.Fprintf(t.err, "sandjet: %s\n", jobLine(schemas.JobResultOf(j, *j.Completion)))
 	}
 	if err != nil {
 		return wrapOutput(err)
@@ -313,8 +313,7 @@ func (c *jobsWaitCommand) Run(ctx context.Context, t terminal) error {
 	return &exitError{code: jobCode(*j.Completion)}
 }
 
-// waitJob looks after a job until it has ended. It asks rather than listens: a job whose call never
-// started it ends without an event.
+// waitJob polls a job until it has ended. It asks rather than listens: a job whose call never started it ends without an event.
 func waitJob(ctx context.Context, cl *client.Client, id schemas.JobID) (schemas.Job, error) {
 	for look := 1; ; look++ {
 		j, err := cl.Job(ctx, id)
@@ -352,8 +351,8 @@ func jobCode(c schemas.Completion) int {
 	return exitFailure
 }
 
-// tellJob says in one line how a job ended.
-func tellJob(r schemas.JobResult) string {
+// jobLine says in one line how a job ended.
+func jobLine(r schemas.JobResult) string {
 	s := fmt.Sprintf("%s %s", r.Job, r.State)
 	if r.ExitCode != nil {
 		s += fmt.Sprintf(", exit code %d", *r.ExitCode)
@@ -375,7 +374,7 @@ func unlessLeft(ctx context.Context, err error) error {
 	return err
 }
 
-// left ends the process as Ctrl-C does: what was followed goes on elsewhere.
+// left ends the process as Ctrl-C does: the job that was followed continues elsewhere.
 func left() error { return &exitError{code: exitCancelled} }
 
 // say prints a line.

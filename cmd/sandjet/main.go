@@ -12,11 +12,11 @@ import (
 	"strings"
 	"syscall"
 
-	_ "github.com/sandjet/sandjet/providers/local/boxentry" // boxes are this program, started anew
+	_ "github.com/sandjet/sandjet/providers/local/boxentry" // boxes are this program, started again
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// terminal is what a command may say and hear.
+// terminal has the output and input of a command.
 type terminal struct {
 	in       io.Reader
 	out, err io.Writer
@@ -61,8 +61,8 @@ func execute(args []string, env func(string) (string, bool), t terminal) int {
 	return report(t, interrupted(ctx, p.command.Run(ctx, t)))
 }
 
-// interruptible returns a context that ends with the first SIGINT or SIGTERM, and a function that ends it too. A
-// second signal ends the process at once, from before the context ends: whoever sees it end may send that.
+// interruptible returns a context that ends with the first SIGINT or SIGTERM, and a function that ends it too. A second signal ends the
+// process at once, from before the context ends: a caller that sees it end may send that.
 func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, os.Interrupt, syscall.SIGTERM)

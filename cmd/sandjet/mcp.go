@@ -118,7 +118,7 @@ func (c *mcpServeCommand) everything(ctx context.Context, t terminal) (*node, er
 	return up.build(ctx, t)
 }
 
-// beside runs a node and the protocol. Each ends with the other: the protocol first, so that nobody waits for what has gone.
+// beside runs a node and the protocol. Each ends with the other: the protocol first, so that no client waits for a node that has ended.
 func (c *mcpServeCommand) beside(ctx context.Context, t terminal, n *node) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -185,8 +185,8 @@ func (c *mcpServeCommand) agent(ctx context.Context, cl *client.Client) (schemas
 	return "", &schemas.Error{Code: schemas.NotFound, Field: "agent", Message: "there is no agent " + schemas.Quotable(c.Agent)}
 }
 
-// conversationHere is the conversation of a folder: the same whenever a client starts the command there anew, so that a call that it asks
-// for again is found.
+// conversationHere is the conversation of a folder: the same whenever a client starts the command there again, so that a call that it
+// repeats is found.
 func conversationHere(agent schemas.AgentID, workspace string) (schemas.ConversationID, error) {
 	at, err := os.Getwd()
 	if err != nil {
@@ -197,7 +197,7 @@ func conversationHere(agent schemas.AgentID, workspace string) (schemas.Conversa
 	return schemas.ConversationID("mcp-" + hex.EncodeToString(sum[:bytes])), nil
 }
 
-// cancellable reads until ctx ends, where the reader below cannot be told to end. What reads then goes with the process.
+// cancellable reads until ctx ends, for a reader that cannot be interrupted. A goroutine that still reads then ends with the process.
 func cancellable(ctx context.Context, from io.Reader) io.Reader {
 	r, w := io.Pipe()
 	read := make(chan struct{}) // nothing waits for it: a read of stdin ends with the process

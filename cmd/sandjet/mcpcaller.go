@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// mcpClient carries out calls by a gateway's HTTP API. A gateway that is away is waited for as long as a client waits for a result.
+// mcpClient carries out calls by a gateway's HTTP API. It waits for an unreachable gateway as long as a client waits for a result.
 type mcpClient struct {
 	*client.Client
 
@@ -52,7 +52,7 @@ func (c mcpClient) Wait(ctx context.Context, id schemas.CallID, wait time.Durati
 	}
 	got, err := patiently(ctx, wait+time.Second, func(ctx context.Context) (client.State, error) { return c.WaitFor(ctx, id, wait) })
 	if errors.Is(err, schemas.ErrUnavailable) {
-		return mcpState(st), nil // what was known last: the call is on the log, and goes on
+		return mcpState(st), nil // the last known state: the call is on the log, and continues
 	}
 	return mcpState(got), err
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
-// newRegistry makes the registry of a process, with what Go and the kernel tell about it.
+// newRegistry makes the registry of a process, with the metrics of Go and of the kernel about it.
 func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

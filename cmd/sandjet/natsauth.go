@@ -38,7 +38,7 @@ func (f natsAccessFlags) callout() (natsauth.CalloutKeys, bool, error) {
 	return keys, true, nil
 }
 
-// addCallout adds the part that tells an outside server who may come in, where that is asked for.
+// addCallout adds the part that decides for an outside server which clients it lets in, if the flags ask for it.
 func (n *node) addCallout(f natsAccessFlags, t tenantFlags) error {
 	keys, asked, err := f.callout()
 	switch {
@@ -53,7 +53,7 @@ func (n *node) addCallout(f natsAccessFlags, t tenantFlags) error {
 	return nil
 }
 
-// natsURL is what clients are told to connect to.
+// natsURL is the address that clients are given.
 func (n *node) natsURL(f natsAccessFlags) string {
 	if f.NATSPublicURL != "" {
 		return f.NATSPublicURL
@@ -91,8 +91,8 @@ func (n *node) followKeys(store *records.Store) {
 	n.keys.Store(store)
 }
 
-// followTenants has the server of this process know the accounts in its log, until ctx ends. The log may
-// come later: whoever opens it first decides about its form, and that is not this process.
+// followTenants has the server of this process know the accounts in its log, until ctx ends. The log may come later: the process that opens
+// it first decides about its form, and that is not this one.
 func (n *node) followTenants(ctx context.Context, ring *seal.Ring) error {
 	const pause = time.Second
 	again := time.NewTicker(pause)

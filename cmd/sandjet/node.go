@@ -113,8 +113,7 @@ func (n *node) housekeep(name string, run func(context.Context) error) {
 	n.keepers = append(n.keepers, maintenance.Housekeeper{Name: name, Run: run})
 }
 
-// addLast adds a part that goes on until the others have ended: those who wait for the results of the
-// last calls are answered by it.
+// addLast adds a part that runs until the others have ended: it answers requests that wait for the results of the last calls.
 func (n *node) addLast(name string, run func(context.Context) error) {
 	n.actors = append(n.actors, actor{name: name, run: run, last: true})
 }
@@ -128,7 +127,7 @@ func (n *node) openServer(ctx context.Context, f serverFlags, t tenantFlags, id 
 		return err
 	}
 	at := f.NATSListen
-	if at.port == 0 { // the other roles go on trying the address they know
+	if at.port == 0 { // the other roles keep trying the address they know
 		at.port = portOf(r.URL)
 		if at.port != 0 && at.free(ctx, "nats-listen") != nil {
 			at.port = 0
@@ -242,8 +241,8 @@ func (n *node) openRecords(ctx context.Context, f secretsFlags, nats natsFlags) 
 	return nil
 }
 
-// openLimiter opens what counts the caps: Redis where it is named, else the process's own. That Redis is
-// away is no error: calls wait until it is back.
+// openLimiter opens what counts the caps: Redis where it is named, else the process's own. An unreachable Redis is no error: calls wait
+// until it is back.
 func (n *node) openLimiter(ctx context.Context, f limiterFlags, own limits.Limiter) error {
 	if n.limiter = own; f.RedisURL == "" {
 		return nil
@@ -356,9 +355,9 @@ func (n *node) addHousekeepers() {
 	}).Run)
 }
 
-// addGatewayHousekeepers adds those that find jobs which no worker looks after, approvals that nobody
-// answered, and durable streams whose time is over or whose account is gone. They are where there is a
-// gateway, so that these are found without any worker; of all processes that have them, one does the work.
+// addGatewayHousekeepers adds those that find jobs that no worker manages, approvals without an answer, and durable streams whose time is
+// over or whose account is gone. They are where there is a gateway, so that these are found without any worker; of all processes that have
+// them, one does the work.
 func (n *node) addGatewayHousekeepers() {
 	n.housekeep("approval expirer", (&maintenance.ApprovalExpirer{Bus: n.bus, Log: n.log.With("part", "approval expirer")}).Run)
 	n.housekeep("stream cleaner", (&durable.StreamCleaner{
@@ -395,8 +394,8 @@ func (n *node) addDeliverer(ctx context.Context, f deliveryFlags, shared limiter
 	return n.addChats(f, pace, metrics)
 }
 
-// openPace opens what the deliverers of all processes keep the pace of chats by: Redis where it is named. That it is away is no error:
-// each keeps the pace by itself until it is back.
+// openPace opens what the deliverers of all processes keep the pace of chats by: Redis where it is named. An unreachable Redis is no error:
+// each deliverer keeps the pace by itself until it is back.
 func (n *node) openPace(ctx context.Context, f limiterFlags) (chat.Pacer, error) {
 	if f.RedisURL == "" {
 		return nil, nil //nolint:nilnil // there is none

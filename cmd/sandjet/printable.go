@@ -19,7 +19,7 @@ func tricky(r rune) bool {
 	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp))
 }
 
-// printable replaces what is tricky: a conversation may hold anybody's output.
+// printable replaces what is tricky: a conversation may hold output of any program.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if tricky(r) {

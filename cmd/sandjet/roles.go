@@ -139,7 +139,7 @@ func (f connectionFlags) check() error {
 	return nil
 }
 
-// requestFlags bound the requests that the gateway has in hand.
+// requestFlags bound the requests in flight in the gateway.
 type requestFlags struct {
 	MaxRequests    int      `placeholder:"N" default:"4096" group:"Gateway" help:"Concurrent requests of one account at this gateway; requests that wait or stream count for --max-sockets."`
 	MaxRequestsAll int      `placeholder:"N" default:"16384" group:"Gateway" help:"Like --max-requests, for all accounts together."`
@@ -359,7 +359,7 @@ type secretsFlags struct {
 	SecretsKeys    string `placeholder:"TEXT" group:"Security" secret:"" help:"The same as text, with commas between the lines. Prefer the environment: other users can see command lines."`
 }
 
-// insecureFlag lets webhooks do without TLS. The gateway that takes them and whoever delivers must agree.
+// insecureFlag lets webhooks do without TLS. The gateway that takes them and the deliverers must agree.
 type insecureFlag struct {
 	WebhookAllowHTTP bool `name:"webhook-allow-http" group:"Security" help:"Take and use webhooks without TLS. For development only: bodies can be read on the way."`
 }

@@ -105,7 +105,7 @@ func sealsLines(count records.Seals, ring *seal.Ring) []sealsLine {
 
 type secretsRotateCommand struct{ secretsUse }
 
-// Run seals everything anew. It may be stopped and run again.
+// Run encrypts everything again. It may be stopped and repeated.
 func (c *secretsRotateCommand) Run(ctx context.Context, t terminal) error {
 	const pace = 2 * time.Second // between lines of progress
 	n, err := c.reach(ctx, t)

@@ -14,15 +14,15 @@ import (
 // story is the tour's view of its conversation: it follows the event stream and remembers all of it.
 type story struct {
 	mu    sync.Mutex
-	items []told
-	more  chan struct{} // closed and made anew when something was added
+	items []arrived
+	more  chan struct{} // closed and replaced when something was added
 	err   error
 	end   context.CancelFunc
 	ended sync.WaitGroup
 }
 
-// told is one event and when it arrived here.
-type told struct {
+// arrived is one event and when it arrived here.
+type arrived struct {
 	client.Item
 
 	at time.Time
@@ -53,23 +53,23 @@ func (s *story) add(item client.Item, err error) {
 	case item.Gap != nil:
 		s.err = fmt.Errorf("the stream has a hole: %s", item.Gap)
 	case !item.Live:
-		s.items = append(s.items, told{item, time.Now()})
+		s.items = append(s.items, arrived{item, time.Now()})
 	}
 	close(s.more)
 	s.more = make(chan struct{})
 }
 
 // all returns what has come until now.
-func (s *story) all() []told {
+func (s *story) all() []arrived {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]told(nil), s.items...)
+	return append([]arrived(nil), s.items...)
 }
 
 var errStory = errors.New("the event did not come")
 
 // wait returns the first event for which match holds, waiting for it if need be.
-func (s *story) wait(ctx context.Context, match func(schemas.Event) bool) (told, error) {
+func (s *story) wait(ctx context.Context, match func(schemas.Event) bool) (arrived, error) {
 	for seen := 0; ; {
 		s.mu.Lock()
 		items, more, err := s.items, s.more, s.err
@@ -80,12 +80,12 @@ func (s *story) wait(ctx context.Context, match func(schemas.Event) bool) (told,
 			}
 		}
 		if err != nil {
-			return told{}, fmt.Errorf("%w: %w", errStory, err)
+			return arrived{}, fmt.Errorf("%w: %w", errStory, err)
 		}
 		select {
 		case <-more:
 		case <-ctx.Done():
-			return told{}, fmt.Errorf("%w: %w", errStory, ctx.Err())
+			return arrived{}, fmt.Errorf("%w: %w", errStory, ctx.Err())
 		}
 	}
 }

@@ -90,7 +90,7 @@ func printItem(t terminal, item client.Item) error {
 		return wrapOutput(err)
 	}
 	e := item.Event
-	_, err := io.WriteString(t.out, fmt.Sprintf("%s  %-30s  %s\n", e.Time.Local().Format("15:04:05.000"), printable(e.Subject), tell(e)))
+	_, err := io.WriteString(t.out, fmt.Sprintf("%s  %-30s  %s\n", e.Time.Local().Format("15:04:05.000"), printable(e.Subject), eventLine(e)))
 	return wrapOutput(err)
 }
 
@@ -108,8 +108,8 @@ func jsonItem(item client.Item) any {
 	}{item.Cursor, item.Event}
 }
 
-// tell says in one line, or several for output, what an event is about.
-func tell(e schemas.Event) string {
+// eventLine says in one line, or several for output, what an event is about.
+func eventLine(e schemas.Event) string {
 	switch e.Type {
 	case schemas.CallAccepted:
 		if d, ok := decode[schemas.AcceptedData](e); ok {
@@ -128,7 +128,7 @@ func tell(e schemas.Event) string {
 		}
 	case schemas.CallFinished:
 		if d, ok := decode[schemas.Result](e); ok {
-			return "finished  " + tellResult(d)
+			return "finished  " + resultLine(d)
 		}
 	case schemas.ArtifactCreated:
 		if d, ok := decode[schemas.Artifact](e); ok {
@@ -148,7 +148,7 @@ func tell(e schemas.Event) string {
 		}
 	case schemas.JobFinished:
 		if d, ok := decode[schemas.JobResult](e); ok {
-			return "job       " + tellJob(d)
+			return "job       " + jobLine(d)
 		}
 	case schemas.FollowUpCreated:
 		if d, ok := decode[schemas.FollowUp](e); ok {
@@ -164,7 +164,7 @@ func tell(e schemas.Event) string {
 		}
 	case schemas.MessageReceived:
 		if d, ok := decode[schemas.ChatMessage](e); ok {
-			return tellReceived(d)
+			return receivedLine(d)
 		}
 	case schemas.MessageDelta:
 		if d, ok := decode[schemas.MessageDeltaData](e); ok {
@@ -181,7 +181,7 @@ func tell(e schemas.Event) string {
 	return printable(string(e.Type))
 }
 
-func tellReceived(d schemas.ChatMessage) string {
+func receivedLine(d schemas.ChatMessage) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-9s %s: %s", printable(d.Kind), printable(cmp.Or(d.UserName, d.User, d.Place)), short(d.Text))
 	for _, f := range d.Files {
@@ -194,7 +194,7 @@ func tellReceived(d schemas.ChatMessage) string {
 	return b.String()
 }
 
-func tellResult(r schemas.Result) string {
+func resultLine(r schemas.Result) string {
 	s := string(r.Status)
 	if r.Output != nil {
 		s += fmt.Sprintf(", exit code %d, %d ms", r.Output.ExitCode, r.Output.DurationMS)

@@ -56,7 +56,7 @@ func (d *demo) call(ctx context.Context, r schemas.Request) (schemas.Result, err
 	if err != nil {
 		return res, fmt.Errorf("call %s: %w", r.Tool, err)
 	}
-	// The answer and the event stream are two connections: be level with both before going on.
+	// The answer and the event stream are two connections: wait for both before continuing.
 	for _, t := range []schemas.EventType{schemas.CallAccepted, schemas.CallFinished} {
 		if _, err := d.story.wait(ctx, about(r.ID, t)); err != nil {
 			return res, fmt.Errorf("%s of %s: %w", t, r.ID, err)
@@ -149,7 +149,7 @@ func (d *demo) sandbox(ctx context.Context) error {
 
 func port(url string) string { return url[strings.LastIndexByte(url, ':')+1:] }
 
-// live has a command go on only when its first output was seen here.
+// live makes a command continue only when its first output was seen here.
 func (d *demo) live(ctx context.Context) error {
 	r := bash("echo 'step 1 of 3'\nuntil [ -e seen ]; do sleep 0.1; done\nfor i in 2 3; do echo \"step $i of 3\"; sleep 0.4; done")
 	d.ask(r)
@@ -289,7 +289,7 @@ func (d *demo) crash(ctx context.Context) error {
 	if _, err := d.story.wait(ctx, about(effect.ID, schemas.CallOutput)); err != nil {
 		return err
 	}
-	// A frozen worker takes the next call and does nothing with it; then it dies with both in hand.
+	// A frozen worker takes the next call and does nothing with it; then it dies with both in flight.
 	if err := d.worker.freeze(); err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ type treeUp struct {
 	to       string
 	root     *os.Root
 	progress *progress
-	// Sent is called for each file that is there now, with its SHA-256 in hex. Nil: nobody is interested.
+	// Sent is called for each file that is there now, with its SHA-256 in hex. Nil: none is reported.
 	sent func(f treeFile, sum string)
 }
 
