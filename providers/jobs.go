@@ -17,15 +17,15 @@ type JobStarter interface {
 	// is not used: what it prints, stdout and stderr together as they come, goes to its log. cmd.Stdin is
 	// written first; standard input stays open then where the provider has [JobController].
 	//
-	// Starting an id that was started in this box is no second start: it returns the first's Ref.
-	// Codes: as of Run; with interrupted nobody knows whether it runs.
+	// Starting an id that was started in this box is no second start: it returns the first's Ref. Codes: as of Run; with interrupted it is
+	// unknown whether the job runs.
 	StartJob(ctx context.Context, id schemas.JobID, cmd Command, o JobOptions) (schemas.JobRef, error)
 }
 
 // JobOptions say where the end of a job is reported. Both fields are optional.
 type JobOptions struct {
-	// Notify is called once when the job has ended, by a provider that hears of it itself: from
-	// another goroutine, possibly before StartJob returns. It may block; nothing waits for it but Close.
+	// Notify is called once when the job has ended, by a provider that learns of it itself: from another goroutine, possibly before StartJob
+	// returns. It may block; nothing waits for it but Close.
 	Notify func(JobEnd)
 	// Callback is how the job's supervisor reports the end from inside the box.
 	Callback *Callback
@@ -76,7 +76,7 @@ type JobEnd struct {
 	Finished     time.Time
 }
 
-// JobStatus is a look at a job.
+// JobStatus is the state of a job at a time.
 type JobStatus struct {
 	Running  bool
 	End      JobEnd // when it does not run

@@ -55,7 +55,7 @@ const (
 	BoxEnding  BoxState = "ending" // it is being removed
 )
 
-// CheckDeployment refuses to look for the boxes of nobody in particular: every Lister asks it first. Code: invalid.
+// CheckDeployment refuses a list without a deployment: every Lister calls it first. Code: invalid.
 func CheckDeployment(deployment string) error {
 	if deployment == "" {
 		return schemas.Invalidf("deployment", "must not be empty: sandboxes of others would be listed too")

@@ -14,16 +14,16 @@ type Provider interface {
 	// may be called from many goroutines. Cancelling ctx kills the command's whole process tree
 	// before Run returns; what was printed until then is in the Result beside the error.
 	//
-	// Codes: unsupported (the profile cannot keep cmd's rules: nothing was started), not_found (the
-	// box of cmd.Sandbox is gone: nothing was started, reserve again), exhausted and unavailable
-	// (nothing was started, try later), interrupted (it was started, the outcome is unknown; of a cancelled run: it may go on, since
-	// it could not be killed, see Profile.Unattended), context.Canceled (cancelled and killed). Run never starts a command twice.
+	// Codes: unsupported (the profile cannot keep cmd's rules: nothing was started), not_found (the box of cmd.Sandbox is gone: nothing was
+	// started, reserve again), exhausted and unavailable (nothing was started, try later), interrupted (it was started, the outcome is
+	// unknown; of a cancelled run: it may continue, since it could not be killed, see Profile.Unattended), context.Canceled (cancelled and
+	// killed). Run never starts a command twice.
 	Run(ctx context.Context, cmd Command) (Result, error)
 }
 
 // Command is one run: a script and the rules of its box. It is plain data but for Output and Begin.
 type Command struct {
-	// ID names the run for a [RunEnder]: no two runs have the same. Empty: nobody but Run's caller can end it.
+	// ID names the run for a [RunEnder]: no two runs have the same. Empty: only Run's caller can end it.
 	ID string
 	// Script is the text of a bash script (POSIX sh where a box has no bash). It is never put into
 	// any process's arguments when it is longer than 64 KiB.
@@ -84,8 +84,8 @@ const WorkspacePath = "/workspace"
 // Spec is what a box is made of.
 type Spec struct {
 	Account schemas.AccountID // boxes of different accounts share nothing
-	// Deployment names the log whose records speak of the box. A kept box carries it where the provider is a [Lister], so that
-	// those of another deployment on the same engine or cluster are left alone. It is no rule: a box is not made anew for it.
+	// Deployment names the log whose records speak of the box. A kept box carries it where the provider is a [Lister], so that those of
+	// another deployment on the same engine or cluster are left alone. It is no rule: a box is not recreated for it.
 	Deployment string
 	// Sandbox is the record that the box is of; empty: none. It is no rule either: a provider may keep it with the box, to ask for
 	// values that the record has now.
@@ -123,14 +123,14 @@ type Result struct {
 	Isolation  *schemas.Isolation
 	// Sandbox is the box in which it ran, when it is a kept one.
 	Sandbox schemas.Ref
-	// Notices are sentences for whoever made the call: what the sandbox was asked for and does not have, though the operator lets it run.
+	// Notices are sentences for the caller: what was requested of the sandbox and is missing, though the operator lets it run.
 	Notices []string
 }
 
 // Reserver is the capability to keep a box between runs.
 type Reserver interface {
-	// Reserve returns the box kept under key, making it when there is none. It is idempotent and
-	// may race with itself: all callers get the same box. The Epoch differs when the box was made anew.
+	// Reserve returns the box kept under key, making it when there is none. It is idempotent and may race with itself: all callers get the
+	// same box. The Epoch differs when the box was recreated.
 	Reserve(ctx context.Context, key string, spec Spec) (schemas.Ref, error)
 	// Release ends the box and everything in it; the workspace's files stay. Releasing what is gone
 	// is no error.
@@ -165,9 +165,9 @@ func StartLimitOf(p Provider) time.Duration {
 
 // Pauser is the capability of a [Reserver] to let a kept box rest between runs. The profile's Pause says what stays in it.
 type Pauser interface {
-	// Pause lets the box rest. Until the next Reserve under its key, which wakes it, runs in it are refused as not_found, and it is
-	// released as any other. Nobody may be starting a run in it meanwhile. Pausing what rests already or is gone is no error; a
-	// box that was made or woken since, under another Epoch, is left alone.
+	// Pause lets the box rest. Until the next Reserve under its key, which wakes it, runs in it are refused as not_found, and it is released
+	// as any other. No run may be started in it meanwhile. Pausing what rests already or is gone is no error; a box that was made or woken
+	// since, under another Epoch, is left alone.
 	//
 	// Codes: unavailable (try again), unsupported.
 	Pause(ctx context.Context, ref schemas.Ref) error

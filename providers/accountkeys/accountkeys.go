@@ -19,12 +19,12 @@
 //
 //   - A ref says whose key it is: refs of an account's own leaf begin with the account's id. So a ref alone is enough to find the
 //     leaf, in any process.
-//   - A sandbox stays with its key: one that was made with the operator's key before the account had one goes on there; the next
-//     Reserve makes another one, and the sweep ends the first as a second one of its key.
+//   - A sandbox stays with its key: one that was made with the operator's key before the account had one stays there; the next Reserve
+//     makes another one, and the sweep ends the first as a second one of its key.
 //   - The installation of own keys has a name of its own (-own), so that the operator's lists never show a sandbox that an account's
 //     key shows too, also where both are of one team: the sweep would end one of the two, and they are one.
-//   - A list that one account's key cannot give is partial (providers.PartialList): the sweep leaves that account's records and
-//     sandboxes alone, and goes on with the others.
+//   - A list that one account's key cannot give is partial (providers.PartialList): the sweep leaves that account's records and sandboxes
+//     alone, and continues with the others.
 //   - No key is a substitute for another: a key that is refused fails the account's calls.
 package accountkeys
 

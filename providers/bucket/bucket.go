@@ -67,17 +67,17 @@ type Options struct {
 	// [DefaultBudget] for this bucket alone.
 	Budget  *Budget
 	Account string
-	// Log gets what the library for S3 warns of. Nil: nobody.
+	// Log gets warnings of the library for S3. Nil: no log.
 	Log *slog.Logger
 	// transport is for tests. Nil: one of its own.
 	transport http.RoundTripper
 }
 
-// Bucket is the files below one prefix. Its methods may be called from many goroutines. They block until the service has answered or
-// the context ends, and make a request again that met a service which was away or busy.
+// Bucket is the files below one prefix. Its methods may be called from many goroutines. They block until the service has answered or the
+// context ends, and repeat a request if the service was unavailable or busy.
 //
-// Codes of all: not_found (no such file), conflict (a condition does not hold), denied (the credentials do not allow it), invalid (no
-// such bucket, another region, a name that can be no key), unavailable (the service is away or busy: try later).
+// Codes of all: not_found (no such file), conflict (a condition does not hold), denied (the credentials do not allow it), invalid (no such
+// bucket, another region, a name that can be no key), unavailable (the service is unreachable or busy: try later).
 type Bucket struct {
 	client  *s3.Client
 	bucket  string

@@ -42,8 +42,8 @@ func answerOf(err error) (status int, word string) {
 // errKey is a name that can be no key.
 var errKey = errors.New("no key")
 
-// OneObject reports whether an error of a method with a name is that of the object alone, so that others can be read and written all the
-// same: it is archived, a policy or its encryption keeps it, or its name can be no key. Errors of a list are never that.
+// OneObject reports whether an error of a method with a name is that of the object alone, so that others can still be read and written: it
+// is archived, a policy or its encryption keeps it, or its name can be no key. Errors of a list are never that.
 func OneObject(err error) bool {
 	return errors.Is(err, errKey) || ofObject(answerOf(err))
 }

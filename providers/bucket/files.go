@@ -424,7 +424,7 @@ func (f files) Used(ctx context.Context, files int, bytes int64) (n int, sum int
 	return n, sum, err
 }
 
-// Version is what tells this version of a file from others.
+// Version distinguishes this version of a file from others.
 func (i info) Version() string { return i.object.version() }
 
 // dropKey removes an object.

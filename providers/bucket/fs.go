@@ -80,7 +80,7 @@ func (r reader) find(ctx context.Context, name string) (fs.FileInfo, error) {
 	return nil, r.absent(ctx, name)
 }
 
-// absent tells a name of nothing from one below a file.
+// absent distinguishes a name that does not exist from one below a file.
 func (r reader) absent(ctx context.Context, name string) error {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if _, err := r.b.Head(ctx, dir); err == nil {

@@ -91,7 +91,7 @@ func (b *Bucket) page(ctx context.Context, in *s3.ListObjectsV2Input) (*s3.ListO
 	}
 }
 
-// object reads an entry of a list. False: it is none of the workspace's files.
+// object reads an entry of a list. False: it does not belong to the workspace's files.
 func (b *Bucket) object(o types.Object) (Object, bool) {
 	name, ok := strings.CutPrefix(aws.ToString(o.Key), b.prefix)
 	folder := aws.ToInt64(o.Size) == 0 && strings.HasSuffix(name, "/") && Problem(strings.TrimSuffix(name, "/")) == ""

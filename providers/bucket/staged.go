@@ -30,8 +30,8 @@ import (
 //
 // The keys below the folder: "+", a marker that is there while the upload is, with a random content; then the pieces, the latest first, by
 // how far they begin from the end of all numbers and by whose upload they are. So one short list says how long a file is, and of several
-// writers one makes the piece at an offset. A writer that stood still while another one completed the upload, and a third began one of that
-// name, leaves a piece that is nobody's: it is passed over.
+// writers one makes the piece at an offset. A writer that was suspended while another one completed the upload, and a third began one of
+// that name, leaves a piece that belongs to no upload: it is skipped.
 const (
 	markerPiece = "+"
 	// leastPart is the least of a part in S3, but for the last.
@@ -40,7 +40,7 @@ const (
 	fullPart = PartSize - schemas.MaxFileChunk
 	// manyPieces is how many small pieces are merged whatever they have.
 	manyPieces = 32
-	// seenPieces is how many keys a look at the end of an upload lists: small ones and those that a merge that broke off has left.
+	// seenPieces is how many keys a read of the end of an upload lists: small ones and those that a merge that broke off has left.
 	seenPieces = 100
 	// mostPieces is how many objects of an upload are held: one of 16 GiB has two thousand. Other programs may write there too.
 	mostPieces = 20_000
@@ -567,8 +567,8 @@ func (b *Bucket) assemble(ctx context.Context, key, etag string, sources []sourc
 	}
 }
 
-// version is what tells one version of a file from others: of one that was uploaded in pieces what its upload had too, so that who asks again
-// knows that its upload has become this file.
+// version distinguishes one version of a file from others. For a file that was uploaded in pieces it is that of its upload too, so that a
+// repeated request recognises that its upload has become this file.
 func (o Object) version() string {
 	if o.Upload != "" {
 		return fmt.Sprintf("upload %s %d", o.Upload, o.Size)

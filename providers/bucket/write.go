@@ -72,7 +72,7 @@ func (b *Bucket) Put(ctx context.Context, name, etag, hash string, from io.Reade
 		}
 	}
 	switch {
-	case err == nil && headErr == nil: // somebody has written since
+	case err == nil && headErr == nil: // another writer was faster
 		return Object{}, schemas.Errorf(schemas.Conflict, "s3", "%s was changed by another writer", quoted(name))
 	case err == nil:
 		return Object{}, headErr
@@ -129,8 +129,8 @@ func conditions(etag string) (match, noneMatch *string) {
 	return &etag, nil
 }
 
-// putParts writes a large file. Nothing of it is seen before its last request, which has the condition; what a broken one leaves
-// behind is given up, and where even that fails the service's rule for uploads that were not completed takes it away.
+// putParts writes a large file. Nothing of it is visible before its last request, which has the condition. The remains of a failed upload
+// are aborted; if even that fails, the service's rule for incomplete uploads removes them.
 func (b *Bucket) putParts(ctx context.Context, key, etag, hash string, from io.ReaderAt, size int64, sum *Sum) (mine string, err error) {
 	begin, cancel := within(ctx, requestWithin)
 	defer cancel()

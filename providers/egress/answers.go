@@ -26,7 +26,7 @@ func (r *Relay) answerAll(ctx context.Context, socket net.PacketConn) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // an earlier answer that nobody took
+		if err != nil { // an earlier answer that was not read
 			if !wait.Sleep(ctx, time.Millisecond) {
 				return
 			}
@@ -43,7 +43,7 @@ func (r *Relay) answerAll(ctx context.Context, socket net.PacketConn) {
 		if about != nil {
 			as = &ipv4.ControlMessage{Src: about.Dst}
 		}
-		_, _ = conn.WriteTo(reply, as, from) // whoever asked asks again
+		_, _ = conn.WriteTo(reply, as, from) // the client repeats its question
 	}
 }
 

@@ -32,7 +32,7 @@ type Credentials struct {
 	// look finds the values when a request needs them. Nil: they are what was taken last.
 	look    func(context.Context) (map[string]string, error)
 	looking chan struct{} // has room for the one that looks
-	looked  time.Time     // of whoever looks
+	looked  time.Time     // of the last read
 
 	mu     sync.Mutex
 	values map[string]string // by variable
@@ -124,7 +124,7 @@ func (c *Credentials) refresh(ctx context.Context) {
 	defer cancel()
 	env, err := c.look(within)
 	if ctx.Err() != nil {
-		return // whoever asked is gone: the next one looks
+		return // the caller is gone: the next one reads
 	}
 	c.looked = time.Now()
 	if err == nil {
@@ -138,7 +138,7 @@ func (c *Credentials) refresh(ctx context.Context) {
 	c.values = map[string]string{}
 }
 
-// TrustVariables are those that tell programs in which file the certificates are that they trust.
+// TrustVariables are the variables that name the file with the certificates that programs trust.
 func TrustVariables() []string {
 	return []string{"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT",
 		"DENO_CERT", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO"}

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// dialWithin is how long a look-up and a connection may take together.
+	// dialWithin is how long a lookup and a connection may take together.
 	dialWithin = 15 * time.Second
 	// mostAddresses of a name are tried.
 	mostAddresses = 16

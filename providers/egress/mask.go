@@ -89,7 +89,7 @@ func (m *masked) fill() {
 	mark(m.text, m.hit, m.secrets)
 	m.ready = len(m.text) - begun(m.text, m.secrets)
 	if err != nil {
-		m.ready, m.err = len(m.text), err // what has begun does not go on
+		m.ready, m.err = len(m.text), err // a text that has begun does not continue
 		if errors.Is(err, io.EOF) {
 			maskHeader(m.trailer, m.secrets)
 		}

@@ -15,7 +15,7 @@ type Refusal struct {
 	Addr netip.Addr `json:"address,omitzero"`
 	Port uint16     `json:"port,omitzero"`
 	Rule string     `json:"rule"`
-	// Text is the reason, for whoever ran the command.
+	// Text is the reason, for the caller of the command.
 	Text string `json:"text"`
 }
 
@@ -73,7 +73,7 @@ func (l *refusals) since(mark uint64) (list []Refusal, more bool) {
 	return list, l.lost > mark
 }
 
-// mostNotices is how many refusals are shown to whoever runs a command.
+// mostNotices is how many refusals are shown to the caller of a command.
 const mostNotices = 8
 
 // Notices words what was refused since a mark, a line for each reason, for the user of a command in the sandbox. Commands that ran there

@@ -59,11 +59,11 @@ type Options struct {
 	// Dial connects to an address that was checked. Nil: it is dialled from this host.
 	Dial func(context.Context, netip.AddrPort) (net.Conn, error)
 	// Credentials has the secrets that are bound to hosts. TLS with these hosts on port 443 ends at the relay, which puts the secrets into the
-	// headers of requests, and is begun anew to them. Nil: there are none.
+	// headers of requests; the relay has a TLS connection of its own to the host. Nil: there are none.
 	Credentials *Credentials
 	// Roots are who may sign the certificates of these hosts. Nil: those of this host.
 	Roots *x509.CertPool
-	// Refused is called for each refusal that differs from those before. It must not block. Nil: nobody.
+	// Refused is called for each refusal that differs from those before. It must not block. Nil: none is reported.
 	Refused func(Refusal)
 }
 
@@ -235,7 +235,7 @@ func (r *Relay) note(f Refusal) {
 	}
 }
 
-// refuse ends a connection at once: whoever made it sees a reset, no silence.
+// refuse ends a connection at once: the client sees a reset, no silence.
 func (r *Relay) refuse(f *Refusal, c net.Conn) {
 	r.note(*f)
 	reset(c)

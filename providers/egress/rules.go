@@ -25,7 +25,7 @@ const (
 	RuleHost        = "host"        // HTTP for another name
 	RuleMalformed   = "malformed"   // cannot be understood for certain
 	RuleLimit       = "limit"       // too much at a time
-	RuleUnreachable = "unreachable" // allowed, but nobody answers there
+	RuleUnreachable = "unreachable" // allowed, but no server answers there
 )
 
 // domain is a rule for names.
@@ -63,8 +63,8 @@ type Rules struct {
 	credentials map[string][]string
 }
 
-// Compile makes rules of a network. Private are the networks that sandboxes may reach though they are not public, if their
-// allow list names them too: whoever writes records does not open the operator's networks by it.
+// Compile makes rules of a network. Private are the networks that sandboxes may reach though they are not public, if their allow list names
+// them too: so an author of records cannot open the operator's networks.
 //
 // Errors are invalid and name the field; they are unsupported where the network lists something that is not public and not in private.
 func Compile(n schemas.Network, private []netip.Prefix) (*Rules, error) {
@@ -177,7 +177,7 @@ type Verdict struct {
 	Allowed bool
 	// Rule is why not, one of the Rule constants.
 	Rule string
-	// Text is why not, for whoever ran the command, with what would be allowed.
+	// Text is why not, for the caller of the command, with what would be allowed.
 	Text string
 }
 

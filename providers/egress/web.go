@@ -21,7 +21,7 @@ import (
 )
 
 // web speaks plain HTTP with the sandbox: as the server of the names that it may reach, whose every request is looked at, and as a proxy
-// for programs that want one. Requests are read by net/http and written anew, so no second reading of the same bytes exists.
+// for programs that want one. Requests are read by net/http and written again, so no server can read the same bytes in another way.
 type web struct {
 	relay   *Relay
 	ctx     context.Context //nolint:containedctx // of the relay's life: a request's own ends with its connection
@@ -280,7 +280,7 @@ func (w *web) failed(rw http.ResponseWriter, req *http.Request, err error) {
 		refusal = t.refusal(RuleTLS, "the certificate of "+t.String()+" is not valid: nothing was sent there")
 	}
 	if req.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // nobody is there to be answered
+		panic(http.ErrAbortHandler) // the client is gone
 	}
 	status := http.StatusForbidden
 	if refusal.Rule == RuleUnreachable {

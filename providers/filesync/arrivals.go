@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// arrivalsFolder has an empty file for each file that is on its way into the copy, under its name. A name alone would not tell it from a
-// file of the workspace's users.
+// arrivalsFolder has an empty file for each file that is on its way into the copy, under its name. A name alone would not distinguish it
+// from a file of the workspace's users.
 const arrivalsFolder = "arrivals"
 
 // arrive notes the name of a file that is about to be brought in, so that a crash of the host leaves no file without its note.

@@ -18,7 +18,7 @@ import (
 type base struct {
 	Version int              `json:"version"`
 	Where   string           `json:"where"` // the bucket's, see [bucket.Bucket.Where]
-	Root    string           `json:"root"`  // tells the folder of the copy from another one in its place
+	Root    string           `json:"root"`  // distinguishes the folder of the copy from another one in its place
 	Left    string           `json:"left"`  // what was said last of files that are left out
 	Files   map[string]entry `json:"files"`
 }
@@ -123,7 +123,7 @@ func writeFile(name string, data []byte) error {
 	return os.Rename(name+".new", name)
 }
 
-// rootOf names the folder that a workspace's files are in, where its file system tells.
+// rootOf identifies the folder that a workspace's files are in, if its file system can.
 func rootOf(info fs.FileInfo) string {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return strconv.FormatUint(uint64(st.Dev), 36) + "-" + strconv.FormatUint(st.Ino, 36) //nolint:unconvert // not on all systems

@@ -55,7 +55,7 @@ type Copies struct {
 	// Dir is a folder for bases and marks, on this host and of this provider's copies alone. It is made when absent.
 	Dir    string
 	Limits Limits
-	Log    *slog.Logger // nil: nobody
+	Log    *slog.Logger // nil: no log
 
 	// at is called before each effect, and an error from it ends everything right there, as a crash would: for tests.
 	at func(what, name string) error
@@ -71,8 +71,8 @@ type Use struct {
 	mark      *mark
 }
 
-// Begin brings the workspace's files in and begins a use. With writes, what is changed in the copy from now on is written out by
-// [Use.End], or by whoever finds that this process is gone; without, the use is one that changes nothing.
+// Begin brings the workspace's files in and begins a use. With writes, what is changed in the copy from now on is written out by [Use.End],
+// or by the next process that finds that this one is gone; without, the use is one that changes nothing.
 //
 // A workspace that is over its limits begins too where a call can change that: see [Report.Held].
 //
@@ -82,8 +82,8 @@ func (c *Copies) Begin(ctx context.Context, w schemas.Workspace, writes bool) (*
 	return c.begin(ctx, w, writes, "")
 }
 
-// BeginJob is Begin for a job, whose use goes on until the job has ended: also when this process ends before it, and the job does not.
-// Then [Copies.Run] of the next process on the host stores what the job changes, as after [Use.Keep].
+// BeginJob is Begin for a job, whose use lasts until the job has ended: also when this process ends before it, and the job does not. Then
+// [Copies.Run] of the next process on the host stores what the job changes, as after [Use.Keep].
 func (c *Copies) BeginJob(ctx context.Context, w schemas.Workspace, job schemas.JobID) (*Use, Report, error) {
 	return c.begin(ctx, w, true, job)
 }
@@ -106,7 +106,7 @@ func (c *Copies) begin(ctx context.Context, w schemas.Workspace, writes bool, jo
 	return u, report, nil
 }
 
-// Store writes out what was changed since, and brings in what others have changed. The use goes on.
+// Store writes out changes of the use, and brings in changes by others. The use continues.
 func (u *Use) Store(ctx context.Context) (Report, error) {
 	dir, err := u.c.dir(u.workspace)
 	if err != nil {
@@ -137,7 +137,7 @@ func (u *Use) Abandon() {
 	}
 }
 
-// Leave ends a use without writing anything out: whoever comes next does that.
+// Leave ends a use without writing anything out: the next use does that.
 func (u *Use) Leave() {
 	if u.mark != nil {
 		u.mark.leave()
@@ -154,7 +154,7 @@ func (u *Use) Keep() {
 	u.c.kept[u] = true
 }
 
-// jobRuns reports whether a mark is that of a job which goes on.
+// jobRuns reports whether a mark is that of a job which still runs.
 func (c *Copies) jobRuns(ctx context.Context, of markOf) bool {
 	return of.Job != "" && c.JobRuns != nil && c.JobRuns(ctx, of.Account, of.Job)
 }
@@ -247,7 +247,7 @@ func kindOf(err error) string {
 	return ""
 }
 
-// isProblem reports whether an error of files is one of a single name, which does not keep the others from going on.
+// isProblem reports whether an error of files is one of a single name, after which the others continue.
 func isProblem(err error) bool {
 	switch workspacefs.CodeOf(err) {
 	case workspacefs.ErrNotDirectory, workspacefs.ErrIsDirectory, workspacefs.ErrEscape, workspacefs.ErrLoop, workspacefs.ErrTooLong,

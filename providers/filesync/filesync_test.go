@@ -178,7 +178,7 @@ func TestDecide(t *testing.T) {
 	for _, c := range []struct {
 		base          bool
 		local, remote state
-		want          [3]action // nobody, others, ours
+		want          [3]action // unused, others, ours
 	}{
 		{false, absent, absent, [3]action{nothing, nothing, nothing}},
 		{false, absent, changed, [3]action{bringIn, bringIn, bringIn}},

@@ -27,13 +27,13 @@ const (
 type usage int
 
 const (
-	nobody usage = iota // what the copy lacks it has lost
-	others              // uses that go on: what they have changed is theirs to write out
+	unused usage = iota // what the copy lacks it has lost
+	others              // uses that continue: they write out their own changes
 	ours                // a use that is written out now
 )
 
-// decide says what is done with a file that the copy and the bucket have as told. It is pure. Base says whether there was a version
-// that both had.
+// decide says what is done with a file by its states in the copy and in the bucket. It is pure. Base says whether there was a version that
+// both had.
 func decide(base bool, local, remote state, u usage) action {
 	switch {
 	case local == absent && remote == absent:
@@ -45,7 +45,7 @@ func decide(base bool, local, remote state, u usage) action {
 		return dropObject
 	case local == absent && remote == same && u == others:
 		return nothing
-	case local == absent: // new, or changed since by somebody else, who wins over a removal; or lost
+	case local == absent: // new, or changed since by another writer, which wins over a removal; or lost
 		return bringIn
 	case local == same && remote == absent:
 		return dropCopy
@@ -60,5 +60,5 @@ func decide(base bool, local, remote state, u usage) action {
 	case remote == same:
 		return replace
 	}
-	return create // new, or removed meanwhile by somebody else: a change wins over a removal
+	return create // new, or removed meanwhile by another writer: a change wins over a removal
 }

@@ -17,7 +17,7 @@ const (
 
 // Report is what came of a comparison of copy and bucket.
 type Report struct {
-	// Notices are sentences for whoever has made the call: what was kept beside, brought back or left out. At most maxNotices.
+	// Notices are sentences for the caller: what was kept beside, brought back or left out. At most maxNotices.
 	Notices []string
 	In      int // files that were brought in
 	Out     int // files that were written to the bucket

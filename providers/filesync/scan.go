@@ -20,7 +20,7 @@ import (
 const (
 	// temporary is what the names of files begin with that are on their way in. They lie at the root of the copy; see [syncing.arrive].
 	temporary = ".sandjet-s3-"
-	// young is how long a file must have been left alone for its times to tell it from a later version.
+	// young is how long a file must have been left alone for its times to distinguish it from a later version.
 	young = 2 * time.Second
 	// namesBytes is what the names of a copy may take in memory while they are read.
 	namesBytes = 64 << 20
@@ -139,7 +139,7 @@ func (s *syncing) settled(st stamp) stamp {
 	return st
 }
 
-// localState measures a file of the copy by the base, and reads it where its times do not tell.
+// localState measures a file of the copy by the base, and reads it if its times do not suffice.
 func (s *syncing) localState(name string) (state, error) {
 	f, there := s.local[name]
 	if !there {

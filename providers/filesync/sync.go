@@ -25,7 +25,7 @@ type syncing struct {
 	bucket *bucket.Bucket
 	dir    string
 	use    usage
-	busy   bool // a use of the copy goes on
+	busy   bool // the copy is in use
 	began  time.Time
 
 	local  map[string]found
@@ -140,7 +140,7 @@ func (s *syncing) leavePlace() error {
 		s.removeEmpty(path.Dir(name))
 	}
 	if len(s.base.Files) > 0 {
-		s.tell("the workspace is at another place on S3 than before: its files of the former place are stored there, and no longer on this host")
+		s.notify("the workspace is at another place on S3 than before: its files of the former place are stored there, and no longer on this host")
 	}
 	s.base = emptyBase(s.bucket.Where(), s.base.Root)
 	if err := s.base.save(s.dir); err != nil { // before anything of the new place comes in
@@ -152,7 +152,7 @@ func (s *syncing) leavePlace() error {
 // hold notes that the workspace is over its limits. It is said each time.
 func (s *syncing) hold(format string, args ...any) {
 	s.report.Held = true
-	s.tell("nothing is brought in from S3 or stored there while the workspace is over its limits: "+format, args...)
+	s.notify("nothing is brought in from S3 or stored there while the workspace is over its limits: "+format, args...)
 	s.report.Notices = s.said.said
 }
 
@@ -332,7 +332,7 @@ func (s *syncing) count(n *int) {
 	*n++
 }
 
-func (s *syncing) tell(format string, args ...any) {
+func (s *syncing) notify(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.said.say(format, args...)
@@ -390,14 +390,14 @@ func (s *syncing) untouched(name string) (bool, error) {
 func (s *syncing) dropObject(name string, _ action) error {
 	_, there := s.files.Stat(s.ctx, name)
 	if code := workspacefs.CodeOf(there); code != workspacefs.ErrNotFound && code != workspacefs.ErrNotDirectory {
-		return there // nil: it is there again, or by way of a link
+		return there // nil: it exists now, or by way of a link
 	}
 	if err := s.crash("drop object", name); err != nil {
 		return err
 	}
 	err := s.bucket.Remove(s.ctx, name, s.entryOf(name).ETag)
 	if schemas.CodeOf(err) == schemas.Conflict {
-		s.tell("%s was removed here and changed by somebody else: theirs is kept", schemas.Quotable(name))
+		s.notify("%s was removed here and changed by somebody else: theirs is kept", schemas.Quotable(name))
 		if s.report.Held {
 			return nil
 		}

@@ -24,7 +24,7 @@ func (s *syncing) bringIn(name string) error {
 		}
 		was = nil
 	case err == nil && (!there || was.Size() != f.size || f.stamp.Modified != 0 && was.ModTime().UnixNano() != f.stamp.Modified):
-		return nil // somebody writes it at this moment: the next comparison sees it
+		return nil // a process writes it at this moment: the next comparison sees it
 	case isGone(err):
 		was = nil
 	case err != nil:
@@ -186,7 +186,7 @@ func (s *syncing) takeOut(name string, a action) error {
 		return err
 	}
 	if a == create && s.hadBase(name) {
-		s.tell("%s was removed by somebody else and changed here: it is kept", schemas.Quotable(name))
+		s.notify("%s was removed by somebody else and changed here: it is kept", schemas.Quotable(name))
 	}
 	s.known(name, o, o.Hash)
 	s.count(&s.report.Out)
@@ -237,7 +237,7 @@ func (s *syncing) settle(name string) error {
 				return nil
 			}
 			if err == nil {
-				s.tell("%s was removed by somebody else and changed here: it is kept", schemas.Quotable(name))
+				s.notify("%s was removed by somebody else and changed here: it is kept", schemas.Quotable(name))
 				s.known(name, o, o.Hash)
 				s.count(&s.report.Out)
 			}
@@ -274,14 +274,14 @@ func (s *syncing) settleWith(name string, o bucket.Object) error {
 	if err != nil {
 		return err
 	}
-	s.tell("%s was changed by another writer too: theirs has the name, and the version of this workspace is %s",
+	s.notify("%s was changed by another writer too: theirs has the name, and the version of this workspace is %s",
 		schemas.Quotable(name), schemas.Quotable(beside))
 	if err := s.bringIn(name); err != nil {
 		return err
 	}
 	kept, err := s.write(beside, "")
 	switch {
-	case isGone(err) || errors.Is(err, bucket.ErrTorn): // whoever has it open goes on: the next comparison stores it
+	case isGone(err) || errors.Is(err, bucket.ErrTorn): // the process that has it open continues: the next comparison stores it
 		return nil
 	case schemas.CodeOf(err) == schemas.Conflict:
 		return schemas.Errorf(schemas.Unavailable, "files", "%s cannot be stored: try later", schemas.Quotable(beside))
@@ -323,7 +323,7 @@ func (s *syncing) setBeside(name, mine string) (string, error) {
 	}
 }
 
-// holds reports whether a version in the bucket has the content of sum. Where neither the base nor the ETag tells, it is read.
+// holds reports whether a version in the bucket has the content of sum. If neither the base nor the ETag shows that, it is read.
 func (s *syncing) holds(o bucket.Object, sum *bucket.Sum) (bool, error) {
 	e := s.entryOf(o.Name)
 	known := e.has(o)

@@ -31,7 +31,7 @@ type mark struct {
 type markOf struct {
 	Account   schemas.AccountID   `json:"account"`
 	Workspace schemas.WorkspaceID `json:"workspace"`
-	// Job is set where the use is that of a job, which may go on when this process is gone.
+	// Job is set where the use is that of a job, which may continue when this process is gone.
 	Job schemas.JobID `json:"job,omitempty"`
 }
 
@@ -68,7 +68,7 @@ func newMark(dir string, of markOf) (*mark, error) {
 
 // remove ends a use of which nothing is left to be written out.
 func (m *mark) remove() {
-	_ = os.Remove(m.file.Name()) // while it is locked: whoever finds it by its name finds it gone or in use
+	_ = os.Remove(m.file.Name()) // while it is locked: another process finds it gone or in use
 	m.leave()
 }
 
@@ -91,7 +91,7 @@ func deadMarks(dir string) (dead []*mark, live bool, err error) {
 	return dead, live, err
 }
 
-// takeMark takes a mark that nobody has; nil: somebody has it, or it is gone.
+// takeMark takes a mark that no process has; nil: a process has it, or it is gone.
 func takeMark(name string) *mark {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {

@@ -151,7 +151,7 @@ func (w *writeBack) isBusy(name string) bool {
 	return is
 }
 
-// keep finds the uses that Run looks after and that are over, and has the others stored where it is their turn.
+// keep finds the uses of Run that are over, and has the others stored if it is their turn.
 func (w *writeBack) keep(ctx context.Context, store bool) {
 	c := w.c
 	c.mu.Lock()
@@ -235,7 +235,8 @@ func (w *writeBack) sweep(ctx context.Context) {
 	maps.DeleteFunc(w.failed, func(name string, _ failure) bool { return !there[name] })
 }
 
-// adopt keeps the use of a job that goes on though the process that kept it is gone. What cannot be found out now is left to the next sweep.
+// adopt keeps the use of a job that continues though the process that kept it is gone. What cannot be found out now is left to the next
+// sweep.
 func (w *writeBack) adopt(ctx context.Context, m *mark) bool {
 	if !w.c.jobRuns(ctx, m.of) {
 		return false

@@ -163,8 +163,8 @@ func (p *Provider) removeVersion(ctx context.Context, r schema.GroupVersionResou
 	return explain("delete "+r.Resource, err)
 }
 
-// await calls judge with all objects with a label until it says that it is done: first as they are, then after each
-// change. A watch that ends or has fallen behind begins anew. Code: what judge says, or timeout with ctx.
+// await calls judge with all objects with a label until it says that it is done: first as they are, then after each change. A watch that
+// ends or has fallen behind is started again. Code: what judge says, or timeout with ctx.
 func (p *Provider) await(ctx context.Context, r schema.GroupVersionResource, selector string,
 	judge func(all []unstructured.Unstructured) (done bool, err error),
 ) error {

@@ -10,9 +10,8 @@
 //	run-<random>                    a box of one run: Sandbox or Pod, NetworkPolicy
 //	ws-<hash of namespace>          the claim with a workspace's files; it stays when boxes go
 //
-// The NetworkPolicy is made before the pod, so that no process of a box ever runs without it, and belongs to the box
-// from then on. Names of kept boxes are computed: when many make the same box at once, all but one hear that it
-// exists, and use that one.
+// The NetworkPolicy is made before the pod, so that no process of a box ever runs without it, and belongs to the box from then on. Names of
+// kept boxes are computed: when many make the same box at once, all but one find that it exists, and use that one.
 //
 // # Runs
 //

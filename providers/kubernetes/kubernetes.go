@@ -62,7 +62,7 @@ type Options struct {
 	S3 S3 // where workspaces on S3 are; the zero value: they are refused
 
 	NodeSelector map[string]string // labels of the nodes that boxes may be on; empty: any
-	Tolerations  []Toleration      // taints of nodes that boxes may be on all the same
+	Tolerations  []Toleration      // taints of nodes that boxes may be on nevertheless
 	GPUs         int               // that each box gets; 0: none
 	GPUResource  string            // what nodes call one; empty: nvidia.com/gpu
 
@@ -75,7 +75,7 @@ type Options struct {
 	Egress *Egress
 
 	StartTimeout time.Duration // for a box to be ready, the pull of its image included; 0: 2 minutes
-	Lifetime     time.Duration // after which a kept box that nobody uses ends by itself; 0: 7 days
+	Lifetime     time.Duration // after which an unused persistent instance ends by itself; 0: 7 days
 	Log          *slog.Logger  // nil: nothing is logged
 }
 
@@ -121,7 +121,7 @@ type Provider struct {
 	sandbox string // served version of the Sandbox resource; empty: boxes are pods
 	claims  string // served version of claims on the warm pool; empty: it is not used
 	coldFor atomic.Pointer[string]
-	cleanup chan struct{} // a place for each removal that goes on behind a run
+	cleanup chan struct{} // a slot for each removal that continues behind a run
 	behind  sync.WaitGroup
 	service service // of the proxy
 }
@@ -136,7 +136,7 @@ var (
 // quiet keeps the client library from writing to stderr what it also returns as errors.
 var quiet sync.Once //nolint:gochecknoglobals // the library's logger is one for the process
 
-// removals is how many boxes of ended runs are removed at a time while further runs go on.
+// removals is how many boxes of ended runs are removed at a time beside further runs.
 const removals = 64
 
 // New connects to the cluster and finds out which objects it serves. It blocks for one request, 30 seconds at most.

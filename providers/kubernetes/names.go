@@ -18,7 +18,7 @@ const (
 	labelOf        = "sandjet/deployment" // of a kept box, on what stands for it: the log whose records speak of it
 	noteAccount    = "sandjet/account"
 	noteKey        = "sandjet/key"   // with which a kept box was reserved
-	noteUntil      = "sandjet/until" // when a box that nobody uses ends, where the cluster does not end it by itself
+	noteUntil      = "sandjet/until" // when an unused box ends, if the cluster does not end it by itself
 	noteMade       = "sandjet/made"
 	noteLeaving    = "sandjet/leaving" // on the policy of a pod's box that is being released
 
@@ -60,15 +60,15 @@ func checkMount(m providers.Mount) error {
 	return nil
 }
 
-// identity is what tells a box from one of the same name later: of the object that stands for it, of its pod and of
-// the container. It is a Ref's Epoch.
+// identity distinguishes a box from a later one of the same name: of the object that stands for it, of its pod and of the container. It is
+// a Ref's Epoch.
 type identity struct {
 	box, pod, container string
 }
 
 func (i identity) String() string { return i.box + "." + i.pod + "." + i.container }
 
-// parseEpoch reads an Epoch; one of anybody else has no parts.
+// parseEpoch reads an Epoch; one of another provider has no parts.
 func parseEpoch(s string) identity {
 	parts := strings.Split(s, ".")
 	if len(parts) != 3 {

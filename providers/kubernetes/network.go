@@ -55,8 +55,8 @@ func (p *Provider) policy(name, kind string, n schemas.Network, by *proxy) objec
 	}
 }
 
-// waysOut are those that a mode opens. Deny-all has none, DNS included; and where names are reached by a proxy there is no DNS
-// either, which would carry anything to anybody.
+// waysOut are those that a mode opens. Deny-all has none, DNS included; and where names are reached by a proxy there is no DNS either,
+// which would carry any data to any host.
 func waysOut(n schemas.Network, by *proxy) []any {
 	var to []any
 	switch n.Mode {

@@ -187,7 +187,7 @@ func (p *Provider) podSpec(b box) object {
 	if p.opt.RuntimeClass != "" {
 		spec["runtimeClassName"] = p.opt.RuntimeClass
 	}
-	if len(b.spec.Network.AllowDomains) > 0 { // there is nobody to ask: a question fails at once, in place of a wait for an answer
+	if len(b.spec.Network.AllowDomains) > 0 { // there is no name server: a question fails at once, in place of a wait for an answer
 		spec["dnsPolicy"], spec["dnsConfig"] = "None", object{"nameservers": []any{"127.0.0.1"}}
 	}
 	if p.opt.UserNamespaces {

@@ -57,7 +57,7 @@ func look(o unstructured.Unstructured) podState {
 	return s
 }
 
-// addressesOf are a pod's. Nothing else tells whose a connection is.
+// addressesOf are a pod's. Nothing else identifies the pod of a connection.
 func addressesOf(o unstructured.Unstructured) (all []netip.Addr) {
 	first, _, _ := unstructured.NestedString(o.Object, "status", "podIP")
 	texts := []string{first}

@@ -16,8 +16,8 @@ import (
 // attempts is how often a box is looked for or made while others change it, before its caller is asked to try later.
 const attempts = 8
 
-// Reserve returns the box kept under key, and makes or wakes it when it has no pod. It blocks until the pod is ready,
-// StartTimeout at most. A box that nobody uses for Options.Lifetime ends by itself: each Reserve renews that.
+// Reserve returns the box kept under key, and makes or wakes it when it has no pod. It blocks until the pod is ready, StartTimeout at most.
+// A box that is unused for Options.Lifetime ends by itself: each Reserve renews that.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
@@ -209,7 +209,7 @@ func (p *Provider) runs(o *unstructured.Unstructured) bool {
 	return mode != "Suspended"
 }
 
-// mustRenew reports whether so much of a time to live is over that it is written anew: not at each use.
+// mustRenew reports whether so much of a time to live is over that it is renewed: not at each use.
 func (p *Provider) mustRenew(until string, wanted time.Time) bool {
 	t, err := time.Parse(time.RFC3339, until)
 	return err != nil || wanted.Sub(t) > p.opt.Lifetime/16
@@ -299,8 +299,8 @@ func (p *Provider) suspend(ctx context.Context, name, uid string) error {
 	return err
 }
 
-// Release deletes the box and waits until its processes are gone. What is gone, and a box that was made anew under
-// the same name, are left alone. Codes: unavailable, also when the pod is not gone in time: release it again.
+// Release deletes the box and waits until its processes are gone. A box that is gone, and one that was recreated under the same name, are
+// left alone. Codes: unavailable, also when the pod is not gone in time: release it again.
 func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	name, id, ok := p.parseRef(ref)
 	if !ok {
@@ -335,7 +335,7 @@ func (p *Provider) release(ctx context.Context, name, box string) error {
 		if err != nil {
 			return err
 		}
-	} else { // whoever reserves it now waits until it is gone
+	} else { // a Reserve now waits until it is gone
 		_, err := p.patch(ctx, policyResource, name, object{"metadata": object{"uid": box, "annotations": object{noteLeaving: "true"}}})
 		switch schemas.CodeOf(err) {
 		case schemas.NotFound, schemas.Conflict: // gone, or another box's

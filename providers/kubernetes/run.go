@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	spareTime   = 5 * time.Minute  // what a box of one run may live longer than all that it needs
-	silence     = time.Minute      // that a run may be over its time without a word, before its stream is given up
-	lookAfter   = 5 * time.Second  // for the cluster to say why a stream ended
-	streamAfter = 10 * time.Second // for a stream to end when its run was ended
+	spareTime    = 5 * time.Minute  // what a box of one run may live longer than all that it needs
+	silence      = time.Minute      // that a run may be over its time without a word, before its stream is closed
+	reasonWithin = 5 * time.Second  // for the cluster to say why a stream ended
+	streamAfter  = 10 * time.Second // for a stream to end when its run was ended
 )
 
 // target is where a run runs.
@@ -277,7 +277,7 @@ func (p *Provider) broken(ctx context.Context, t target, token string, streamErr
 
 // after looks for a while whether the pod has ended: its state comes later than the end of the streams into it.
 func (p *Provider) after(ctx context.Context, t target) (s podState, ended bool) {
-	ctx, cancel := context.WithTimeout(ctx, lookAfter)
+	ctx, cancel := context.WithTimeout(ctx, reasonWithin)
 	defer cancel()
 	for n := 1; ; n++ {
 		o, err := p.get(ctx, podResource, t.pod.name)

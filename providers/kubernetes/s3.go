@@ -72,8 +72,8 @@ func (p *Provider) volumeS3(namespace string) string {
 	return "s3-" + hashOf(p.opt.S3.Bucket, namespace)
 }
 
-// s3Objects are a workspace's volume, which is static as the driver wants it, and the claim that takes this and no other. The
-// volume is no namespace's, so its name and its handle bear ours.
+// s3Objects are a workspace's volume, which is static as the driver wants it, and the claim that takes this and no other. The volume is no
+// namespace's, so its name and its handle carry ours.
 func (p *Provider) s3Objects(namespace string) (volume, claim object) {
 	name := p.volumeS3(namespace)
 	whole := p.opt.Namespace + "-" + name

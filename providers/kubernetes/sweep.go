@@ -55,9 +55,8 @@ func (p *Provider) Clean(ctx context.Context) error {
 	return nil
 }
 
-// Sweep removes what crashes have left behind: boxes of runs whose time is over, boxes that nobody has used for their
-// lifetime, and policies without a box. It returns their names, and with dry only that. Now is a time of this host's
-// clock, which has to be about the cluster's.
+// Sweep removes what crashes have left behind: boxes of runs whose time is over, boxes that were unused for their lifetime, and policies
+// without a box. It returns their names, and with dry only that. Now is a time of this host's clock, which has to be about the cluster's.
 func (p *Provider) Sweep(ctx context.Context, now time.Time, dry bool) (removed []string, err error) {
 	boxes, err := p.made(ctx, labelBox)
 	if err != nil {

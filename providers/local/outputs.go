@@ -15,8 +15,8 @@ import (
 const (
 	// outputShare is the part of the file system that the outputs of jobs take together, at most; one account has half of that.
 	outputShare = 4
-	// lookAfter is after how many bytes of output the free room is looked at.
-	lookAfter = 4 << 20
+	// checkEvery is after how many bytes of output the free room is looked at.
+	checkEvery = 4 << 20
 	// littleOutput is what each job may keep while there is too little room.
 	littleOutput = 64 << 10
 )
@@ -67,7 +67,7 @@ func (o *outputs) look() Room {
 func (o *outputs) admits(l *jobLog, n int) bool {
 	o.mu.Lock()
 	o.unseen += int64(n)
-	r, due := o.room, o.unseen >= lookAfter
+	r, due := o.room, o.unseen >= checkEvery
 	o.mu.Unlock()
 	if due {
 		r = o.look()

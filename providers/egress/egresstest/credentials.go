@@ -106,7 +106,7 @@ echo x >>/etc/sandjet/certificates.pem || echo closed`))
 	if strings.Contains(said, "python3: 42") {
 		asked++
 	}
-	// A program that trusts others only is refused, and told why.
+	// A program that trusts other certificates only is refused, and the refusal says why.
 	if said := run(s.WithKey(n, Secret, `unset SSL_CERT_FILE CURL_CA_BUNDLE; `+Ask)); !strings.Contains(said,
 		"sandjet: network: TLS with api.example.com:443 failed: a credential is bound to this host") {
 		t.Errorf("without trust: %s", said)

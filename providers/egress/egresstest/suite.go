@@ -189,7 +189,7 @@ func (s Sandboxes) TestRestricted(t *testing.T) {
 			t.Errorf("%s: the sandbox was told %q, want %q", a.args, notices, a.notice)
 		}
 	}
-	// Programs that are told of a proxy by variables do not need one, and without the variables nothing is different.
+	// Programs that get a proxy by variables do not need one, and without the variables nothing is different.
 	cmd := s.With(n, "env | grep -i proxy; grep ^nameserver /etc/resolv.conf")
 	cmd.Sandbox = at
 	res, err := s.Provider.Run(t.Context(), cmd)

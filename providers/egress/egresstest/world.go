@@ -64,7 +64,7 @@ func (w *World) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, er
 	return list, nil
 }
 
-// Dial connects to the server at a public address. Nobody answers at others.
+// Dial connects to the server at a public address. No server answers at others.
 func (w *World) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	w.mu.Lock()
 	w.dialled = append(w.dialled, to.String())
@@ -108,7 +108,7 @@ func (w *World) Web(name, addr string, secure bool, handler http.Handler) *httpt
 	return s
 }
 
-// Echo has a server at a public address repeat what it is told.
+// Echo makes a server at a public address repeat what it receives.
 func (w *World) Echo(at string) {
 	w.Serve(at, Listen(w.tb, "127.0.0.1:0", func(c net.Conn) {
 		_, _ = io.Copy(c, c)
@@ -118,7 +118,7 @@ func (w *World) Echo(at string) {
 	}))
 }
 
-// Greet has a server at public addresses say "greeting" and then hear out whoever has called.
+// Greet makes a server at public addresses say "greeting" and then read until the client closes.
 func (w *World) Greet(at ...string) {
 	really := Greeter(w.tb, "127.0.0.1:0")
 	for _, a := range at {
@@ -126,7 +126,7 @@ func (w *World) Greet(at ...string) {
 	}
 }
 
-// Greeter is a server of this host that says "greeting" and then hears out whoever has called. It returns its address.
+// Greeter is a server of this host that says "greeting" and then reads until the client closes. It returns its address.
 func Greeter(tb testing.TB, at string) string {
 	tb.Helper()
 	return Listen(tb, at, func(c net.Conn) {

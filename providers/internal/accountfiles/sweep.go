@@ -59,7 +59,7 @@ type absence struct {
 	Seconds int64 `json:"seconds"`
 }
 
-// verdict is what a look does with the files of a workspace.
+// verdict is what a sweep does with the files of a workspace.
 type verdict int
 
 const (
@@ -254,8 +254,8 @@ func (f *Folder) removeTemp(e fs.DirEntry) error {
 	return removeFile(filepath.Join(f.Dir, ownersDir, e.Name()))
 }
 
-// sweepWorkspace looks at one workspace and takes its folder out of use when its account was removed for long enough. Of an
-// account that exists nothing is locked: its boxes must not wait for a look.
+// sweepWorkspace looks at one workspace and takes its folder out of use when its account was removed for long enough. Of an account that
+// exists nothing is locked: its boxes must not wait for a sweep.
 func (f *Folder) sweepWorkspace(ctx context.Context, name string, s providers.WorkspaceSweep) (removed bool, err error) {
 	path := f.ownerFile(name)
 	file, err := os.Open(path)
@@ -314,7 +314,7 @@ func (f *Folder) sweepWorkspace(ctx context.Context, name string, s providers.Wo
 		f.Gone(name)
 	}
 	f.Log.Info("files of a removed account's workspace removed", "account", o.Account, "namespace", name)
-	// The owner goes last: a look after a crash before that finds no directory and removes the rest.
+	// The owner goes last: a sweep after a crash before that finds no directory and removes the rest.
 	return there, errors.Join(removeFile(path+absentSuffix), removeFile(path))
 }
 

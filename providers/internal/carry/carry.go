@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// AloneFor is how much longer than its worker would wait a command may run when nothing is heard of the worker.
+	// AloneFor is how much longer than its worker would wait a command may run when nothing arrives from the worker.
 	AloneFor = time.Minute
 	// killPatience is how long the program in a sandbox may take to kill a command.
 	killPatience = 10 * time.Second
@@ -24,9 +24,9 @@ const (
 type Run struct {
 	Command providers.Command // with its defaults
 	Program boxrun.Command
-	// Start starts the program. After an error nothing was run: a program that is there nevertheless hears nothing, and ends.
+	// Start starts the program. After an error nothing was run: a program that is there nevertheless gets no word, and ends.
 	Start func(ctx context.Context) (boxrun.Stream, error)
-	// NotStarted gives an error before the command's start its code. Told is the program's own complaint where err is one.
+	// NotStarted gives an error before the command's start its code. Err may be the program's own error message.
 	NotStarted func(ctx context.Context, err error) error
 	// Sweep ends all that has the mark where the program itself does not, and the sandbox with it where it is for this command only.
 	// It is bounded in time. An [ErrSandboxEnded] is the result of the command.
@@ -38,7 +38,7 @@ type Run struct {
 	out     *output
 }
 
-// ProgramOf is how the program is told what to run.
+// ProgramOf is the program's command for cmd.
 func ProgramOf(cmd providers.Command, env map[string]string) boxrun.Command {
 	return boxrun.Command{
 		ID: cmd.ID, Shell: "bash", Script: cmd.Script, Dir: dirOf(cmd), Env: env, Stdin: cmd.Stdin,
@@ -59,7 +59,7 @@ func (r *Run) Carry(ctx context.Context, res providers.Result) (providers.Result
 		return res, r.notStarted(ctx, err)
 	}
 	if err := r.Command.MayBegin(); err != nil {
-		return res, err // the program hears nothing, and ends
+		return res, err // the program gets no word, and ends
 	}
 	began := time.Now()
 	res.Started = true
@@ -93,7 +93,7 @@ func (r *Run) await(ctx context.Context, unheard error) error {
 		}
 	}
 	switch left := r.end(); {
-	case errors.Is(left, ErrSandboxEnded) && ctx.Err() != nil: // who has ended it hears that it has ended
+	case errors.Is(left, ErrSandboxEnded) && ctx.Err() != nil: // the caller that ended it learns that it has ended
 		return cmp.Or(cause, ctx.Err())
 	case errors.Is(left, ErrSandboxEnded):
 		return left

@@ -38,7 +38,7 @@ type Client struct {
 	HTTP    *http.Client
 	Timeout time.Duration // of a call with all its tries; 0: DefaultTimeout
 	MaxBody int64         // bytes of an answer; 0: DefaultMaxBody
-	Log     *slog.Logger  // gets tries that failed; nil: nobody
+	Log     *slog.Logger  // gets tries that failed; nil: no log
 }
 
 // Retry is a row of a table: when a route is tried again.
@@ -128,7 +128,7 @@ func (c *Client) repeat(ctx context.Context, call Call, once func(context.Contex
 		}
 		pause := max(again.After(n), failed.RetryAfter)
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < pause {
-			return a, err // whoever asked for it hears how long to wait
+			return a, err // the caller learns how long to wait
 		}
 		if c.Log != nil {
 			c.Log.Debug("request failed, retrying", "route", failed.Route, "attempt", n, "error", err)

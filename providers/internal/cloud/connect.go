@@ -31,8 +31,8 @@ type Frames struct {
 	head   [frameHead]byte
 }
 
-// Stream sends a call once, whose answer is a stream of Connect with messages in JSON. It is cut when nothing at all has come for as
-// long as idle says, while somebody reads. It ends with ctx; the caller closes it.
+// Stream sends a call once, whose answer is a stream of Connect with messages in JSON. It is cut when nothing at all has come for as long
+// as idle says, while a caller reads. It ends with ctx; the caller closes it.
 func (c *Client) Stream(ctx context.Context, call Call, idle time.Duration) (*Frames, error) {
 	message, err := json.Marshal(call.Body)
 	if err != nil {

@@ -27,13 +27,13 @@ type Marker func(ctx context.Context, id, mark string) (string, error)
 // Elect chooses one of some sandboxes that were made for one key, in the order of the list; empty: none can be. The others that are there
 // are lost, and returned.
 //
-// Services that give no name once cannot tell who was first: times of creation are taken before lists show a sandbox, may be equal, and
-// come in another order than the lists grow. So a sandbox is chosen by a mark in itself, and only after each other one that the list shows
-// is marked as lost. Of two that were chosen each was missing from the list that chose the other. That cannot be where a list that shows a
-// sandbox shows also those which lists could show before it, and who has made one waits until lists show it. Where a service breaks that,
-// two may be chosen: all who look from then on take the first of the list, and the other is left to the sweep.
+// Services without unique names cannot say which sandbox was first: times of creation are taken before lists show a sandbox, may be equal,
+// and come in another order than the lists grow. So a sandbox is chosen by a mark in itself, and only after each other one that the list
+// shows is marked as lost. Of two that were chosen each was missing from the list that chose the other. That cannot be where a list that
+// shows a sandbox shows also those which lists could show before it, and who has made one waits until lists show it. Where a service breaks
+// that, two may be chosen: all who look from then on take the first of the list, and the other is left to the sweep.
 //
-// Whoever dies on the way leaves marks that others go on with. Errors are the marker's, except that of [ErrGone], or conflict: a
+// A worker that dies on the way leaves marks with which others continue. Errors are the marker's, except that of [ErrGone], or conflict: a
 // sandbox says no mark, as when it is just ending. Look again.
 func Elect(ctx context.Context, ids []string, mark Marker) (chosen string, lost []string, err error) {
 	for i, id := range slices.Backward(ids) {

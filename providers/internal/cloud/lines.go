@@ -26,8 +26,8 @@ type Lines struct {
 	idle   time.Duration
 }
 
-// Lines sends a call once, without a body, whose answer is a stream of lines. It is cut when nothing has come for as long as idle
-// says, while somebody reads. It ends with ctx; the caller closes it.
+// Lines sends a call once, without a body, whose answer is a stream of lines. It is cut when nothing has come for as long as idle says,
+// while a caller reads. It ends with ctx; the caller closes it.
 func (c *Client) Lines(ctx context.Context, call Call, idle time.Duration) (*Lines, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	clock := time.AfterFunc(idle, cancel)

@@ -75,7 +75,7 @@ func (l *Locks) Of(name string) *sync.Mutex {
 	lock := l.all[name]
 	if lock == nil {
 		if l.all == nil || len(l.all) >= mostKnown {
-			l.all = map[string]*sync.Mutex{} // who holds one goes on
+			l.all = map[string]*sync.Mutex{} // a holder of one keeps it
 		}
 		lock = &sync.Mutex{}
 		l.all[name] = lock

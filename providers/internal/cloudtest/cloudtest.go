@@ -78,7 +78,7 @@ func Race(t *testing.T, workers []Provider, key string, spec providers.Spec) map
 
 // Turns has several workers reserve the sandbox of one key, all of whom ask the service for one before any is made: hold makes the next
 // creates of the service call a function before they are carried out. The first one that is made is reserved before the second is made, and
-// so on: whoever comes later must take what was chosen.
+// so on: each later worker must take what was chosen.
 func Turns(t *testing.T, workers []Provider, hold func(held func()), key string, spec providers.Spec) map[schemas.Ref]int {
 	t.Helper()
 	asked, next := make(chan bool, len(workers)), make(chan bool)

@@ -28,10 +28,10 @@ type Options struct {
 	User     string            // the plain user, whose home is /home/<User>
 	Env      map[string]string // of every process
 	Binds    []string          // a folder here and its place in the sandbox, in turn
-	ReadOnly []string          // the same, which nobody in it can write to
+	ReadOnly []string          // the same, which no process in it can write to
 	Network  bool              // it shares this host's network; else it has none
 	Sudo     bool              // the plain user becomes root by sudo, which knows the option -n alone
-	Ended    func()            // called when nothing of it runs any more, before Box.Over is closed; nil: nobody is
+	Ended    func()            // called when nothing of it runs any more, before Box.Over is closed; nil: no call
 }
 
 // Box is a sandbox. Its methods may be called from many goroutines.
@@ -142,7 +142,7 @@ func (b *Box) arguments() ([]string, error) {
 	var parents []string
 	all := append(slices.Clone(b.o.Binds), b.o.ReadOnly...)
 	for i := 0; i < len(all); i += 2 {
-		for dir := filepath.Dir(all[i+1]); dir != "/"; dir = filepath.Dir(dir) { // else nobody but root enters them
+		for dir := filepath.Dir(all[i+1]); dir != "/"; dir = filepath.Dir(dir) { // else only root enters them
 			parents = append([]string{"--perms", "0755", "--dir", dir}, parents...)
 		}
 		how := "--bind"
@@ -209,8 +209,8 @@ func (b *Box) signalEntrances(sig syscall.Signal) {
 	}
 }
 
-// Signal sends a signal to all its processes. What has entered it stands still with them, and first: it would see them stop, stop
-// itself for that, and go on only when somebody tells it to, also where the sandbox has ended.
+// Signal sends a signal to all its processes. Processes that have entered it get the signal first: they would see the others stop, stop
+// themselves, and continue only on a signal, also when the sandbox has ended.
 func (b *Box) Signal(sig syscall.Signal) {
 	if sig == syscall.SIGSTOP {
 		b.signalEntrances(sig)

@@ -59,7 +59,7 @@ func (p *Process) Write(b []byte) (int, error) {
 	if p.err == nil {
 		p.err = err
 	}
-	p.cancel() // nobody knows what has arrived: whoever reads need not wait
+	p.cancel() // it is unknown what has arrived: readers need not wait
 	return 0, err
 }
 
@@ -160,8 +160,8 @@ func (p *Process) over() {
 	p.ended = true
 }
 
-// finish ends a program that has not heard everything, and takes away what is kept of its output, all at once. What still holds an output
-// prints to nobody from now on. The folder is one of the two in which it can be.
+// finish ends a program that did not get all words, and removes what is kept of its output, all at once. Output of processes that still
+// hold a stream is lost from now on. The folder is one of the two in which it can be.
 const finish = `[ -z "$2" ] || mkdir "/tmp/.sandjet-$1.no" # it may begin just now: either that sees this, or this sees its folder
 for d in /dev/shm/.sandjet-"$1" /tmp/.sandjet-"$1"; do
 [ -d "$d" ] || continue
@@ -169,7 +169,7 @@ for d in /dev/shm/.sandjet-"$1" /tmp/.sandjet-"$1"; do
 mv "$d" "$d.gone" 2>/dev/null && rm -rf "$d.gone" "/tmp/.sandjet-$1.no"
 done; true`
 
-// Close ends Copy and Write, and the program with its command where they have not ended, also where nobody knows whether it was started.
+// Close ends Copy and Write, and the program with its command where they have not ended, also if it is unknown whether it was started.
 func (p *Process) Close() error {
 	p.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), endTimeout)

@@ -19,8 +19,8 @@ var beginScript string
 //go:embed fetch.sh
 var fetchScript string
 
-// What a short command is for. Those that [Repeatable] names may be run again where nobody knows whether they ran: they do nothing the
-// second time, as a file that is uploaded once more. A sandbox takes each part of the input once.
+// What a short command is for. Those that [Repeatable] names may be run again if it is unknown whether they ran: they do nothing the second
+// time, as a file that is uploaded once more. A sandbox takes each part of the input once.
 const (
 	Begin  = "begin"  // starts the program
 	Word   = "word"   // writes to its input, as the next
@@ -45,8 +45,8 @@ const (
 
 // Box is how a sandbox is reached. Its methods may be called from many goroutines.
 type Box interface {
-	// Execute runs a script of bash with arguments in the sandbox, without input. What is one of the uses above. It is short: after
-	// limit it is ended, or given up, and what it printed is lost. An error means that nobody knows whether it ran.
+	// Execute runs a script of bash with arguments in the sandbox, without input. What is one of the uses above. It is short: after limit it
+	// is ended, or abandoned, and what it printed is lost. An error means that it is unknown whether it ran.
 	Execute(ctx context.Context, what string, limit time.Duration, script string, args ...string) (Executed, error)
 	// Upload writes a file, whole or not at all.
 	Upload(ctx context.Context, path string, content []byte) error

@@ -32,7 +32,7 @@ type Options struct {
 	Rules []Rule
 	// Services are those of other namespaces, by namespace/name: their spec.
 	Services map[string]map[string]any
-	// Joined is told of the first process of a pod whose only way out is to other pods, before the pod runs: it is what enforces that.
+	// Joined is called with the first process of a pod whose only way out is to other pods, before the pod runs: it is what enforces that.
 	// Nil: such a pod reaches nothing.
 	Joined func(pid int)
 	// NoWebSockets refuses them, as an old server or a proxy does.

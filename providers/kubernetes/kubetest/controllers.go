@@ -154,7 +154,7 @@ func ownerSandbox(k key, o object) []any {
 	}}
 }
 
-// claimsOf makes the claims that a Sandbox names and that are not there, each time anew as agent-sandbox does (reconcilePVCs of
+// claimsOf makes the claims that a Sandbox names and that are not there, each time again as agent-sandbox does (reconcilePVCs of
 // controllers/sandbox_controller.go). One that belongs to another is an error, but keeps no pod from being made, and from using it.
 func (c *Cluster) claimsOf(k key, o object) (err error) {
 	for _, t := range list(o, "spec", "volumeClaimTemplates") {

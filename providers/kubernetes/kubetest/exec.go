@@ -36,7 +36,7 @@ type stream struct {
 	end   func() // closes it in order
 }
 
-// exec runs a program in a pod for whoever asks.
+// exec runs a program in a pod for a client.
 func (c *Cluster) exec(w http.ResponseWriter, r *http.Request, name string) {
 	c.mu.Lock()
 	p := c.pods[name]
@@ -78,8 +78,8 @@ func (c *Cluster) exec(w http.ResponseWriter, r *http.Request, name string) {
 	s.cut()
 }
 
-// runExec runs a program beside a pod's first process. When the connection breaks it goes on, with nobody who reads
-// what it prints; its standard input ends then.
+// runExec runs a program beside a pod's first process. When the connection breaks it continues, and its output is not read; its standard
+// input ends then.
 func (c *Cluster) runExec(s *stream, command []string) metav1.Status {
 	p := s.pod
 	args := []string{"-t", strconv.Itoa(p.pid), "-m", "-p", "-n", "-i", "-u", "-r", "-w", "--",
@@ -133,7 +133,7 @@ func (c *Cluster) runExec(s *stream, command []string) metav1.Status {
 	go func() { readers.Wait(); close(drained) }()
 	select {
 	case <-drained:
-	case <-time.After(2 * time.Second): // somebody else holds the pipe
+	case <-time.After(2 * time.Second): // another process holds the pipe
 		for _, r := range outputs {
 			_ = r.SetReadDeadline(time.Now())
 		}
@@ -178,7 +178,7 @@ func (c *Cluster) overWebSocket(w http.ResponseWriter, r *http.Request) (*stream
 				_ = feed.Close()
 				return
 			case len(m) > 1 && m[0] == channelIn:
-				_, _ = feed.Write(m[1:]) // nobody reads it any more: go on until the other end closes
+				_, _ = feed.Write(m[1:]) // it is not read any more: continue until the other end closes
 			case len(m) == 2 && m[0] == channelClose && m[1] == channelIn:
 				_ = feed.Close()
 			}

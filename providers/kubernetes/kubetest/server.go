@@ -64,7 +64,7 @@ func (c *Cluster) serve(w http.ResponseWriter, r *http.Request) {
 	c.mu.Unlock()
 	if answer != nil {
 		switch status, after := answer(r); {
-		case status < 0: // as if nobody were there
+		case status < 0: // as if there were no server
 			if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 				_ = conn.Close()
 			}

@@ -76,7 +76,7 @@ func (c *Cluster) binding(claim object) string {
 	return "Bound"
 }
 
-// volumeOf names the folder of a claim's files: a bucket's are the same whoever claims them.
+// volumeOf names the folder of a claim's files: a bucket's are the same for every claim.
 func (c *Cluster) volumeOf(claim object) string {
 	volume := c.objects[key{"", "persistentvolumes", text(claim, "spec", "volumeName")}]
 	if volume == nil || text(volume, "spec", "csi", "driver") != driverS3 {
