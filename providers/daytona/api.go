@@ -12,16 +12,16 @@ import (
 
 // sandbox is what the control plane says of one.
 type sandbox struct {
-	ID        string            `json:"id"`
-	Name      string            `json:"name"`
-	State     string            `json:"state"`
-	Reason    string            `json:"errorReason"`
-	Mends     bool              `json:"recoverable"` // of one that has failed
-	Labels    map[string]string `json:"labels"`
-	Created   time.Time         `json:"createdAt"`
-	Toolbox   string            `json:"toolboxProxyUrl"` // the sandbox is below it, under its id
-	BlockAll  bool              `json:"networkBlockAll"`
-	AllowList string            `json:"networkAllowList"`
+	ID          string            `json:"id"`
+	Name        string            `json:"name"`
+	State       string            `json:"state"`
+	Reason      string            `json:"errorReason"`
+	Recoverable bool              `json:"recoverable"` // of one that has failed
+	Labels      map[string]string `json:"labels"`
+	Created     time.Time         `json:"createdAt"`
+	Toolbox     string            `json:"toolboxProxyUrl"` // the sandbox is below it, under its id
+	BlockAll    bool              `json:"networkBlockAll"`
+	AllowList   string            `json:"networkAllowList"`
 
 	now time.Time // by the service's clock, when a list has shown it
 }

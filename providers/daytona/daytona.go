@@ -7,9 +7,9 @@
 //
 // # Sandboxes
 //
-// A call of a sandbox that is not persistent gets one of its own, which is deleted when the call has ended, and by the service
-// some minutes after the last word of a worker that has died. A persistent one is kept under a name, which the service gives
-// once: it is stopped when nobody has used it for Options.Idle, and started by the next reservation with its files.
+// A call of a sandbox that is not persistent gets one of its own, which is deleted when the call has ended, and by the service some minutes
+// after the last word of a worker that has died. A persistent one is kept under a name, which the service gives once: it is stopped when it
+// was unused for Options.Idle, and started by the next reservation with its files.
 //
 // # Commands
 //
@@ -27,12 +27,12 @@
 //   - Commands are run by the program of boxrun, as in containers and on E2B. A short command of the toolbox starts it, away from the
 //     toolbox; its input is a file and a pipe of the sandbox. Short commands say their exit codes themselves, for toolboxes have more
 //     than one way to.
-//   - Output is kept in the sandbox in numbered pieces of 64 KiB, at most eight of each stream: whoever prints more waits. A fetch
-//     waits for pieces up to ten seconds, and the next one says which have arrived. So it may be repeated whenever the connection
-//     broke, nothing is lost and nothing comes twice; bytes are what they were, each stream is itself. It is also what keeps the
-//     sandbox from being idle.
-//   - What may have been started is not started again. The start of the program and words to it have no row in the table of retries.
-//     Before go an error says unavailable; from go on interrupted, unless the program has said how the command ended.
+//   - Output is kept in the sandbox in numbered pieces of 64 KiB, at most eight of each stream: a program that prints more waits. A fetch
+//     waits for pieces up to ten seconds, and the next one says which have arrived. So it may be repeated whenever the connection broke,
+//     nothing is lost and nothing comes twice; bytes are what they were, each stream is itself. It is also what keeps the sandbox from
+//     being idle.
+//   - What may have been started is not started again. The start of the program and words to it have no row in the table of retries. Before
+//     go an error says unavailable; after go it says interrupted, unless the program has said how the command ended.
 //   - A create whose answer is lost is looked up by a random number in the sandbox's labels.
 //   - A kept sandbox has the name of a digest of account and key. Of workers that make it at once one does, and the others find it.
 //     Its epoch is the number of the create and what the sandbox itself knows of its start: the kernel's boot, the first process's
@@ -87,7 +87,7 @@ const (
 	spoken     = "0.205.1"           // the description of the API that this package was written by
 	endTimeout = 30 * time.Second    // of the end of a sandbox, or of what runs in it
 	aloneRun   = 5 * time.Minute     // after which the service ends the sandbox of a run whose worker says nothing
-	keptFor    = 31 * 24 * time.Hour // that a stopped sandbox stays which nobody wakes: longer than any record lets it live
+	keptFor    = 31 * 24 * time.Hour // that an unused stopped sandbox stays: longer than any record lets it live
 )
 
 // Options are the settings of [Open]. Key must be set.
@@ -104,7 +104,7 @@ type Options struct {
 	Installation string
 	Networks     []schemas.NetworkMode // that the operator allows; empty: deny-all alone
 	Sandboxes    int                   // that run at a time, all workers' together; 0: DefaultSandboxes
-	Idle         time.Duration         // after which a kept sandbox that nobody uses is stopped, in minutes; 0: DefaultIdle
+	Idle         time.Duration         // after which an unused kept sandbox is stopped, in minutes; 0: DefaultIdle
 	Start        time.Duration         // that a sandbox may take to be made or started; 0: DefaultStart
 	NoWorkspaces bool                  // volumes are not used
 	// DropDomains lets restricted networks name domains, though sandboxes cannot be kept to them: they are left out of the list, so what they
@@ -150,8 +150,8 @@ func busy() []int {
 		http.StatusGatewayTimeout}
 }
 
-// table says which requests to the control plane are tried again. What makes a sandbox has no row for a connection that
-// broke: what became of it is looked up instead.
+// table says which requests to the control plane are tried again. What makes a sandbox has no row for a connection that broke: its state is
+// looked up instead.
 func table() []cloud.Retry {
 	return []cloud.Retry{
 		{Route: "GET *", On: busy(), Lost: true},

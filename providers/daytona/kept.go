@@ -18,8 +18,8 @@ import (
 // attempts is how often a kept sandbox is looked for or made while others do the same.
 const attempts = 8
 
-// Reserve returns the sandbox kept under key, and makes or starts it. One that was made under other rules is deleted and made anew.
-// Its name is given once in the organization: of several workers that make it at once one does, and the others find it.
+// Reserve returns the sandbox kept under key, and makes or starts it. One that was made under other rules is deleted and made again. Its
+// name is given once in the organization: of several workers that make it at once one does, and the others find it.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
@@ -80,13 +80,13 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 	case s.Labels[labelInstallation] != p.opt.Installation || s.Labels[labelBox] != box:
 		return schemas.Ref{}, schemas.Errorf(schemas.Unavailable, "reserve",
 			"another's sandbox has the name %s: delete it, or choose another --daytona-installation", p.nameOf(box))
-	case s.Labels[labelRules] != rules || (s.State == stateError || s.State == stateBuild) && !s.Mends:
+	case s.Labels[labelRules] != rules || (s.State == stateError || s.State == stateBuild) && !s.Recoverable:
 		p.log.Info("persistent sandbox replaced: its rules have changed or it has failed",
 			"sandbox", s.ID, "account", spec.Account, "state", s.State)
 		if err := p.end(ctx, s.ID); err != nil {
 			return schemas.Ref{}, explain("reserve", err)
 		}
-		return schemas.Ref{}, gone(nil) // and made anew with the next attempt
+		return schemas.Ref{}, gone(nil) // and made again with the next attempt
 	default:
 		if s, err = p.wake(ctx, s); err != nil {
 			return schemas.Ref{}, err
@@ -183,7 +183,7 @@ func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 		return err
 	}
 	if epoch, err := p.epochOf(ctx, s); err != nil || epoch != want {
-		return err // it was started since by somebody else
+		return err // another worker has started it since
 	}
 	again := wait.Backoff{First: 100 * time.Millisecond, Most: time.Second}
 	err = p.ask(ctx, http.MethodPost, s.ID, "/stop", nil, nil)

@@ -54,8 +54,8 @@ type order struct {
 	labels map[string]string // beside those of all
 }
 
-// make makes a sandbox and waits until it runs. It is not cancelled on its way, for then nobody would know of what was made: when
-// ctx ends, what comes is deleted. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is taken).
+// make makes a sandbox and waits until it runs. It is not cancelled on its way, because no worker would know what was made: when ctx ends,
+// a sandbox that comes later is deleted. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is taken).
 func (p *Provider) make(ctx context.Context, o order) (sandbox, error) {
 	type made struct {
 		box sandbox
@@ -182,7 +182,7 @@ func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
 	return running, explain("list", err)
 }
 
-// count tells sandboxes that run, or are about to, from those that rest.
+// count counts sandboxes that run, or are about to, and those that rest.
 func count(all []sandbox) (running, resting int) {
 	for _, s := range all {
 		switch s.State {
@@ -196,7 +196,7 @@ func count(all []sandbox) (running, resting int) {
 	return running, resting
 }
 
-// awake starts a sandbox where it rests, mends it where it has failed and can be mended, and waits until it runs. Codes: not_found (it is
+// awake starts a sandbox that rests, recovers one that has failed if it can be recovered, and waits until it runs. Codes: not_found (it is
 // gone, or going), unavailable.
 func (p *Provider) awake(ctx context.Context, s sandbox) (sandbox, error) {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
@@ -208,7 +208,7 @@ func (p *Provider) awake(ctx context.Context, s sandbox) (sandbox, error) {
 		case stateStopped, statePaused, stateArchived:
 			verb = "/start"
 		case stateError, stateBuild:
-			if !s.Mends {
+			if !s.Recoverable {
 				return s, schemas.Errorf(schemas.Unavailable, "start", "a sandbox of Daytona does not start: %s", p.control.Clean(s.Reason))
 			}
 			verb = "/recover"
@@ -236,7 +236,8 @@ func (p *Provider) awake(ctx context.Context, s sandbox) (sandbox, error) {
 	}
 }
 
-// discard deletes a sandbox that nobody knows of, behind its caller. Where that fails it ends when nothing was heard of its worker.
+// discard deletes a sandbox that no caller knows of, in the background. If that fails the sandbox ends when it gets no more requests of its
+// worker.
 func (p *Provider) discard(id string) {
 	p.ending.Go(func() {
 		if err := p.endNow(id); err != nil {

@@ -101,8 +101,8 @@ func (p *Provider) furnish(ctx context.Context, box sandbox, mounts []providers.
 	return nil
 }
 
-// furnishOnce prepares the workspace of a kept sandbox after each start, whoever has started it: that one may have died on its way.
-// This worker remembers what it has prepared.
+// furnishOnce prepares the workspace of a kept sandbox after each start by any worker, which may have died before it had prepared it. This
+// worker remembers what it has prepared.
 func (p *Provider) furnishOnce(ctx context.Context, box sandbox, epoch string, mounts []providers.Mount) error {
 	if p.furnished.Has(epoch) {
 		return nil

@@ -15,8 +15,8 @@
 // # Commands
 //
 // A command is started by the program of package boxrun, which waits for a word before it starts anything, ends all that the command has
-// started, and says how it ended. What it prints is kept in the sandbox until the worker has it (package spool): a connection that
-// breaks is made anew, and the command goes on meanwhile.
+// started, and says how it ended. What it prints is kept in the sandbox until the worker has it (package spool): a connection that breaks
+// is made again, and the command continues meanwhile.
 //
 // Workspaces are volumes, one each, which are in one sandbox at a time.
 //
@@ -27,10 +27,11 @@
 //
 //   - Nothing of a command depends on a connection. What Daytona needed for want of a stream is a package of its own now,
 //     providers/internal/spool: short commands start the program of boxrun, write its input, and fetch what it has printed in numbered
-//     pieces. On Deno each is a spawn, its streams and its end. A connection that breaks is made anew, and what may be repeated is.
-//   - Input is taken once. Each part of it leaves a mark in the sandbox before it is written, so that the word to start may be sent
-//     again where nobody knows whether it arrived. Starting the program itself is never tried again: a program that waits in vain is
-//     ended by its name, which its starter has chosen.
+//     pieces. On Deno each is a spawn, its streams and its end. A connection that breaks is made again, and requests are repeated if they
+//     may be.
+//   - Input is taken once. Each part of it leaves a mark in the sandbox before it is written, so that the word to start may be sent again
+//     if it is unknown whether it arrived. Starting the program itself is never tried again: a program that waits in vain is ended by its
+//     name, which its starter has chosen.
 //   - A create whose answer is lost is looked up by a random number in the labels.
 //   - A kept sandbox is found by a digest of account and key in its labels. Of several that were made at once one is chosen, as on
 //     E2B. The number of the create is the epoch. There is no disk that outlives it: root volumes would be one, but nothing lists what
@@ -50,8 +51,8 @@
 //
 // # Considered
 //
-// One process with streams for its life: less to send, but a connection that breaks would lose what is printed meanwhile, and one that
-// is read slowly holds up its own pings. processWait from a second connection: nobody says that it works. Sandboxes that end with the
+// One process with streams for its life: less to send, but a connection that breaks would lose what is printed meanwhile, and one that is
+// read slowly holds up its own pings. processWait from a second connection: it is not documented to work. Sandboxes that end with the
 // connection that made them: nothing would be left of a dead worker, and a connection that breaks would end a command. The client for
 // JavaScript in a process beside the worker: a runtime to ship, and it tries things again by itself.
 package deno
@@ -167,8 +168,8 @@ func busy() []int {
 		http.StatusGatewayTimeout}
 }
 
-// table says which requests are tried again. What makes a sandbox has no row for a connection that broke: what became of it is looked up
-// instead. To connect to one does nothing to it.
+// table says which requests are tried again. What makes a sandbox has no row for a connection that broke: its state is looked up instead.
+// To connect to one does nothing to it.
 func table() []cloud.Retry {
 	return []cloud.Retry{
 		{Route: "GET " + routeCreate, On: []int{http.StatusServiceUnavailable}, Unsent: true},

@@ -21,11 +21,11 @@ const (
 	mostPart  = 512 << 10 // bytes of a file in one message
 )
 
-// door is how a sandbox is reached: by a connection that is made anew when it has broken. It is a spool.Box.
+// door is how a sandbox is reached: by a connection that is made again when it has broken. It is a spool.Box.
 type door struct {
 	p    *Provider
 	id   string
-	turn chan struct{} // has one: whoever takes it may look at cur and change it
+	turn chan struct{} // has one: its holder may read cur and change it
 	cur  *link         // nil: there is none
 }
 
@@ -44,7 +44,7 @@ func (d *door) Close() {
 	}
 }
 
-// open is its connection, made anew where there is none that works.
+// open is its connection, made again if there is none that works.
 func (d *door) open(ctx context.Context) (*link, error) {
 	select {
 	case <-d.turn:
@@ -188,7 +188,7 @@ func late(outer context.Context, err error) error {
 	return err
 }
 
-// abandon kills a process that takes too long, where it can be told.
+// abandon kills a process that takes too long, if it can be reached.
 func (d *door) abandon(l *link, pid int64, err error) {
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		return
@@ -198,7 +198,7 @@ func (d *door) abandon(l *link, pid int64, err error) {
 	_ = l.call(ctx, "processKill", map[string]any{"pid": pid, "signal": "SIGKILL"}, nil) // it may have ended
 }
 
-// Upload writes a file. A connection that breaks begins anew: it is whole or not at all for whoever waits for this to return.
+// Upload writes a file. After a broken connection it begins again: when it returns the file is whole, or not there.
 func (d *door) Upload(ctx context.Context, path string, content []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 const attempts = 8
 
 // leastLife is how long a kept sandbox has to live for another reservation: as long as a run may take. One that the service does not let
-// live for so long is made anew.
+// live for so long is replaced.
 const leastLife = providers.RunLimit
 
 // boxOf is the label of a kept sandbox.
@@ -29,7 +29,7 @@ func boxOf(account schemas.AccountID, key string) string {
 }
 
 // Reserve returns the sandbox kept under key, and makes it where there is none. One that was made under other rules is killed and made
-// anew. The service knows no unique names: of several that were made at once one is chosen, and the others are killed.
+// again. The service knows no unique names: of several that were made at once one is chosen, and the others are killed.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
@@ -95,7 +95,7 @@ func (p *Provider) reserve(ctx context.Context, box, key string, spec providers.
 		if err := p.end(ctx, first); err != nil {
 			return schemas.Ref{}, explain("reserve", err)
 		}
-		return schemas.Ref{}, gone(nil) // and made anew with the next attempt
+		return schemas.Ref{}, gone(nil) // and made again with the next attempt
 	}
 	d := p.doorOf(first.ID, nil)
 	defer d.Close()

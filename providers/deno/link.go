@@ -19,7 +19,7 @@ const (
 	mostStreams = 256     // of its at a time
 )
 
-// link is a connection to a sandbox. Its methods may be called from many goroutines. Whoever opened it closes it.
+// link is a connection to a sandbox. Its methods may be called from many goroutines. Its opener closes it.
 type link struct {
 	conn *websocket.Conn
 	out  chan []byte
@@ -34,7 +34,7 @@ type link struct {
 	err     error             // why it is over
 }
 
-// stream is what a process prints. Data belongs to whoever has seen done closed.
+// stream is what a process prints. Data belongs to the reader that has seen done closed.
 type stream struct {
 	began bool
 	data  []byte
@@ -42,7 +42,7 @@ type stream struct {
 	done  chan struct{} // closed at its end
 }
 
-// brokenError says that a connection ended before what was asked for was answered: nobody knows whether it was done.
+// brokenError says that a connection ended before a request was answered: it is unknown whether it was carried out.
 type brokenError struct{ err error }
 
 func (e *brokenError) Error() string { return "the connection to the sandbox broke: " + e.err.Error() }
@@ -81,7 +81,7 @@ func (l *link) end(err error) {
 	})
 }
 
-// broken is why it is over, for whoever waited for something.
+// broken is why it is over, for waiting callers.
 func (l *link) broken() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,7 +150,7 @@ func (l *link) take(e event) error {
 		l.streams[e.id] = &stream{began: true, done: make(chan struct{})}
 	case e.part == "start":
 		s.began = true
-	case s == nil: // of a stream that nobody reads, as where there was no answer
+	case s == nil: // of a stream without a reader, as after a missing answer
 	case e.part == "enqueue" && s.open() && len(s.data)+len(e.data) > mostStream:
 		s.finish(errTooLong)
 	case e.part == "enqueue" && s.open():
@@ -195,14 +195,15 @@ func (l *link) claim(id int64) *stream {
 	return s
 }
 
-// drop forgets a stream that was read, or that nobody wants.
+// drop forgets a stream that was read, or is not wanted.
 func (l *link) drop(id int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.streams, id)
 }
 
-// call sends a request and waits for its result. An error that is no *rpcError means that nobody knows whether it was done.
+// call sends a request and waits for its result. An error that is no *rpcError means that it is unknown whether the request was carried
+// out.
 func (l *link) call(ctx context.Context, method string, params, into any) error {
 	answer := make(chan event, 1)
 	l.mu.Lock()

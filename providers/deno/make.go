@@ -114,10 +114,10 @@ type made struct {
 	err   error
 }
 
-// make makes a sandbox. It is not cancelled on its way, for then nobody would know of what was made: when ctx ends, what comes is killed.
-// Codes: exhausted, unavailable, denied, unsupported, conflict (a kept one is there meanwhile).
+// make makes a sandbox. It is not cancelled on its way, because no worker would know what was made: when ctx ends, a sandbox that comes
+// later is killed. Codes: exhausted, unavailable, denied, unsupported, conflict (a kept one is there meanwhile).
 func (p *Provider) make(ctx context.Context, o order) (sandbox, *link, error) {
-	done := make(chan made) // nobody may be there to take it
+	done := make(chan made) // there may be no receiver
 	p.ending.Go(func() {
 		apart, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opt.Start)
 		defer cancel()
@@ -340,7 +340,7 @@ func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
 	return runningOf(all), explain("list", err)
 }
 
-// discard kills a sandbox that nobody knows of, behind its caller. Where that fails it ends at the end of its time.
+// discard kills a sandbox that no caller knows of, in the background. If that fails it ends at the end of its time.
 func (p *Provider) discard(id string) {
 	p.ending.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
@@ -371,7 +371,7 @@ func (p *Provider) end(ctx context.Context, s sandbox) error {
 	}
 }
 
-// endNow is end, for whoever has no context.
+// endNow is end, for callers without a context.
 func (p *Provider) endNow(s sandbox) error {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()

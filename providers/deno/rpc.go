@@ -14,7 +14,7 @@ type event struct {
 	result  json.RawMessage
 	refused *rpcError // in place of a result
 
-	part string // of a stream: start, enqueue, end, error, cancel; empty: it is none, or one that is not for us
+	part string // of a stream: start, enqueue, end, error, cancel; empty: no part of a stream, or of one that is not for us
 	data []byte
 }
 

@@ -106,7 +106,7 @@ shift 2
 printf '%s\n' "$(id -un)" "$HOME"
 for name; do printf '%s=%s\n' "$name" "${!name}"; done`
 
-// furnish prepares a new sandbox, and hears what it is.
+// furnish prepares a new sandbox, and learns what it is.
 func (p *Provider) furnish(ctx context.Context, d *door, spec providers.Spec) (place, error) {
 	args := []string{"", ""}
 	if len(spec.Mounts) > 0 {
@@ -147,7 +147,7 @@ func readPlace(text string, bound map[string][]string) (place, error) {
 	return at, nil
 }
 
-// furnishOnce is furnish, for a kept sandbox: whoever has made it may have died on its way. This worker remembers what it has prepared.
+// furnishOnce is furnish, for a kept sandbox: the worker that made it may have died on its way. This worker remembers what it has prepared.
 func (p *Provider) furnishOnce(ctx context.Context, d *door, birth string, spec providers.Spec) (place, error) {
 	if at, ok := p.places.of(birth); ok {
 		return at, nil

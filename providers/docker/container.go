@@ -33,7 +33,7 @@ const (
 	labelNetwork      = "sandjet.network"     // of a kept container with a relay: its rules
 	labelSandbox      = "sandjet.sandbox"     // of a kept container: the record that it is of
 	labelCredentials  = "sandjet.credentials" //nolint:gosec // a label: what any worker continues with where secrets are bound to hosts
-	labelUntil        = "sandjet.until"       // of a call's: Unix time after which nobody waits for it
+	labelUntil        = "sandjet.until"       // of a call's: Unix time after which no worker waits for it
 	labelRun          = "sandjet.run"         // of a call's: which run it is for, as a hash
 	labelWorkspace    = "sandjet.workspace"   // of a volume
 )
@@ -92,9 +92,9 @@ func (p *Provider) rulesOf(spec providers.Spec, network schemas.Network, mounts 
 	return r
 }
 
-// digest tells rules apart.
+// digest identifies rules.
 func (r rules) digest() string {
-	b, err := json.Marshal(r) //nolint:musttag // mounts are compared, and read by nobody
+	b, err := json.Marshal(r) //nolint:musttag // mounts are compared, and never read
 	if err != nil {
 		panic(err) // plain data
 	}
@@ -231,5 +231,5 @@ func (p *Provider) make(ctx context.Context, name string, r rules, kind string, 
 	return made.ID, nil
 }
 
-// until is the label of a container for which nobody waits after a time.
+// until is the label of a container for which no worker waits after a time.
 func until(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }

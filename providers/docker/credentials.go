@@ -164,7 +164,7 @@ func (r *running) lock(creds *egress.Credentials) error {
 		return nil
 	}
 	env := creds.Hide(r.program.Env)
-	if len(r.cmd.Env) > 0 { // else it looks after a job, by the variables of the job's start
+	if len(r.cmd.Env) > 0 { // else it controls a job, by the variables of the job's start
 		var err error
 		if env, err = creds.Take(r.program.Env); err != nil {
 			return err

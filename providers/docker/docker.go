@@ -1,29 +1,29 @@
 // Package docker is the provider that runs commands in containers of a Docker engine, on this host or another one.
 //
-// A call of a sandbox that is not persistent gets a container of its own, whose root is read-only and which is removed
-// when the call has ended. A persistent sandbox has a container that stays: its home folder and what was installed in it
-// are there for the next call, and background jobs go on in it. Containers are found again by their names and labels,
-// so that they outlive the worker that made them, and any worker of the same installation goes on with them.
+// A call of a sandbox that is not persistent gets a container of its own, whose root is read-only and which is removed when the call has
+// ended. A persistent sandbox has a container that stays: its home folder and what was installed in it are there for the next call, and
+// background jobs continue in it. Containers are found again by their names and labels, so that they outlive the worker that made them, and
+// any worker of the same installation continues with them.
 //
-// Containers have no network unless they ask for one, an ordinary user, no capabilities, no way to new privileges, the
-// engine's seccomp profile, and limits of memory, processors and processes. Whoever may speak to the engine's socket is
-// root on its host: the worker is, and no container ever sees the socket.
+// Containers have no network unless they ask for one, an ordinary user, no capabilities, no way to new privileges, the engine's seccomp
+// profile, and limits of memory, processors and processes. Access to the engine's socket is root on its host: the worker is, and no
+// container ever sees the socket.
 //
-// What runs inside of a container is watched over by a small program (package boxrun): it ends a command whose worker has
-// died, so that nothing runs whose result nobody will read. Jobs are not commands: see package supervisor.
+// What runs inside of a container is watched over by a small program (package boxrun): it ends a command whose worker has died, so that
+// nothing runs whose result will not be read. Jobs are not commands: see package supervisor.
 //
 // # Ends of commands and jobs
 //
-// A command is run by a small shell program in the container (providers/internal/boxrun), which reads the command from its standard
-// input and goes on listening there: "term" and "kill" end all that the command has started, and so does the end of the input, which is
-// the death of the worker as the engine sees it. Where the network to the engine is cut and no end is seen, the command ends a minute
-// after its worker would have given up. Nothing is started before the worker has heard "ready" and said "go": until then a failure is
+// A command is run by a small shell program in the container (providers/internal/boxrun), which reads the command from its standard input
+// and keeps listening there: "term" and "kill" end all that the command has started, and so does the end of the input, which is the death
+// of the worker as the engine sees it. Where the network to the engine is cut and no end is seen, the command ends a minute after its
+// worker would have stopped waiting. Nothing is started before the worker has received "ready" and sent "go": until then a failure is
 // unavailable and the call may be tried again; after that it is interrupted.
 //
 // Jobs are what they are on every provider without jobs of its own: a supervisor in the container (package supervisor) that no worker
 // holds. Their files and the container's labels say all that another worker needs. So the profile of docker does not say
-// jobs_end_with_worker: kept containers have their rows on the log, and any worker of the installation goes on with them, looks after
-// their jobs and ends them.
+// jobs_end_with_worker: kept containers have their rows on the log, and any worker of the installation continues with them, manages their
+// jobs and ends them.
 //
 // A command's processes are known by a limit of their own for file locks, which kernels have ignored since 2.4, which children inherit
 // through every session, group and environment, and which /proc shows. Where it does not, as in some other runtimes, cancelling a
@@ -126,7 +126,7 @@ type Options struct {
 	// Warm is how many containers of single calls are ready before their calls, in all: one for the next call of a sandbox like
 	// the last. 0: none.
 	Warm int
-	// Log gets what an operator should know. Nil: nobody.
+	// Log gets what an operator should know. Nil: no log.
 	Log *slog.Logger
 
 	noRelay string // of tests: why containers are to have no relay
@@ -154,7 +154,7 @@ type Provider struct {
 	ways   map[string]*wayOut     // by id and start: out of the kept containers that this worker serves
 
 	done   chan struct{}
-	ending sync.WaitGroup // containers on their way out, and the sweeper
+	ending sync.WaitGroup // containers on their way out, and the removal of leftovers
 }
 
 var (
@@ -176,8 +176,7 @@ type Backend interface {
 	providers.Reserver
 	providers.Lister
 	providers.Profiler
-	// Leftovers lists the containers of this installation for which nobody can be waiting any more; remove them with
-	// RemoveLeftovers.
+	// Leftovers lists the containers of this installation for which no worker can be waiting any more; remove them with RemoveLeftovers.
 	Leftovers(ctx context.Context) ([]Leftover, error)
 	// RemoveLeftovers removes what Leftovers lists and returns it.
 	RemoveLeftovers(ctx context.Context) ([]Leftover, error)

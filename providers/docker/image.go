@@ -106,7 +106,7 @@ func (p *Provider) getImage(ctx context.Context) error {
 	return nil
 }
 
-// progressEvery is how often the log hears of a pull.
+// progressEvery is how often a pull is logged.
 const progressEvery = 5 * time.Second
 
 // pull gets the image from its registry. Registries that want a password are for "docker pull": the engine then has it.

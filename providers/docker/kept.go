@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// reserveTries bounds how often others may be faster in making or removing a container before a caller gives up.
+	// reserveTries bounds how often others may be faster in making or removing a container before Reserve fails.
 	reserveTries = 50
 	reservePause = 100 * time.Millisecond
 )
 
-// errLeaving is what a look at a container says that somebody removes.
+// errLeaving is the error of a container that is being removed.
 var errLeaving = errors.New("the container is being removed")
 
 // nameOf is the name of the container kept under a key: the same at every worker of the installation.
@@ -34,10 +34,10 @@ func (p *Provider) nameOf(key string) string {
 	return p.opt.Installation + "-kept-" + hex.EncodeToString(sum[:16])
 }
 
-// Reserve returns the container kept under key, making it when there is none and starting it when it was stopped: its files
-// are there then, its processes are not, and its Epoch is another. One that was made under other rules
-// (network, mounts, limits, image) is removed and made anew. Workers on the same engine that race get the same one, for
-// the engine gives a name once. Codes also: exhausted, the installation keeps as many as it may.
+// Reserve returns the container kept under key, making it when there is none and starting it when it was stopped: its files are there then,
+// its processes are not, and its Epoch is another. One that was made under other rules (network, mounts, limits, image) is removed and made
+// again. Workers on the same engine that race get the same one, for the engine gives a name once. Codes also: exhausted, the installation
+// keeps as many as it may.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
@@ -124,7 +124,7 @@ func (p *Provider) reserve(ctx context.Context, name, key string, spec providers
 }
 
 // startKept starts a kept container. One that was never started and cannot be is removed: nothing was done in it, and it would count among
-// those that are kept until somebody could. A container that has run stays, with what is in it, whatever is wrong with it now.
+// the persistent ones until it could be started. A container that has run stays, with what is in it, whatever is wrong with it now.
 func (p *Provider) startKept(ctx context.Context, id string, r rules, certificate []byte, first bool) error {
 	err := p.furnish(ctx, id, r, true, certificate)
 	if err == nil {
@@ -182,7 +182,7 @@ func (p *Provider) makeKept(ctx context.Context, name string, labels map[string]
 	return p.startKept(ctx, id, r, certificateOf(creds), true)
 }
 
-// lockOf is the lock of a name. There are few at a time: whoever is done leaves it for the next.
+// lockOf is the lock of a name. There are few at a time; a lock stays for its next holder.
 func (p *Provider) lockOf(name string) *sync.Mutex {
 	const most = 1024
 	p.mu.Lock()
@@ -190,7 +190,7 @@ func (p *Provider) lockOf(name string) *sync.Mutex {
 	lock := p.making[name]
 	if lock == nil {
 		if len(p.making) >= most {
-			clear(p.making) // who holds one goes on: the engine alone decides who makes a container
+			clear(p.making) // a holder keeps its lock: the engine alone decides who makes a container
 		}
 		lock = &sync.Mutex{}
 		p.making[name] = lock
@@ -252,7 +252,7 @@ func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers
 
 func stateOf(s container.State) providers.BoxState {
 	switch {
-	case s.Dead || s.Status == container.StateRemoving, s.Status == container.StateCreated: // which its maker starts, or nobody will
+	case s.Dead || s.Status == container.StateRemoving, s.Status == container.StateCreated: // which only its maker starts
 		return providers.BoxEnding
 	case s.Running && !s.Paused:
 		return providers.BoxRunning
@@ -283,8 +283,8 @@ func (p *Provider) kept(ctx context.Context, ref schemas.Ref) (container.Inspect
 // isID reports whether s is a container's whole id: names and beginnings of ids mean other containers at other times.
 func isID(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == "" }
 
-// stillThere reports whether the kept container of a command runs and has the command's rules, where these are said: jobs are
-// looked after by workers that do not know them. Codes: not_found, unavailable.
+// stillThere reports whether the kept container of a command runs and has the command's rules, where these are said: jobs are managed by
+// workers that do not know them. Codes: not_found, unavailable.
 func (p *Provider) stillThere(ctx context.Context, cmd providers.Command) error {
 	c, err := p.kept(ctx, cmd.Sandbox)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// endedFor is how long the container of a call has ended before nobody can be reading its end any more.
+// endedFor is how long after its end no worker can be reading the end of a call's container any more.
 const endedFor = time.Minute
 
-// Leftover is a container for which nobody can be waiting any more.
+// Leftover is a container for which no worker can be waiting any more.
 type Leftover struct {
 	ID      string
 	Name    string
@@ -59,12 +59,12 @@ func (p *Provider) Leftovers(ctx context.Context) ([]Leftover, error) {
 	return left, nil
 }
 
-// leftBehind says why nobody waits for a call's container, empty when somebody may.
+// leftBehind says why no worker waits for a call's container, empty if one may.
 func (p *Provider) leftBehind(ctx context.Context, c container.Summary, now time.Time) (string, error) {
 	if c.Labels[labelKind] == kindKept {
 		return neverStarted(c, now), nil
 	}
-	end, _ := strconv.ParseInt(c.Labels[labelUntil], 10, 64) // 0 when nobody has said until when
+	end, _ := strconv.ParseInt(c.Labels[labelUntil], 10, 64) // 0 if there is no such label
 	if time.Now().Unix() > end {
 		return "its call is over", nil
 	}
@@ -88,7 +88,7 @@ func (p *Provider) leftBehind(ctx context.Context, c container.Summary, now time
 	return "", nil
 }
 
-// neverStarted says of a container that was made and not started that whoever made it has died since; empty: of none else.
+// neverStarted says of a container that was made and not started that its maker has died since; empty for every other one.
 func neverStarted(c container.Summary, now time.Time) string {
 	if c.State == container.StateCreated && now.Sub(time.Unix(c.Created, 0)) > endedFor {
 		return "it was never started"

@@ -10,8 +10,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Pause freezes a kept container with all that is in it: its memory stays taken. The next Reserve lets it go on, under the same
-// Epoch. What is stopped or gone is no error.
+// Pause freezes a kept container with all that is in it: its memory stays taken. The next Reserve resumes it, under the same Epoch. What is
+// stopped or gone is no error.
 func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 	c, err := p.kept(ctx, ref)
 	if errors.Is(err, schemas.ErrNotFound) {

@@ -46,7 +46,7 @@ func (p *Provider) Profile() providers.Profile {
 	f.Isolation = p.isolationOf(schemas.DenyAll)
 	f.MemoryLimit, f.PidsLimit, f.CPULimit = p.facts.memory, p.facts.pids, p.facts.cpus
 	f.Shell = p.shell
-	if p.opt.Workspaces == "" { // the engine has the files: nobody here could bring others in
+	if p.opt.Workspaces == "" { // the engine has the files: this process could not bring others in
 		f.Storage = schemas.StorageNo
 	}
 	if p.opt.MaxMemory > 0 {

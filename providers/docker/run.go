@@ -25,7 +25,7 @@ const (
 	startLimit = time.Minute
 	// killPatience is how long the program in a kept container may take to kill a command before the container is ended.
 	killPatience = 10 * time.Second
-	// aloneFor is how much longer than its worker would wait a command may run when nothing is heard of the worker.
+	// aloneFor is how much longer than its worker would wait a command may run when nothing arrives from the worker.
 	aloneFor = time.Minute
 	// exitTimeout is the exit code of a command whose time was over, exitKilled that of one that was killed.
 	exitTimeout = 124
@@ -110,7 +110,7 @@ func (r *running) inFresh(ctx context.Context, res providers.Result) (providers.
 		return res, r.notStarted(ctx, err)
 	}
 	defer s.Close()         //nolint:errcheck // it has no error
-	if rules.Relay != nil { // nothing of the call runs before it is told to
+	if rules.Relay != nil { // nothing of the call runs before the word to start
 		if r.way, err = p.wayOf(ctx, r.id, rules, r.creds); err != nil {
 			r.abandon()
 			return res, r.notStarted(ctx, err)
@@ -266,7 +266,7 @@ func (r *running) carryOut(ctx context.Context, s *stream, res providers.Result)
 	}
 }
 
-// abandon ends a program that was not told to start anything.
+// abandon ends a program that has started nothing.
 func (r *running) abandon() {
 	if r.fresh {
 		r.kill()
@@ -286,7 +286,7 @@ func (r *running) await(ctx context.Context) error {
 		left = r.sweep()
 	}
 	switch {
-	case errors.Is(left, carry.ErrSandboxEnded) && ctx.Err() != nil: // who has ended it hears that it has ended
+	case errors.Is(left, carry.ErrSandboxEnded) && ctx.Err() != nil: // the caller that ended it learns that it has ended
 		return cmp.Or(cause, ctx.Err())
 	case errors.Is(left, carry.ErrSandboxEnded):
 		return left
@@ -436,8 +436,8 @@ func (p *Provider) sweepOnce(ctx context.Context, id, mark string) error {
 	return boxrun.SweepResult(state.ExitCode, "")
 }
 
-// withoutWord says what became of a command whose program ended without a word: the container was ended, or all in it
-// that could tell was killed.
+// withoutWord is the result of a command whose program ended without a word: the container was ended, or every process in it that could
+// report was killed.
 func (r *running) withoutWord(ctx context.Context, res providers.Result) (providers.Result, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()

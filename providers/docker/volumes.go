@@ -26,8 +26,8 @@ type volumes struct {
 
 func (p *Provider) volumeName(namespace string) string { return p.opt.Installation + "-" + namespace }
 
-// make makes the volume of a workspace where it is absent, and gives it to the user of commands. A volume that is there is
-// given away once by each process, for its maker may have died in between; one that was removed and made anew, again.
+// make makes the volume of a workspace where it is absent, and gives it to the user of commands. A volume that is there is given away once
+// by each process, for its maker may have died in between; one that was removed and recreated, again.
 //
 // The engine makes volumes that belong to root, and has no way to say whose they are. But what it copies into a container gets
 // the owner that the archive names, folders that are there included: so the volume is copied into, as a folder, in a container

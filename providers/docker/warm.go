@@ -170,7 +170,7 @@ func (p *Provider) makeWarm(ctx context.Context, r rules) (*warm, error) {
 	return one, nil
 }
 
-// foldersOf are the folders of workspaces on this host, by which one that was removed and made anew is known.
+// foldersOf are the folders of workspaces on this host, by which one that was removed and recreated is recognised.
 func (p *Provider) foldersOf(ctx context.Context, r rules) ([]os.FileInfo, error) {
 	var out []os.FileInfo
 	for _, m := range r.Mounts {

@@ -33,8 +33,8 @@ func (p *Provider) wayOf(ctx context.Context, id string, r rules, creds *egress.
 	return p.openWay(found.Container, rules, creds)
 }
 
-// keptWay is the way out of the kept container of a command; nil where it has none, or another worker serves it. What stands for secrets
-// in it is the same whoever serves it; nil: nothing does.
+// keptWay is the way out of the kept container of a command; nil where it has none, or another worker serves it. The placeholders of
+// secrets in it are the same for every worker that serves it; nil: there are none.
 func (p *Provider) keptWay(ctx context.Context, cmd providers.Command) (*wayOut, *egress.Credentials, error) {
 	if !p.relayed(cmd.Network.Mode) {
 		return nil, nil, nil
@@ -138,7 +138,7 @@ func (p *Provider) untilEnded(id, started string) {
 		case err == nil && (found.Container.State == nil || !found.Container.State.Running || found.Container.State.StartedAt != started):
 			return
 		}
-		select { // the engine was away
+		select { // the engine was unreachable
 		case <-time.After(relayPause):
 		case <-ctx.Done():
 			return

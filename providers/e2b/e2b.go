@@ -8,9 +8,9 @@
 //
 // # Sandboxes
 //
-// A call of a sandbox that is not persistent gets one of its own, which is killed when the call has ended, and by the service at
-// the end of its time where the worker has died. A persistent one is kept: found again by its metadata, paused by the service
-// when nobody has used it for Options.Idle, and woken by the next reservation with its processes where they were.
+// A call of a sandbox that is not persistent gets one of its own, which is killed when the call has ended, and by the service at the end of
+// its time where the worker has died. A persistent one is kept: found again by its metadata, paused by the service when it was unused for
+// Options.Idle, and woken by the next reservation with its processes where they were.
 //
 // # Commands
 //
@@ -24,12 +24,11 @@
 //
 // The provider e2b speaks both by hand, over providers/internal/cloud.
 //
-//   - Commands are run by the program of boxrun, as in containers: it starts nothing before it hears go, ends all that the command has
-//     started when it is told to or its input ends, and says how the command ended. The daemon's word on the end of a process is not
-//     needed. A stream that breaks is not attached to again, because what was printed meanwhile is lost: the command is ended, and is
-//     interrupted.
+//   - Commands are run by the program of boxrun, as in containers: it starts nothing before the word go, ends all that the command has
+//     started on a word or when its input ends, and says how the command ended. The daemon's word on the end of a process is not needed. A
+//     stream that breaks is not attached to again, because what was printed meanwhile is lost: the command is ended, and is interrupted.
 //   - What may have been started is not started again. Start and input have no row in the table of retries. Before go an error says
-//     unavailable: a program that waits in vain has nothing to run, and ends. From go on it says interrupted.
+//     unavailable: a program that waits in vain has nothing to run, and ends. After go it says interrupted.
 //   - A create whose answer is lost is looked up by a random number in the sandbox's metadata.
 //   - A kept sandbox is found by a digest of account and key in its metadata. Who makes one lists until its own is there; of several
 //     that were made at once one is chosen. The number of the create is the epoch; pausing keeps memory and processes, and so the
@@ -89,14 +88,14 @@ type Options struct {
 	Key        string // the API key: a secret
 	Domain     string // of the service; empty: DefaultDomain
 	APIURL     string // of the control plane; empty: https://api.<Domain>
-	SandboxURL string // of all sandboxes, which a router tells apart by a header; empty: as the service says
+	SandboxURL string // of all sandboxes, which a router distinguishes by a header; empty: as the service says
 	Template   string // of sandboxes: its id or name; empty: DefaultTemplate
 	// Installation is the same for all workers that share sandboxes, and another for others of the same team: letters, digits,
 	// dots and dashes. Empty: DefaultInstallation.
 	Installation string
 	Networks     []schemas.NetworkMode // that the operator allows; empty: deny-all alone
 	Sandboxes    int                   // that run at a time, all workers' together; 0: DefaultSandboxes
-	Idle         time.Duration         // after which a kept sandbox that nobody uses is paused; 0: DefaultIdle
+	Idle         time.Duration         // after which an unused kept sandbox is paused; 0: DefaultIdle
 	Start        time.Duration         // that a sandbox may take to be made; 0: a minute
 	NoWorkspaces bool                  // the team has no volumes
 	HTTP         *http.Client          // nil: one of its own
@@ -134,8 +133,7 @@ var (
 	_ providers.Profiler = (*Provider)(nil)
 )
 
-// table says which requests are tried again. Those that make a sandbox or start a process have no row: what became of them is
-// looked up instead.
+// table says which requests are tried again. Those that make a sandbox or start a process have no row: their outcome is looked up instead.
 func table() []cloud.Retry {
 	busy := []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
 		http.StatusGatewayTimeout}

@@ -69,13 +69,13 @@ type process struct {
 	cancel context.CancelFunc
 	once   sync.Once
 
-	over   atomic.Bool // its end was heard
+	over   atomic.Bool // its end was received
 	code   int         // of its end, as what follows
 	exited bool
 }
 
-// start starts a process and returns when it runs. It is killed at the end of limit, by the daemon itself. ctx bounds the start
-// alone. It is never tried again: after an error that is no refusal nobody knows whether it runs.
+// start starts a process and returns when it runs. It is killed at the end of limit, by the daemon itself. ctx bounds the start alone. It
+// is never tried again: after an error that is no refusal it is unknown whether it runs.
 func (d daemon) start(ctx context.Context, user string, limit time.Duration, stdin bool, args ...string) (*process, error) {
 	p := &process{daemon: d}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -104,8 +104,8 @@ func (d daemon) start(ctx context.Context, user string, limit time.Duration, std
 	return p, nil
 }
 
-// tell sends a message about the process.
-func (p *process) tell(ctx context.Context, method string, body map[string]any) error {
+// send sends a message about the process.
+func (p *process) send(ctx context.Context, method string, body map[string]any) error {
 	body["process"] = map[string]int{"pid": p.pid}
 	_, err := p.daemon.client.Do(ctx, cloud.Call{
 		Method: http.MethodPost, Path: "/process.Process/" + method, Body: body, Header: http.Header{"Connect-Protocol-Version": {"1"}},
@@ -117,8 +117,8 @@ func (p *process) tell(ctx context.Context, method string, body map[string]any) 
 func (p *process) Write(b []byte) (int, error) {
 	for sent := 0; ; {
 		n := min(len(b)-sent, longestInput)
-		if err := p.tell(p.ctx, "SendInput", map[string]any{"input": map[string][]byte{"stdin": b[sent : sent+n]}}); err != nil {
-			p.cancel() // nobody knows what has arrived: whoever reads need not wait
+		if err := p.send(p.ctx, "SendInput", map[string]any{"input": map[string][]byte{"stdin": b[sent : sent+n]}}); err != nil {
+			p.cancel() // it is unknown what has arrived: readers need not wait
 			return sent, err
 		}
 		if sent += n; sent == len(b) {
@@ -155,7 +155,7 @@ func (p *process) Close() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), endTimeout)
 		defer cancel()
 		if !p.over.Load() {
-			_ = p.tell(ctx, "CloseStdin", map[string]any{}) // it may have ended
+			_ = p.send(ctx, "CloseStdin", map[string]any{}) // it may have ended
 		}
 		p.cancel()
 		_ = p.frames.Close()

@@ -18,7 +18,7 @@ import (
 // attempts is how often a kept sandbox is looked for or made while others do the same.
 const attempts = 6
 
-// Reserve returns the sandbox kept under key, and makes or wakes it. One that was made under other rules is killed and made anew. The
+// Reserve returns the sandbox kept under key, and makes or wakes it. One that was made under other rules is killed and made again. The
 // service knows no unique names: of several that were made at once one is chosen, and the others are killed.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
@@ -76,7 +76,7 @@ func (p *Provider) reserve(ctx context.Context, name, key string, spec providers
 	case err != nil:
 		return schemas.Ref{}, err
 	case first.ID == "" && len(found) > 0:
-		return schemas.Ref{}, gone(nil) // and made anew when lists have none any more
+		return schemas.Ref{}, gone(nil) // and made again when lists have none any more
 	case first.ID == "":
 		return p.makeKept(ctx, name, key, rules, spec)
 	case first.Metadata[metaRules] != rules:
@@ -222,7 +222,7 @@ func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	return explain("release", p.end(ctx, s.ID))
 }
 
-// Pause lets a kept sandbox rest, with its memory on the service's disks. The next Reserve lets its processes go on, under the same
+// Pause lets a kept sandbox rest, with its memory on the service's disks. The next Reserve lets its processes continue, under the same
 // Epoch.
 func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 	s, err := p.find(ctx, ref)
@@ -237,7 +237,7 @@ func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 		p.room.Ended(s.ID)
 	}
 	switch cloud.StatusOf(err) {
-	case http.StatusNotFound, http.StatusConflict: // somebody else was faster
+	case http.StatusNotFound, http.StatusConflict: // another worker was faster
 		return nil
 	}
 	return explain("pause", err)

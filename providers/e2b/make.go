@@ -53,8 +53,8 @@ type order struct {
 	life     time.Duration
 }
 
-// make makes a sandbox and prepares its workspace. It is not cancelled on its way, for then nobody would know of what was made: when ctx
-// ends, what comes is killed. Codes: exhausted, unavailable, denied, unsupported.
+// make makes a sandbox and prepares its workspace. It is not cancelled on its way, because no worker would know what was made: when ctx
+// ends, a sandbox that comes later is killed. Codes: exhausted, unavailable, denied, unsupported.
 func (p *Provider) make(ctx context.Context, o order) (sandbox, error) {
 	type made struct {
 		box sandbox
@@ -232,7 +232,7 @@ func (p *Provider) furnishOnce(ctx context.Context, box sandbox, mounts []provid
 	return nil
 }
 
-// discard kills a sandbox that nobody knows of, behind its caller. Where that fails it ends at the end of its time.
+// discard kills a sandbox that no caller knows of, in the background. If that fails it ends at the end of its time.
 func (p *Provider) discard(id string) {
 	p.ending.Go(func() {
 		if err := p.endNow(id); err != nil {

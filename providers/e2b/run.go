@@ -13,8 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// ownPipes gives a program outputs that belong to its user: those of the daemon are root's, and nobody else may open them as
-// /dev/stderr.
+// ownPipes gives a program outputs that belong to its user: those of the daemon are root's, and no other user may open them as /dev/stderr.
 const ownPipes = `exec > >(exec cat) 2> >(exec cat >&2); exec "$@"`
 
 // StartLimit implements [providers.StartLimiter].
@@ -82,7 +81,7 @@ func (r *running) enter(ctx context.Context) (err error) {
 	case r.cmd.Spec.Account != "" && r.box.Metadata[metaRules] != r.p.rulesOf(r.keptSpec()):
 		return schemas.Errorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
 	}
-	// The service counts from its own clock: whether there is time enough left cannot be told by this host's.
+	// The service counts from its own clock: this host's clock cannot show whether enough time is left.
 	if _, err := r.p.connect(ctx, r.box.ID, max(life, r.p.opt.Idle)); cloud.StatusOf(err) == http.StatusNotFound {
 		return gone(err)
 	} else if err != nil {

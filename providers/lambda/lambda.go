@@ -8,9 +8,9 @@
 //
 // # Once
 //
-// Lambda is asked once. It is asked again only where it has said that nothing was started (see table), and never by its client
-// library. Where the answer is lost, what the command has done is not known, and it may go on until its time limit: there is no way to
-// end it, nor to hear it before its end.
+// Lambda is asked once. It is asked again only where it has said that nothing was started (see table), and never by its client library.
+// Where the answer is lost, what the command has done is not known, and it may continue until its time limit: there is no way to end it,
+// nor to read its output before its end.
 //
 // # Rules
 //
@@ -20,21 +20,21 @@
 //     providers/lambda/errors.go): 429 and a network without room for 20 seconds in all, and not before Retry-After says so; a
 //     function that AWS prepares for 2 minutes; a mount that failed once; a connection that was never made once. 5xx without such a
 //     name, and a connection that breaks, may come after the start: the run is interrupted. Redirects are not followed.
-//   - Not late: a request says when its command is started at the latest (not_after_ms), so that the end which is reckoned for a run
-//     holds also where AWS begins its invocation when the caller has given up. The clock is AWS's, as the Date of its answers has it.
+//   - Not late: a request says when its command is started at the latest (not_after_ms), so that the end which is reckoned for a run holds
+//     also if AWS begins its invocation when the caller has stopped waiting. The clock is AWS's, as the Date of its answers has it.
 //   - What is not known is not called a success: an answer must have an exit code or say that the time was over. An error of the
 //     function, which comes with the status 200, is interrupted (its environment is gone, and the command with it), or a timeout where
 //     Lambda says so.
-//   - A run that is cancelled goes on, and that is what its result says, in place of "killed". The profile has unattended: output
-//     comes with the end, no more than the result's. A call whose worker has died or stopped has its end when nothing of it can be
-//     left: a worker knows when its own runs have ended at the latest, another waits for providers.RunLimit, as ADR 97 says.
+//   - A cancelled run continues, which its result says in place of "killed". The profile has unattended: output comes with the end, no more
+//     than the result's. A call whose worker has died or stopped ends when nothing of it can be left: a worker knows when its own runs have
+//     ended at the latest, another waits for providers.RunLimit, as ADR 97 says.
 //   - The program in the function (handler) clears the variables, starts the command through Landlock and seccomp, is the parent of
 //     all orphans, and answers when the kernel says that it has no child left: so nothing is frozen. It cannot be read by commands
 //     (its variables have the function's credentials). It ends a command two seconds before the function's own limit, at which all
 //     output would be lost; it empties /tmp; and it has the file system write before it answers.
-//   - Accounts: functions are made for tenants (TenancyConfig), and the tenant is the account: environments are never shared.
-//     Workspaces are kept apart by Landlock; a kernel without it refuses commands, unless the operator allows that function to go on,
-//     and then results say level L0.
+//   - Accounts: functions are made for tenants (TenancyConfig), and the tenant is the account: environments are never shared. Workspaces
+//     are kept apart by Landlock; a kernel without it refuses commands, unless the operator allows that function to run them, and then
+//     results say level L0.
 //   - Networks: with deny-all the function's subnets lead nowhere, and seccomp refuses sockets besides, since name servers and the
 //     runtime API can be reached from there. restricted is off by default. Where the operator allows it nothing can be reached, and
 //     results say so.
@@ -43,10 +43,10 @@
 //
 // # Considered
 //
-// Response streaming: live output and 200 MB, but cancelling ends nothing there either, and both ends need a protocol of their own; it
-// can be added without changing the contract. Events: Lambda repeats them. A file that tells a running command to stop: it would work
-// only with a workspace, be seen after the cache of the file system, and cost a second invocation. The SDK's retryer with a list of
-// codes: it would do, but what is repeated is the heart of this package, and is better read in one table. Terraform, CDK: see 106.
+// Response streaming: live output and 200 MB, but cancelling ends nothing there either, and both ends need a protocol of their own; it can
+// be added without changing the contract. Events: Lambda repeats them. A file that stops a running command: it would work only with a
+// workspace, be seen after the cache of the file system, and cost a second invocation. The SDK's retryer with a list of codes: it would do,
+// but what is repeated is the heart of this package, and is better read in one table. Terraform, CDK: see 106.
 package lambda
 
 import (
@@ -215,7 +215,7 @@ func transport(t *http.Transport) {
 	t.DialContext, t.MaxIdleConnsPerHost, t.IdleConnTimeout = dialer.DialContext, 256, time.Minute
 }
 
-// Close ends idle connections. Invocations go on.
+// Close ends idle connections. Invocations continue.
 func (p *Provider) Close() error {
 	p.http.CloseIdleConnections()
 	return nil

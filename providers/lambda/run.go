@@ -36,7 +36,7 @@ const (
 // StartLimit implements [providers.StartLimiter].
 func (p *Provider) StartLimit() time.Duration { return wakeTime + overhead }
 
-// Run runs cmd in a function. Its output is handed over when it has ended. When ctx is cancelled while it runs it goes on until its time
+// Run runs cmd in a function. Its output is handed over when it has ended. When ctx is cancelled while it runs it continues until its time
 // limit: the error is then interrupted.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	cmd = cmd.WithDefaults()
@@ -128,8 +128,9 @@ type attempt struct {
 // invoke asks Lambda, again where it says that nothing was started and the table says so. The time is
 // when the request that counts may have arrived; zero: none has. An error that is one of ours says that nothing was started.
 //
-// A request says when the command is started at the latest: AWS may begin an invocation when its caller has given up, and this process may be
-// suspended before it sends one. A function that finds it late has started nothing, and says what time it has there: that is asked again once.
+// A request says when the command is started at the latest: AWS may begin an invocation when its caller has stopped waiting, and this
+// process may be suspended before it sends one. A function that finds it late has started nothing, and says what time it has there: that is
+// asked again once.
 func (p *Provider) invoke(ctx context.Context, a attempt) (*lambda.InvokeOutput, time.Time, error) {
 	first := time.Now()
 	pause := wait.Backoff{First: 200 * time.Millisecond, Most: 3 * time.Second}
@@ -272,7 +273,7 @@ func finished(res providers.Result, cmd providers.Command, payload []byte) (prov
 	return res, nil
 }
 
-// hand gives what was printed to whom wants to hear it.
+// hand passes what was printed to the command's output.
 func hand(cmd providers.Command, text []byte, stderr bool) {
 	for len(text) > 0 && cmd.Output != nil {
 		n := min(len(text), schemas.MaxChunk)

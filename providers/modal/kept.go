@@ -20,9 +20,9 @@ const attempts = 8
 // lookEvery is how often a caller looks whether another of this worker has what both want.
 const lookEvery = 20 * time.Millisecond
 
-// Reserve returns the sandbox kept under key, and makes it where none runs. One that was made under other rules, or whose day will be
-// over before a call may have ended, is ended and made anew. Its name is given once among those that run: of several workers that
-// make it at once one does, and the others find it.
+// Reserve returns the sandbox kept under key, and makes it where none runs. One that was made under other rules, or whose day will be over
+// before a call may have ended, is ended and made again. Its name is given once among those that run: of several workers that make it at
+// once one does, and the others find it.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
@@ -101,7 +101,7 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 		if err := p.end(ctx, id); err != nil {
 			return schemas.Ref{}, explain("reserve", err)
 		}
-		return schemas.Ref{}, gone(nil) // and made anew with the next attempt
+		return schemas.Ref{}, gone(nil) // and made again with the next attempt
 	}
 	return refOf(s), p.checkMarks(ctx, id)
 }

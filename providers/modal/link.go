@@ -33,7 +33,7 @@ const (
 	allTries    = 60 * time.Second // of a request with all its tries, where its caller sets no other
 	eachTry     = 20 * time.Second // of one
 	longestRPC  = 16 << 20         // bytes of a message
-	windowBytes = 1 << 20          // of a stream that nobody has read: what fills it waits
+	windowBytes = 1 << 20          // of a stream that are not read: a writer that fills it waits
 	mostHint    = 24 * time.Hour   // that the service may want to be left alone
 )
 
@@ -90,7 +90,7 @@ func (watch) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	switch s.(type) {
 	case *stats.OutHeader:
 		f.sent.Store(true)
-	case *stats.InTrailer: // without it the connection broke, or this side gave up
+	case *stats.InTrailer: // without it the connection broke, or this side cancelled
 		f.answered.Store(true)
 	}
 }
@@ -126,7 +126,7 @@ func (l *link) unary(ctx context.Context, method string, req, reply any, cc *grp
 		}
 		pause := max(again.After(n), e.RetryAfter)
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < pause {
-			return err // whoever asked for it hears how long to wait
+			return err // the caller learns how long to wait
 		}
 		l.log.Debug("request failed, retrying", "route", route, "attempt", n, "error", err)
 		if !wait.Sleep(ctx, pause) {
@@ -148,7 +148,7 @@ func (l *link) once(ctx context.Context, each time.Duration, route string, fresh
 	}
 	f := &flight{}
 	ctx = context.WithValue(metadata.AppendToOutgoingContext(ctx, headers...), flightKey{}, f)
-	return told(route, f, send(ctx), secrets)
+	return codedError(route, f, send(ctx), secrets)
 }
 
 func (l *link) headers(ctx context.Context, route string, fresh bool) (headers, secrets []string, err error) {
@@ -170,31 +170,31 @@ func (l *link) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clien
 	f := &flight{}
 	s, err := begin(context.WithValue(metadata.AppendToOutgoingContext(ctx, headers...), flightKey{}, f), desc, cc, method, opts...)
 	if err != nil {
-		return nil, told(route, f, err, secrets)
+		return nil, codedError(route, f, err, secrets)
 	}
-	return &toldStream{s, route, f, secrets}, nil
+	return &codedStream{s, route, f, secrets}, nil
 }
 
-// toldStream is a stream whose errors are this package's.
-type toldStream struct {
+// codedStream is a stream whose errors are this package's.
+type codedStream struct {
 	grpc.ClientStream
 	route   string
 	flight  *flight
 	secrets []string
 }
 
-func (s *toldStream) SendMsg(m any) error { return s.told(s.ClientStream.SendMsg(m)) }
-func (s *toldStream) RecvMsg(m any) error { return s.told(s.ClientStream.RecvMsg(m)) }
+func (s *codedStream) SendMsg(m any) error { return s.codedError(s.ClientStream.SendMsg(m)) }
+func (s *codedStream) RecvMsg(m any) error { return s.codedError(s.ClientStream.RecvMsg(m)) }
 
-func (s *toldStream) told(err error) error {
+func (s *codedStream) codedError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return err
 	}
-	return told(s.route, s.flight, err, s.secrets)
+	return codedError(s.route, s.flight, err, s.secrets)
 }
 
-// told gives an error of a request its form. What has a form already stays.
-func told(route string, f *flight, err error, secrets []string) error {
+// codedError gives an error of a request its form. One that has a form already stays.
+func codedError(route string, f *flight, err error, secrets []string) error {
 	var e *cloud.Error
 	if err == nil || errors.As(err, &e) {
 		return err
@@ -259,8 +259,8 @@ type token struct {
 	got  time.Time
 }
 
-// tokenLife is after how long a new one is asked for. Its own word on that is read by nobody: the clocks may differ, and one that is
-// refused is replaced.
+// tokenLife is after how long a new one is asked for. Its own expiry is not read: the clocks may differ, and a token that is refused is
+// replaced.
 const tokenLife = 10 * time.Minute
 
 // get is the token, which is asked for where there is none, or where the last was refused.

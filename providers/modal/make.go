@@ -110,8 +110,8 @@ type order struct {
 // box is a sandbox that was made.
 type box struct{ id, birth string }
 
-// make makes a sandbox and waits until it runs. It is not cancelled on its way, for then nobody would know of what was made: when
-// ctx ends, what comes is ended. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is taken).
+// make makes a sandbox and waits until it runs. It is not cancelled on its way, because no worker would know what was made: when ctx ends,
+// a sandbox that comes later is ended. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is taken).
 func (p *Provider) make(ctx context.Context, o order) (box, error) {
 	type made struct {
 		box box
@@ -157,7 +157,7 @@ func (p *Provider) create(ctx context.Context, o order) (box, error) {
 	if o.kind == kindKept {
 		n.Idle = p.opt.Idle.Round(time.Second)
 		if n.Runtime == "" {
-			n.Runtime = RuntimeVM // its processes are told apart by marks that the kernel of a container does not keep
+			n.Runtime = RuntimeVM // its processes are distinguished by marks that the kernel of a container does not keep
 		}
 	}
 	n.setNetwork(o.spec.Network)
@@ -232,7 +232,7 @@ func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
 	return running, explain("list", err)
 }
 
-// discard ends a sandbox that nobody knows of, behind its caller. Where that fails it ends at the end of its time.
+// discard ends a sandbox that no caller knows of, in the background. If that fails it ends at the end of its time.
 func (p *Provider) discard(id string) {
 	p.ending.Go(func() {
 		if err := p.endNow(id); err != nil {

@@ -8,10 +8,10 @@
 //
 // # Sandboxes
 //
-// A call of a sandbox that is not persistent gets one of its own, which is ended when the call has ended, and by the service at the
-// end of its time where the worker has died. A persistent one is kept under a name, which the service gives once among those that
-// run. A sandbox that has ended does not come back: what was not in a workspace is gone with it. The service ends a kept one that
-// nobody has used for Options.Idle, and any after a day.
+// A call of a sandbox that is not persistent gets one of its own, which is ended when the call has ended, and by the service at the end of
+// its time where the worker has died. A persistent one is kept under a name, which the service gives once among those that run. A sandbox
+// that has ended does not come back: what was not in a workspace is gone with it. The service ends a kept one that was unused for
+// Options.Idle, and any after a day.
 //
 // # Commands
 //
@@ -38,8 +38,8 @@
 //   - A kept sandbox is refused where a process cannot have the limit by which the processes of a command are known, which is tried
 //     once in each. The kernel of gVisor is such a place, so they ask for a virtual machine.
 //   - Clocks are not compared. A token is replaced when it is refused, or ten minutes old by this host's own counting.
-//   - Workspaces are volumes, one each. After a command sync is run on it, and where nobody says that it succeeded the call is
-//     interrupted: a success whose files are gone is none. Before one in a kept sandbox the volumes are loaded anew.
+//   - Workspaces are volumes, one each. After a command sync is run on it, and unless it is confirmed the call is interrupted: a success
+//     whose files are gone is none. Before one in a kept sandbox the volumes are reloaded.
 //   - The double (modaltest) is a server of the same messages. It is held to the vendor's client for Go as it is, in every run of the
 //     tests, and to that for JavaScript by make long-clouds.
 //
@@ -104,7 +104,7 @@ type Options struct {
 	Memory       int                   // MiB, as CPUs
 	Networks     []schemas.NetworkMode // that the operator allows; empty: deny-all alone
 	Sandboxes    int                   // that run at a time, all workers' together; 0: DefaultSandboxes
-	Idle         time.Duration         // after which the service ends a kept sandbox that nobody uses; 0: DefaultIdle
+	Idle         time.Duration         // after which the service ends an unused kept sandbox; 0: DefaultIdle
 	Start        time.Duration         // that a sandbox may take to be made; 0: DefaultStart
 	Build        time.Duration         // that the image may take to be built, once; 0: DefaultBuild
 	NoWorkspaces bool                  // volumes are not used

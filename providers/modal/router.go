@@ -63,7 +63,7 @@ func (r *router) start(ctx context.Context, limit time.Duration, args []string) 
 // after the network is gone.
 const aliveAfter = 15 * time.Second
 
-// read hands over an output of a process from its beginning until it has ended. Where the connection breaks it goes on where it was. A
+// read hands over an output of a process from its beginning until it has ended. If the connection breaks it continues where it was. A
 // command that prints nothing is as alive as another one.
 func (r *router) read(ctx context.Context, exec string, fd pb.TaskExecStdioFileDescriptor, take func([]byte) error) error {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: tryAgainMax}
@@ -112,7 +112,7 @@ func (r *router) read(ctx context.Context, exec string, fd pb.TaskExecStdioFileD
 	}
 }
 
-// repeatable reports whether a reading that ended so may go on.
+// repeatable reports whether a reading that ended so may continue.
 func repeatable(err error) bool {
 	code := cloud.StatusOf(err)
 	return code == 0 || slices.Contains(busy(), code)
@@ -147,8 +147,8 @@ func (r *router) shortly(ctx context.Context, args ...string) (code int, said st
 	return 0, "", schemas.Errorf(schemas.Unavailable, "run", "Modal does not say how a command ended")
 }
 
-// reload lets the sandbox see what others have written to its volumes. Where files are open there the service refuses it, and what is
-// there stays as it is.
+// reload lets the sandbox see changes by other writers of its volumes. Where files are open there the service refuses it, and what is there
+// stays as it is.
 func (r *router) reload(ctx context.Context) error {
 	_, err := r.rpc.TaskReloadVolumes(ctx, pb.TaskReloadVolumesRequest_builder{TaskId: r.task}.Build())
 	switch cloud.StatusOf(err) {
@@ -195,7 +195,7 @@ func (p *process) Write(b []byte) (int, error) {
 	for done < len(b) {
 		n := min(len(b)-done, inputChunk)
 		if err := p.write(p.ctx, b[done:done+n], false); err != nil {
-			p.cancel(err)              // nobody knows what has arrived: whoever reads need not wait
+			p.cancel(err)              // it is unknown what has arrived: readers need not wait
 			err = context.Cause(p.ctx) // an output may have failed before, and ended this
 			if p.err == nil {
 				p.err = err

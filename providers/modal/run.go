@@ -147,7 +147,7 @@ func (r *running) writes() string {
 	return r.cmd.Mounts[0].Path()
 }
 
-// commit keeps what a command has written to its workspace. Where that fails nobody may rely on it.
+// commit stores what a command has written to its workspace. If that fails no caller may rely on it.
 func (r *running) commit(res providers.Result) error {
 	path := r.writes()
 	if path == "" {
@@ -187,10 +187,10 @@ func (r *running) notStarted(ctx context.Context, err error) error {
 			err = cause
 		}
 	}
-	var told *boxrun.NotStartedError
+	var notStarted *boxrun.NotStartedError
 	code := cloud.StatusOf(err)
 	away := code == http.StatusNotFound || code == http.StatusPreconditionFailed || code == http.StatusConflict
-	if !errors.As(err, &told) && !away {
+	if !errors.As(err, &notStarted) && !away {
 		return explain("run", err)
 	}
 	if !r.fresh {

@@ -75,8 +75,8 @@ func busy() []int {
 	return []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
 }
 
-// table says which requests to the control plane are tried again. What makes a sandbox has no row for a connection that broke: what
-// became of it is looked up by its name instead.
+// table says which requests to the control plane are tried again. What makes a sandbox has no row for a connection that broke: its state is
+// looked up by its name instead.
 func table() []cloud.Retry {
 	reads := []string{"AuthTokenGet", "AppGetOrCreate", "EnvironmentGetOrCreate", "ImageGetOrCreate", "ImageFromId", "VolumeGetOrCreate",
 		"SandboxGet*", "SandboxListV2", "SandboxTagsGetV2", "SandboxWaitV2", "SandboxTerminateV2"}
@@ -193,7 +193,7 @@ func (c *client) ready(ctx context.Context, app *sdk.App) (*sdk.Image, error) {
 	if known != nil {
 		return known, nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opt.Build) // a build outlives whoever wanted it first
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opt.Build) // a build outlives its first caller
 	defer cancel()
 	built, err := c.sdk.Images.FromRegistry(c.opt.Image, nil).Build(ctx, app, nil)
 	if err != nil {
@@ -220,7 +220,7 @@ func (c *client) image(ctx context.Context) error {
 	return err
 }
 
-// forget lets the app and the image be looked up anew: the service does not know one of them any more.
+// forget makes the app and the image be looked up again: the service does not know one of them any more.
 func (c *client) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -371,7 +371,7 @@ const (
 	volumeVersion = 2      // of volumes: what was written is kept when "sync" says so
 )
 
-// enter asks how the router of a sandbox is reached. Its credentials are asked for anew where they are refused.
+// enter asks how the router of a sandbox is reached. Its credentials are requested again if they are refused.
 func (c *client) enter(ctx context.Context, id string) (*router, error) {
 	said, err := c.raw.SandboxGetTaskIdV2(ctx, pb.SandboxGetTaskIdRequest_builder{SandboxId: id}.Build())
 	switch {

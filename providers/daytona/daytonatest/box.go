@@ -18,14 +18,14 @@ type box struct {
 	made     time.Time
 	hidden   int // lists that it is missing from yet
 
-	running  *servicetest.Box // nil: nothing runs
-	state    string
-	next     string // the state that it will have, after some more looks; empty: it stays
-	looks    int
-	clock    *time.Timer
-	used     string
-	mends    bool // of one that has failed
-	sessions map[string]*session
+	running     *servicetest.Box // nil: nothing runs
+	state       string
+	next        string // the state that it will have, after some more looks; empty: it stays
+	looks       int
+	clock       *time.Timer
+	used        string
+	recoverable bool // of one that has failed
+	sessions    map[string]*session
 }
 
 // goes lets it change its state by way of another.
@@ -33,7 +33,7 @@ func (b *box) goes(by, to string) {
 	b.state, b.next, b.looks = by, to, b.s.opt.Looks
 }
 
-// look is what somebody sees of it, who may be the one for whom it changes.
+// look is what a client sees of it; its state may change with that look.
 func (b *box) look() string {
 	seen := b.state
 	if b.next != "" {
@@ -54,7 +54,7 @@ func (b *box) public(toolbox string) map[string]any {
 		"createdAt": b.made.UTC().Format(time.RFC3339Nano), "updatedAt": b.used, "toolboxProxyUrl": toolbox,
 	}
 	if b.state == "error" {
-		d["errorReason"], d["recoverable"] = "the disk of the sandbox is full", b.mends
+		d["errorReason"], d["recoverable"] = "the disk of the sandbox is full", b.recoverable
 	}
 	if b.creation.AllowList != "" {
 		d["networkAllowList"] = b.creation.AllowList
@@ -120,7 +120,7 @@ func (b *box) after(minutes int, do func()) {
 	b.clock = mine
 }
 
-// idle is what happens when nobody has used it for its time.
+// idle is what happens when it was unused for its time.
 func (b *box) idle() {
 	if b.state == "started" {
 		b.halt()

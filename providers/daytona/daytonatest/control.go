@@ -37,7 +37,7 @@ type creation struct {
 	} `json:"buildInfo"`
 }
 
-// read reads the body of a request. Where it is none, the answer is written.
+// read reads the body of a request. If it is invalid, the answer is written.
 func read(w http.ResponseWriter, r *http.Request, into ...any) bool {
 	var raw json.RawMessage
 	err := json.NewDecoder(r.Body).Decode(&raw)
@@ -191,9 +191,9 @@ func (s *Service) start(w http.ResponseWriter, r *http.Request, b *box) {
 	s.mu.Lock()
 }
 
-// recover starts a sandbox again that has failed and can be mended.
+// recover starts a sandbox again that has failed and is recoverable.
 func (s *Service) recover(w http.ResponseWriter, r *http.Request, b *box) {
-	if b.state != "error" || !b.mends {
+	if b.state != "error" || !b.recoverable {
 		fail(w, http.StatusBadRequest, "Sandbox is not recoverable")
 		return
 	}

@@ -209,13 +209,13 @@ func (s *Service) Break(id string) {
 	}
 }
 
-// Damage stops a sandbox by a failure, from which it can be mended or not.
-func (s *Service) Damage(id string, mends bool) {
+// Damage stops a sandbox by a failure, from which it can be recovered or not.
+func (s *Service) Damage(id string, recoverable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b := s.boxes[id]; b != nil && b.running != nil {
 		b.running.End()
-		b.state, b.next, b.mends = "error", "", mends
+		b.state, b.next, b.recoverable = "error", "", recoverable
 	}
 }
 

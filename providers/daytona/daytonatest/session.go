@@ -151,7 +151,7 @@ func (s *Service) sessionExec(w http.ResponseWriter, r *http.Request, b *box) {
 		ended := make(chan struct{})
 		s.work.Go(func() {
 			select {
-			case <-t.over: // "exit" has ended the shell, and nobody says an exit code
+			case <-t.over: // "exit" has ended the shell, and there is no exit code
 				_ = syscall.Kill(-watch.Process.Pid, syscall.SIGKILL) // it may have ended
 			case <-ended:
 			}

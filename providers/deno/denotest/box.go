@@ -57,7 +57,7 @@ type box struct {
 	lastProcess          int
 }
 
-// readCreation reads what a create asks for. The error is of whoever asks.
+// readCreation reads what a create asks for. The error is the client's.
 func readCreation(header string) (c creation, body map[string]any, err error) {
 	text, err := base64.StdEncoding.DecodeString(header)
 	if err != nil {

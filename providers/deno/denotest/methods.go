@@ -74,7 +74,7 @@ type spawnRequest struct {
 func (c *socket) spawn(in spawnRequest) outcome {
 	dir := cmp.Or(in.Dir, "/home/"+User)
 	if !c.box.Has(dir) {
-		if !c.box.Has("/") { // it is being ended, and so is this connection: nobody hears an answer
+		if !c.box.Has("/") { // it is being ended, and so is this connection: no answer arrives
 			<-c.over
 		}
 		return failed("NotFound", "No such cwd '"+dir+"'")

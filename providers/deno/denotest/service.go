@@ -131,7 +131,7 @@ func (s *Service) now() time.Time { return time.Now().Add(s.opt.Clock) }
 
 // ServeHTTP answers a request, or does with it what a fault says.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.work.Add(1) // so that what it starts is counted before anybody waits for the last
+	s.work.Add(1) // so that what it starts is counted before a caller waits for the last
 	defer s.work.Done()
 	w.Header().Set("Date", s.now().UTC().Format(http.TimeFormat))
 	w.Header().Set("X-Deno-Trace-Id", newID(16))

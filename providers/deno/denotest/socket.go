@@ -149,7 +149,7 @@ func (c *socket) read() {
 			c.close(closeInvalidRPC, "Invalid message")
 			return
 		case m.ID == nil:
-			c.hear(m)
+			c.notified(m)
 		default:
 			c.work.Go(func() { c.request(m) })
 		}
@@ -163,7 +163,7 @@ func (c *socket) close(code int, text string) {
 func (c *socket) write(text []byte) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	_ = c.conn.WriteMessage(websocket.TextMessage, text) // whoever reads sees that it broke
+	_ = c.conn.WriteMessage(websocket.TextMessage, text) // the reader sees that it broke
 }
 
 func (c *socket) send(m message) {
@@ -241,8 +241,8 @@ func has(params json.RawMessage, text string) bool {
 	return within(all, text)
 }
 
-// hear takes a notification: a part of a stream of the client.
-func (c *socket) hear(m message) {
+// notified takes a notification: a part of a stream of the client.
+func (c *socket) notified(m message) {
 	var part struct {
 		Stream int    `json:"streamId"`
 		Data   []byte `json:"data"`

@@ -44,7 +44,7 @@ type processConfig struct {
 	Dir  string            `json:"cwd,omitempty"`
 }
 
-// stream is the connection of somebody who is attached to a process.
+// stream is the connection of a client that is attached to a process.
 type stream struct {
 	events chan map[string]any
 	done   <-chan struct{}
@@ -157,7 +157,7 @@ func (p *process) start() error {
 			for {
 				n, err := outputs[i].Read(buf)
 				if n > 0 {
-					p.tell(map[string]any{"data": map[string]any{name: base64.StdEncoding.EncodeToString(buf[:n])}})
+					p.publish(map[string]any{"data": map[string]any{name: base64.StdEncoding.EncodeToString(buf[:n])}})
 				}
 				if err != nil {
 					return
@@ -166,14 +166,14 @@ func (p *process) start() error {
 		})
 	}
 	p.box.s.work.Go(func() {
-		reading.Wait() // whoever holds the outputs keeps it from ending, as in envd
+		reading.Wait() // a process that holds the outputs keeps it from ending, as in envd
 		p.ended(p.cmd.Wait())
 	})
 	return nil
 }
 
-// tell hands an event to all who are attached. What nobody reads is lost.
-func (p *process) tell(event map[string]any) {
+// publish passes an event to all attached clients. Without one it is lost.
+func (p *process) publish(event map[string]any) {
 	p.mu.Lock()
 	readers := make([]*stream, 0, len(p.readers))
 	for t := range p.readers {
@@ -188,7 +188,7 @@ func (p *process) tell(event map[string]any) {
 	}
 }
 
-// ended tells how it ended. What is zero is left out, as JSON of protobuf does.
+// ended publishes how it ended. Zero values are left out, as JSON of protobuf does.
 func (p *process) ended(err error) {
 	end := map[string]any{"status": "exit status 0", "exited": true}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -202,7 +202,7 @@ func (p *process) ended(err error) {
 	p.mu.Lock()
 	p.end = end
 	p.mu.Unlock()
-	p.tell(map[string]any{"end": end})
+	p.publish(map[string]any{"end": end})
 	time.AfterFunc(endKept, func() {
 		p.box.s.mu.Lock()
 		defer p.box.s.mu.Unlock()

@@ -15,7 +15,7 @@ const (
 // Fail makes something go wrong. A fault that is used up is gone.
 func (s *Service) Fail(f Fault) { s.faults.Add(f) }
 
-// CutStreams breaks the connections of all who are attached to processes, which go on.
+// CutStreams breaks the connections of all clients that are attached to processes. The processes continue.
 func (s *Service) CutStreams() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

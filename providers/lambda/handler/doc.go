@@ -10,10 +10,10 @@
 //
 // # Its end
 //
-// When the command has ended, or its time is over, everything that it started is killed and waited for before the answer goes out:
-// Lambda freezes what is left in an environment and thaws it during another call. The answer to a command whose time is over
-// has what it printed; it is given before the function's own time limit, at which Lambda would drop it. The scratch folder is emptied
-// then, and after a command with a workspace the file system is told to write what it holds (sync(2)).
+// When the command has ended, or its time is over, everything that it started is killed and waited for before the answer goes out: Lambda
+// freezes what is left in an environment and thaws it during another call. The answer to a command whose time is over has what it printed;
+// it is given before the function's own time limit, at which Lambda would drop it. The scratch folder is emptied then, and after a command
+// with a workspace the file system is made to write what it holds (sync(2)).
 //
 // It runs on Linux.
 package handler

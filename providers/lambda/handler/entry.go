@@ -20,7 +20,7 @@ const entryName = "sandjet-lambda-run"
 // statusFile is the descriptor on which a starting program says why it cannot start. An exec closes it.
 const statusFile = 3
 
-// start is what a starting program is told.
+// start is the plan of a starting program.
 type start struct {
 	Dir        string   `json:"dir"`
 	Argv       []string `json:"argv"` // the first is a path
@@ -28,7 +28,7 @@ type start struct {
 	ReadWrite  []string `json:"read_write"`
 	Sockets    bool     `json:"sockets"`
 	MaxABI     int      `json:"max_abi"`    // see Handler.MaxABI
-	Unconfined bool     `json:"unconfined"` // go on where the kernel has no Landlock or takes no filter
+	Unconfined bool     `json:"unconfined"` // run even if the kernel has no Landlock or takes no filter
 }
 
 // word is what it says on its status file, once for each step: what holds, or what is wrong.
@@ -52,14 +52,14 @@ func Entry() {
 		w.Wrong = err.Error()
 		_, w.Dir = errors.AsType[dirError](err)
 	}
-	_ = say.Encode(w) //nolint:errchkjson // nobody is left to hear it otherwise
+	_ = say.Encode(w) //nolint:errchkjson // there is no reader otherwise
 	os.Exit(1)
 }
 
 // dirError says that there is no such working directory.
 type dirError struct{ error }
 
-// enter gives up what the command is not to have, and becomes the command. Say reports what holds.
+// enter drops what the command is not to have, and becomes the command. Say reports what holds.
 func enter(plan string, say func(any) error) error {
 	runtime.LockOSThread()
 	var s start

@@ -155,7 +155,7 @@ func (h *Handler) furnish(r invocation.Request, scratch, workspace string) ([]st
 		path, err := find("bash")
 		return append([]string{path, "-c", "--", r.Script(), "bash"}, r.Args...), err
 	}
-	dir, err := os.MkdirTemp(scratch, ".run-") // nobody else's, and in no workspace
+	dir, err := os.MkdirTemp(scratch, ".run-") // of this user alone, and in no workspace
 	if err != nil {
 		return fail(err)
 	}
@@ -293,7 +293,7 @@ func (c *command) carryOut(ctx context.Context) error {
 		_ = p.cmd.Wait() // how it ended is in its state
 		close(over)
 	})
-	wrong := p.hear(&c.holds)
+	wrong := p.awaitExec(&c.holds)
 	c.began = wrong == nil
 	if c.began {
 		c.timedOut = c.await(ctx, over, limit, p.cmd.Process.Pid)
@@ -393,8 +393,8 @@ func launch(s start, env []string) (*process, error) {
 	return p, nil
 }
 
-// hear waits until the program has become the command, or says why it cannot.
-func (p *process) hear(holds *[]string) error {
+// awaitExec waits until the program has become the command, or says why it cannot.
+func (p *process) awaitExec(holds *[]string) error {
 	lines := json.NewDecoder(p.status)
 	for {
 		var w word

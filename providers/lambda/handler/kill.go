@@ -26,7 +26,7 @@ func adopt() error {
 	return nil
 }
 
-// endAll kills all processes below this one and waits for them, but for the first, whom somebody else waits for. It reports whether
+// endAll kills all processes below this one and waits for them, but for the first, for which another goroutine waits. It reports whether
 // none is left: then this process has no child, and since orphans become its children, nothing is below it.
 func endAll(first int) bool {
 	again := wait.Backoff{First: time.Millisecond, Most: 50 * time.Millisecond}
@@ -50,7 +50,7 @@ func endAll(first int) bool {
 	}
 }
 
-// childless asks the kernel, without waiting for anybody.
+// childless asks the kernel, without waiting for any process.
 func childless() bool {
 	for {
 		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)

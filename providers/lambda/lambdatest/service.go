@@ -207,7 +207,7 @@ func (s *Service) Crash() {
 	}
 }
 
-// Wait waits until no invocation runs: also those that nobody waits for.
+// Wait waits until no invocation runs: also those without a waiting caller.
 func (s *Service) Wait() {
 	for {
 		s.mu.Lock()
@@ -380,7 +380,7 @@ func refuse(w http.ResponseWriter, status int, kind, message string, why types.T
 	_ = json.NewEncoder(w).Encode(answer) //nolint:errchkjson // as above
 }
 
-// signed computes a request's signature anew, over what its client says that it has signed.
+// signed computes a request's signature over the parts that its client says it has signed, and compares it.
 func signed(r *http.Request, body []byte, at time.Time) bool {
 	auth := r.Header.Get("Authorization")
 	_, names, ok := strings.Cut(auth, "SignedHeaders=")

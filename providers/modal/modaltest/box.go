@@ -117,7 +117,7 @@ func (b *box) boot() error {
 	return nil
 }
 
-// touch lets the time without use begin anew. The lock is held.
+// touch restarts the time without use. The lock is held.
 func (b *box) touch() {
 	if b.idle != nil {
 		b.idle.Stop()

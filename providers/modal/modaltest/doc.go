@@ -2,9 +2,9 @@
 // and the routers of sandboxes, on one address, in the vendor's own protocol (gRPC, without TLS).
 //
 // It keeps state as the service does: ids, tokens that end, names that are given once among the sandboxes that run, lists that may lag
-// behind, quota, images that are built first, volumes, sandboxes that end at the end of their time or when nobody uses them. Commands are
-// real processes, each sandbox's in namespaces of their own (bubblewrap), so that a provider can be held to all that it promises. A
-// process is started once under its id; its input says where in all of it it belongs; its outputs are read from any byte on.
+// behind, quota, images that are built first, volumes, sandboxes that end at the end of their time or when they are unused. Commands are
+// real processes, each sandbox's in namespaces of their own (bubblewrap), so that a provider can be held to all that it promises. A process
+// is started once under its id; its input says where in all of it it belongs; its outputs are read from any byte on.
 //
 // A volume is a folder here: what is written is there for all at once, where the service wants "sync" first. Both that and reloads are
 // counted.

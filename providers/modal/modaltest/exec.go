@@ -23,7 +23,7 @@ type router struct {
 	s *Service
 }
 
-// ahead is how much of an output is kept that nobody has read yet: who prints more waits.
+// ahead is how much unread output is kept: a process that prints more waits.
 const ahead = 1 << 20
 
 // process is one that was started.
@@ -45,7 +45,7 @@ type output struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	text    []byte
-	sent    int // of which somebody has had so many bytes
+	sent    int // of which so many bytes were sent
 	ended   bool
 }
 
@@ -190,7 +190,7 @@ func (r *router) TaskExecStart(_ context.Context, req *pb.TaskExecStartRequest) 
 	}
 	r.s.work.Go(func() {
 		select {
-		case <-b.gone: // what holds an output is gone too, but for what printed to nobody
+		case <-b.gone: // what holds an output is gone too, except output without a reader
 			for _, o := range p.outs {
 				o.end()
 			}

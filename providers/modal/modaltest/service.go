@@ -185,7 +185,7 @@ func (s *Service) count(n *int) int {
 	return *n
 }
 
-// Idle ends a sandbox, as when nobody has used it for its time, Expire as when its time is over, Break as when its machine fails.
+// Idle ends a sandbox, as when it was unused for its time, Expire as when its time is over, Break as when its machine fails.
 func (s *Service) Idle(id string) { s.ends(id, pb.GenericResult_GENERIC_STATUS_IDLE_TIMEOUT) }
 
 // Expire is described at Idle.
@@ -234,7 +234,7 @@ func (s *Service) Folders() []string {
 	return found
 }
 
-// token gives a new one, for somebody who has the credentials. The lock is held.
+// token gives a new one to a client with the credentials. The lock is held.
 func (s *Service) token(of string) string {
 	end := time.Now().Add(s.opt.ClockAhead + s.opt.TokenLife)
 	part := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
