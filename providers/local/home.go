@@ -73,8 +73,8 @@ func (h *home) remove() error {
 	return err
 }
 
-// sweepHomes removes the home folders that dead workers have left: those on which nobody holds a lock. What cannot
-// be locked, as on some network file systems, stays.
+// sweepHomes removes the home folders that dead workers have left: those without a lock. What cannot be locked, as on some network file
+// systems, stays.
 func (p *Provider) sweepHomes() (removed int, err error) {
 	entries, err := os.ReadDir(p.opt.Workspaces)
 	if err != nil {

@@ -87,20 +87,19 @@ func (j *job) exited() bool {
 	}
 }
 
-// feed writes the input that came with the command, before that of anybody else.
+// feed writes the input that came with the command, before any other input.
 func (j *job) feed(data []byte) {
 	if len(data) == 0 {
 		return
 	}
-	j.input.turn <- struct{}{} // it is free: nobody knows the job yet
+	j.input.turn <- struct{}{} // it is free: no caller knows the job yet
 	j.feeder.Go(func() {
 		_, _ = j.input.file.Write(data) // a job need not read all of it
 		<-j.input.turn
 	})
 }
 
-// copy puts what the job prints into its log, until the end of the pipe or until it is told to stop,
-// and then what is there already.
+// copy puts what the job prints into its log, until the end of the pipe or until it is stopped, and then what is there already.
 func (j *job) copy() {
 	buf, _ := j.p.buffers.Get().(*[schemas.MaxChunk]byte)
 	defer j.p.buffers.Put(buf)
@@ -126,7 +125,7 @@ func (j *job) watch(lifetime, grace time.Duration) {
 	_ = j.output.SetReadDeadline(time.Now()) // nothing of it is left: what is in the pipe is all
 	j.copier.Wait()
 	_ = j.output.Close()
-	_ = j.input.file.Close() // whoever writes gets a conflict
+	_ = j.input.file.Close() // writers get a conflict
 	j.feeder.Wait()
 	j.run.Forget()
 
@@ -188,7 +187,7 @@ func (j *job) await(lifetime, grace time.Duration) providers.JobEnd {
 // is left of that.
 func (j *job) terminate(grace time.Duration) time.Duration {
 	deadline := time.Now().Add(grace)
-	if j.run.Signal(unix.SIGTERM) != nil || j.run.Signal(unix.SIGCONT) != nil { // what stands still does not hear the first
+	if j.run.Signal(unix.SIGTERM) != nil || j.run.Signal(unix.SIGCONT) != nil { // a stopped process does not get the first
 		<-j.run.Ended()
 		return 0
 	}
@@ -305,7 +304,7 @@ func (p *Provider) closeJobs() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, j := range p.jobs.live { // their ends could not be put down: whoever looks next finds them lost
+	for _, j := range p.jobs.live { // their ends could not be recorded: the next read finds them lost
 		if j.ended() && j.lock != nil {
 			_ = j.lock.Close()
 		}

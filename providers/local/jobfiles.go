@@ -40,7 +40,7 @@ const (
 	newPrefix = "new-"  // of a directory that is being made
 )
 
-// lostWorker is why a job is lost that has no end, and nobody who runs it.
+// lostWorker is why a job is lost that has no end, and no process that runs it.
 const lostWorker = "the worker that ran it has ended"
 
 // startRecord is what a start file holds.
@@ -177,8 +177,8 @@ func flock(f *os.File) error {
 	return err
 }
 
-// load returns a job that is not this provider's: one that has ended, or that another process of
-// this host runs. One that nobody runs and that has no end has been lost, which is put down.
+// load returns a job that is not this provider's: one that has ended, or that another process of this host runs. One that no process runs
+// and that has no end has been lost, which is recorded.
 func (d *jobDirs) load(name string) (*job, error) {
 	dir := filepath.Join(d.dir, name)
 	f, err := os.OpenFile(filepath.Join(dir, startFile), os.O_RDWR, 0)
@@ -200,7 +200,7 @@ func (d *jobDirs) load(name string) (*job, error) {
 			j.elsewhere = true
 		case err != nil:
 			return nil, fmt.Errorf("load job: %w", err)
-		default: // whoever had the lock may have put the end down just before
+		default: // the holder of the lock may have recorded the end just before
 			e, err = readEnd(dir)
 			lost = errors.Is(err, fs.ErrNotExist)
 		}

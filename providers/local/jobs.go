@@ -178,7 +178,7 @@ func (j *job) launch(cmd providers.Command, env map[string]string) error {
 	j.run, err = j.sb.Begin(e, theirIn, theirOut, theirOut)
 	_ = unix.Close(theirOut)
 	if err == nil {
-		// Where the box ended first nobody knows whether it was started: the watch finds it lost.
+		// If the box ended first it is unknown whether the job was started: the watch finds it lost.
 		if err = j.run.Started(); errors.Is(err, box.ErrEnded) {
 			err = nil
 		} else if err != nil {
@@ -258,8 +258,8 @@ func (p *Provider) JobLogs(ctx context.Context, ref schemas.JobRef, offset int64
 	return l, nil
 }
 
-// StopJob ends the job and returns when nothing of it is left, or ctx has ended; it is stopped then
-// all the same. Of several stops the soonest counts.
+// StopJob ends the job and returns when nothing of it is left, or ctx has ended; it is stopped nevertheless. Of several stops the soonest
+// counts.
 func (p *Provider) StopJob(ctx context.Context, ref schemas.JobRef, grace time.Duration) error {
 	j, err := p.findJob(ctx, ref)
 	switch {
@@ -378,7 +378,7 @@ func errNoInput() error {
 	return schemas.Errorf(schemas.Conflict, "write job", "the job has ended, or its input is closed")
 }
 
-// tooSlow is why a write was given up.
+// tooSlow is why a write was abandoned.
 func tooSlow(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()

@@ -55,8 +55,8 @@ func (k *kept) alive() bool {
 	}
 }
 
-// Reserve returns the box kept under key, making it when there is none. A box that was made under
-// other rules (network, mounts, limits) is ended and made anew: a changed rule holds from then on.
+// Reserve returns the box kept under key, making it when there is none. A box that was made under other rules (network, mounts, limits) is
+// ended and made again: a changed rule holds from then on.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err

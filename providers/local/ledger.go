@@ -40,9 +40,9 @@ func (g *gauge) full() bool {
 	return g.hidden || g.limit.Bytes > 0 && g.taken.Bytes >= g.limit.Bytes || g.limit.Files > 0 && g.taken.Files >= g.limit.Files
 }
 
-// observe takes note of a measurement and reports whether what writes is to be ended. It is, once what is there has
-// grown above the limit and its grace. Whoever deletes is left alone however much there still is: the ceiling comes
-// down with what is there, and goes up only with an end.
+// observe takes note of a measurement and reports whether what writes is to be ended. It is, once what is there has grown above the limit
+// and its grace. A process that deletes is left alone however much there still is: the ceiling comes down with what is there, and goes up
+// only with an end.
 func (g *gauge) observe(m safefs.Measured) (end bool) {
 	grace := safefs.Taken{Bytes: g.limit.Bytes / graceShare, Files: g.limit.Files / graceShare}
 	room := func(limit, now, grace int64) int64 { return max(limit, now) + grace }
@@ -83,14 +83,14 @@ type space struct {
 	took     time.Duration // that was worked for it, without rests
 
 	counted time.Time // when the last measurement that succeeded began: it may lack what was written from then on
-	left    time.Time // when a box that could write was last told to end, or ended by itself
+	left    time.Time // when a box that could write was last ended, or ended by itself
 	gone    time.Time // when one last had ended
-	dying   int       // that were told to and have not ended: they may write until then
+	dying   int       // that are to end and have not ended: they may write until then
 }
 
-// spares reports whether a box that began at a time is not to blame for what a measurement finds beside the last one: a box that
-// has gone since then may have written it, and this one began after that. The next measurement tells them apart. Whoever has a
-// space outgrow its limit and is ended can so delete at once.
+// spares reports whether a box that began at a time is not to blame for what a measurement finds beside the last one: a box that has gone
+// since then may have written it, and this one began after that. The next measurement distinguishes them. So a box that begins after
+// another one was ended for a full space can delete at once.
 func (s *space) spares(began time.Time) bool {
 	return began.After(s.left) && (s.dying > 0 || s.counted.Before(s.gone))
 }

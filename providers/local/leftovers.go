@@ -25,8 +25,7 @@ const (
 	freeShare   = 20                     // a 20th of a processor is free
 )
 
-// owed is what a box owes after a look: the time that was used in a sample stands for the time since the last
-// look, less what is free.
+// owed is what a box owes after a sample: the time that was used in it stands for the time since the last sample, less what is free.
 func owed(before, used, sample, since time.Duration) time.Duration {
 	if sample <= 0 {
 		return before
@@ -34,8 +33,7 @@ func owed(before, used, sample, since time.Duration) time.Duration {
 	return max(0, before+time.Duration(float64(used)/float64(sample)*float64(since))-since/freeShare)
 }
 
-// meter ends boxes in which nothing of ours runs and which use the processors all the same, until the provider is
-// closed.
+// meter ends boxes in which nothing of ours runs and which still use the processors, until the provider is closed.
 func (p *Provider) meter() {
 	if p.opt.LeftoverCPU < 0 {
 		return

@@ -114,13 +114,13 @@ type Options struct {
 	// lower hold.
 	Tmp, FileSize int64
 	OpenFiles     int
-	// Processes is how many processes and threads a box has that asks for no number; fewer where the host could not bear
-	// as many in each of Boxes. 0: DefaultPids.
+	// Processes is how many processes and threads a box has that asks for no number; fewer if the host could not run as many in each of Boxes.
+	// 0: DefaultPids.
 	Processes int
 	// MinFree is what must stay free of the file systems that hold StateDir and Workspaces: with less, nothing is
 	// written to workspaces.
 	MinFree Reserve
-	// Log gets what an operator should know. Nil: nobody.
+	// Log gets what an operator should know. Nil: no log.
 	Log *slog.Logger
 }
 
@@ -390,8 +390,8 @@ func (p *Provider) Close() error {
 // idRange is the ids of the host that boxes of a root worker may have.
 type idRange struct{ first, count uint32 }
 
-// hostIDs finds ids that belong to nobody else: far above those of people and services, or, where
-// this process lives in a user namespace with few, the upper part of those.
+// hostIDs finds ids that belong to no other user: far above those of people and services, or, where this process lives in a user namespace
+// with few, the upper part of those.
 func hostIDs() idRange {
 	const lowest = 165536 // below are the ranges that hosts give to their users
 	data, err := os.ReadFile("/proc/self/uid_map")

@@ -18,7 +18,7 @@ import (
 // The pace at which files without a name are looked for, in boxes that may write: no walk through a workspace meets them.
 const (
 	namelessEvery = time.Second
-	namelessShare = 20   // a look rests this multiple of the time that it took, where the disk is short a quarter of that
+	namelessShare = 20   // a scan rests this multiple of the time that it took, or a quarter of that if the disk is short
 	mostLookedAt  = 8192 // open files of one box
 	// namelessDies is how long those that were ended for it may take to give their files back before all others are ended too.
 	namelessDies = 500 * time.Millisecond

@@ -180,8 +180,8 @@ func (s *sandbox) mark() uint64 {
 	return s.way.relay.Mark()
 }
 
-// notices words what the box wanted to reach and could not since a mark, for whoever ran a command in it. Commands that ran in one box
-// at the same time share them.
+// notices words what the box wanted to reach and could not since a mark, for the caller of a command in it. Commands that ran in one box at
+// the same time share them.
 func (s *sandbox) notices(mark uint64) []byte {
 	if s.way == nil {
 		return nil

@@ -68,8 +68,8 @@ func newOutput(p *Provider, cmd providers.Command) (*output, error) {
 	return o, nil
 }
 
-// pipe returns the ends of a pipe, closed on exec and blocking: one is for somebody else. It belongs
-// to owner, unless 0, who then can open it again as /dev/stdout.
+// pipe returns the ends of a pipe, closed on exec and blocking: one is for another process. It belongs to owner, unless 0, who then can
+// open it again as /dev/stdout.
 func pipe(owner int) (r, w int, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -185,8 +185,7 @@ func (o *output) take(i int, data []byte) {
 	}
 }
 
-// finish returns when all output was handed over. Whole waits for the ends of the streams; nobody
-// can be left then who holds them.
+// finish returns when all output was handed over. Whole waits for the ends of the streams; no process may be left then that holds them.
 func (o *output) finish(whole bool) {
 	if !whole {
 		for i := range o.streams {

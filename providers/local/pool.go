@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// pool is boxes made in advance. A box belongs to nobody until it is claimed, and then to one tenant
-// for good.
+// pool is boxes made in advance. A box belongs to no tenant until it is claimed, and then to one tenant for good.
 type pool struct {
 	size   int // of each shape; 0: no pool
 	idle   map[shape][]*sandbox
@@ -118,7 +117,7 @@ func (p *Provider) fill(s shape) {
 	}
 }
 
-// cool lets all boxes go: nobody has asked for one for a while.
+// cool lets all boxes go: none was requested for a while.
 func (p *Provider) cool() {
 	p.mu.Lock()
 	idle := p.pool.drain()

@@ -270,7 +270,7 @@ func (r *running) carryOut(ctx context.Context, env map[string]string, res provi
 	}
 }
 
-// frugalNotice tells a command, and whoever reads what it printed, that it could not write.
+// frugalNotice says to a command, and to readers of its output, that it could not write.
 func frugalNotice(why string) []byte {
 	return []byte("sandjet: " + why + ". Until then a command can read and delete, and writes to no file\n")
 }

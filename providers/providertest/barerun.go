@@ -114,10 +114,10 @@ func await(ctx context.Context, cmd providers.Command, box *bareBox, child *exec
 	return errors.Join(cause, killMarked(mark))
 }
 
-// killMarked kills every process with the mark in its environment. A chain in which each process starts the next one and ends is met
-// among the numbers that were given last, so these are looked at first and again and again. A look that finds none is enough when no
-// process was started during it; beside others that start processes all the time, thirty in a row are. One that clears its environment
-// and leaves its group gets away: this is a provider for tests, not a box.
+// killMarked kills every process with the mark in its environment. A chain in which each process starts the next one and ends is met among
+// the numbers that were given last, so these are looked at first and again and again. A scan that finds none is enough when no process was
+// started during it; beside others that start processes all the time, thirty in a row are. One that clears its environment and leaves its
+// group gets away: this is a provider for tests, not a box.
 func killMarked(mark string) error {
 	const enough, again, youngest = 30, 10, 8
 	quiet := 0

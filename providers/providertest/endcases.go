@@ -71,14 +71,14 @@ func cancelBefore(t *testing.T, s subject) {
 }
 
 func cancelDuring(t *testing.T, s subject) {
-	s.needAttended(t)
+	s.needLiveRuns(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	h := listenFor("ready")
 	cmd := s.command("trap '' TERM; echo ready; sleep 600; echo after")
 	cmd.Output, cmd.Timeout, cmd.Grace = h.output, 10*time.Minute, 10*time.Minute
 	done := s.start(ctx, cmd)
-	receive(t, "the start", h.heard)
+	receive(t, "the start", h.arrived)
 	cancel()
 	o := receive(t, "the end", done)
 	if !isCancelled(o.err) {
@@ -90,14 +90,14 @@ func cancelDuring(t *testing.T, s subject) {
 }
 
 func cancelTree(t *testing.T, s subject) {
-	s.needAttended(t)
+	s.needLiveRuns(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	h := listenFor("beating")
 	cmd := s.command(beating + "sleep 600")
 	cmd.Output, cmd.Timeout = h.output, 10*time.Minute
 	done := s.start(ctx, cmd)
-	receive(t, "the first beat", h.heard)
+	receive(t, "the first beat", h.arrived)
 	cancel()
 	if o := receive(t, "the end", done); !isCancelled(o.err) {
 		t.Errorf("error %v, want context.Canceled", o.err)
@@ -106,7 +106,7 @@ func cancelTree(t *testing.T, s subject) {
 }
 
 func cancelOne(t *testing.T, s subject) {
-	s.needAttended(t)
+	s.needLiveRuns(t)
 	s = s.together(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -114,8 +114,8 @@ func cancelOne(t *testing.T, s subject) {
 	one, two := s.command("echo ready; sleep 600"), s.command("echo ready; until [ -e go ]; do sleep 0.02; done; echo done")
 	one.Output, two.Output = h1.output, h2.output
 	done1, done2 := s.start(ctx, one), s.start(t.Context(), two)
-	receive(t, "the first run", h1.heard)
-	receive(t, "the second run", h2.heard)
+	receive(t, "the first run", h1.arrived)
+	receive(t, "the second run", h2.arrived)
 	cancel()
 	if o := receive(t, "the end of the first", done1); !isCancelled(o.err) {
 		t.Errorf("first run: %v", o.err)

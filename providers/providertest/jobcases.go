@@ -138,8 +138,8 @@ func jobPair(t *testing.T, s jobSubject) {
 	if one.ref.Instance == two.ref.Instance {
 		t.Errorf("two starts are the same instance %q", one.ref.Instance)
 	}
-	one.hear(t, "one")
-	two.hear(t, "two")
+	one.awaitWord(t, "one")
+	two.awaitWord(t, "two")
 	two.stop(t, patience)
 	want(t, "Stopped", two.end(t).Stopped, true)
 	want(t, "the other runs", one.status(t).Running, true)

@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// jobKillsParent accepts each honest answer: the parent may be out of reach, its end may end the
-// box, and nobody else may hear the job's exit code.
+// jobKillsParent accepts each honest answer: the parent may be out of reach, its end may end the box, and no other process may get the
+// job's exit code.
 func jobKillsParent(t *testing.T, s jobSubject) {
 	j := s.start(t, "echo began; kill -9 $PPID 2>/dev/null; sleep 0.3; echo lives; exit 3")
 	var st providers.JobStatus
@@ -44,9 +44,9 @@ func jobLeaves(t *testing.T, s jobSubject) {
 
 func jobSignals(t *testing.T, s jobSubject) {
 	j := s.start(t, "trap 'echo usr1' USR1; trap 'echo int; exit 9' INT; echo ready; while :; do sleep 0.05; done")
-	j.hear(t, "ready")
+	j.awaitWord(t, "ready")
 	j.signal(t, "USR1")
-	j.hear(t, "usr1")
+	j.awaitWord(t, "usr1")
 	j.signal(t, "STOP")
 	j.signal(t, "CONT")
 	j.until(t, "the word int", func() bool { // again: bash forgets one that comes while the program that it waits for ends by itself
@@ -61,7 +61,7 @@ func jobSignals(t *testing.T, s jobSubject) {
 
 func jobStop(t *testing.T, s jobSubject) {
 	j := s.start(t, "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.05; done")
-	j.hear(t, "ready")
+	j.awaitWord(t, "ready")
 	j.stop(t, patience)
 	want(t, "Running when StopJob has returned", j.status(t).Running, false)
 	e := j.end(t)
@@ -72,14 +72,14 @@ func jobStop(t *testing.T, s jobSubject) {
 		t.Errorf("printed %q", e.Tail)
 	}
 	plain := s.start(t, "echo ready; exec sleep 600")
-	plain.hear(t, "ready")
+	plain.awaitWord(t, "ready")
 	plain.stop(t, patience)
 	want(t, "exit code", plain.end(t).ExitCode, 143)
 }
 
 func jobStopDeaf(t *testing.T, s jobSubject) {
 	j := s.start(t, "trap '' TERM HUP INT; echo ready; while :; do sleep 600; done")
-	j.hear(t, "ready")
+	j.awaitWord(t, "ready")
 	j.stop(t, 200*time.Millisecond)
 	e := j.end(t)
 	want(t, "Stopped", e.Stopped, true)
@@ -88,7 +88,7 @@ func jobStopDeaf(t *testing.T, s jobSubject) {
 
 func jobStopTree(t *testing.T, s jobSubject) {
 	j := s.start(t, beating+"sleep 600")
-	j.hear(t, "beating")
+	j.awaitWord(t, "beating")
 	j.stop(t, 200*time.Millisecond)
 	s.wantSilence(t)
 	want(t, "Stopped", j.end(t).Stopped, true)
@@ -107,7 +107,7 @@ func jobStopEnded(t *testing.T, s jobSubject) {
 
 func jobStopStill(t *testing.T, s jobSubject) {
 	j := s.start(t, "echo ready; kill -STOP $$; exit 3")
-	j.hear(t, "ready")
+	j.awaitWord(t, "ready")
 	j.stop(t, 500*time.Millisecond)
 	want(t, "Stopped", j.end(t).Stopped, true)
 }
@@ -136,7 +136,7 @@ func jobEnded(t *testing.T, s jobSubject) {
 
 func jobReleased(t *testing.T, s jobSubject) {
 	j := s.start(t, beating+"sleep 600")
-	j.hear(t, "beating")
+	j.awaitWord(t, "beating")
 	if err := s.reserver.Release(t.Context(), s.box); err != nil {
 		t.Fatal(err)
 	}

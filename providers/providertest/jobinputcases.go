@@ -14,9 +14,9 @@ func jobStdin(t *testing.T, s jobSubject) {
 	cmd := s.in(s.box, "cat; echo over")
 	cmd.Stdin = []byte("first\n")
 	j := s.begin(t, cmd)
-	j.hear(t, "first\n")
+	j.awaitWord(t, "first\n")
 	j.write(t, "second\x00\xff\n", false)
-	j.hear(t, "second")
+	j.awaitWord(t, "second")
 	j.write(t, strings.Repeat("y", 20000), true)
 	e := j.wantEnd(t, 0)
 	want(t, "printed", string(e.Tail), "first\nsecond\x00\xff\n"+strings.Repeat("y", 20000)+"over\n")
@@ -59,7 +59,7 @@ func jobStdinSlow(t *testing.T, s jobSubject) {
 
 func jobStdinClosed(t *testing.T, s jobSubject) {
 	j := s.start(t, "exec <&-; echo closed; until [ -e go ]; do sleep 0.02; done")
-	j.hear(t, "closed")
+	j.awaitWord(t, "closed")
 	_, err := s.control.WriteJob(t.Context(), j.ref, []byte("x"), false)
 	wantCode(t, err, schemas.Conflict)
 	s.sh(t, "touch go")

@@ -72,7 +72,7 @@ func jobLogPages(t *testing.T, s jobSubject) {
 
 func jobLogsLive(t *testing.T, s jobSubject) {
 	j := s.start(t, "echo one; until [ -e go ]; do sleep 0.02; done; echo two")
-	j.hear(t, "one\n")
+	j.awaitWord(t, "one\n")
 	l := j.logs(t, 0, 100)
 	want(t, "Size", l.Size, 4)
 	want(t, "Ended", l.Ended, false)

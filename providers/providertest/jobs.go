@@ -33,7 +33,7 @@ func (s jobSubject) start(t *testing.T, script string) *job {
 	return s.begin(t, s.in(s.box, script))
 }
 
-// begin starts cmd as a job. At the test's end it must have been told of at most once.
+// begin starts cmd as a job. At the test's end its end must have been notified at most once.
 func (s jobSubject) begin(t *testing.T, cmd providers.Command) *job {
 	t.Helper()
 	j := &job{s: s, ended: make(chan providers.JobEnd, 8)}
@@ -71,7 +71,7 @@ func (j *job) status(t *testing.T) providers.JobStatus {
 	return st
 }
 
-// end waits for the end of the job, as its status tells it and as it is told.
+// end waits for the end of the job, by its status and by the notification.
 func (j *job) end(t *testing.T) providers.JobEnd {
 	t.Helper()
 	var st providers.JobStatus
@@ -134,8 +134,8 @@ func (j *job) logs(t *testing.T, offset int64, limit int) providers.JobLogs {
 	return l
 }
 
-// hear waits until the job has printed a word.
-func (j *job) hear(t *testing.T, word string) {
+// awaitWord waits until the job has printed a word.
+func (j *job) awaitWord(t *testing.T, word string) {
 	t.Helper()
 	j.until(t, "the word "+word, func() bool {
 		return strings.Contains(string(j.logs(t, 0, schemas.MaxJobLogPage).Data), word)
@@ -156,8 +156,8 @@ func (j *job) signal(t *testing.T, name string) {
 	}
 }
 
-// until asks again until the answer is yes. A look may be a whole run in the box: it takes a fifth of the time at most, so that those
-// who look do not slow down what they wait for.
+// until asks again until the answer is yes. A check may be a whole run in the box: checks take a fifth of the time at most, so that they do
+// not slow down what they wait for.
 func (*job) until(t *testing.T, what string, yes func() bool) {
 	t.Helper()
 	for end := time.Now().Add(4 * patience); ; {

@@ -21,7 +21,7 @@ func listCases() []listCase {
 		{"what was released is not listed", listedReleased},
 		{"boxes of another deployment, or of none, are not listed", listedOthers},
 		{"what is listed can be released", releaseListed},
-		{"boxes of nobody in particular are not listed", listNobody},
+		{"boxes of nobody in particular are not listed", listWithoutDeployment},
 	}
 }
 
@@ -110,7 +110,7 @@ func releaseListed(t *testing.T, s subject, r providers.Reserver, l providers.Li
 	}
 }
 
-func listNobody(t *testing.T, _ subject, _ providers.Reserver, l providers.Lister) {
+func listWithoutDeployment(t *testing.T, _ subject, _ providers.Reserver, l providers.Lister) {
 	_, err := l.ListKept(t.Context(), "")
 	wantCode(t, err, schemas.Invalid)
 }

@@ -34,8 +34,8 @@ type object struct {
 // NewObjects returns an empty store.
 func NewObjects() *Objects { return &Objects{objects: map[string]object{}} }
 
-// Put makes an object of any mode, and the directories above it, as if somebody else had put it there. The name
-// must be clean. The content of a link is its target.
+// Put makes an object of any mode, and the directories above it, as if another process had put it there. The name must be clean. The
+// content of a link is its target.
 func (o *Objects) Put(name string, mode fs.FileMode, content []byte, changed time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -172,7 +172,7 @@ func fullOutput(t *testing.T, s subject) {
 }
 
 func callbackEverything(t *testing.T, s subject) {
-	s.needAttended(t)
+	s.needLiveRuns(t)
 	for _, limit := range []int{100, 1 << 20} {
 		in := randomBytes(700_000)
 		cmd := s.command("tee /dev/stderr")
@@ -224,13 +224,13 @@ func callbackAlone(t *testing.T, s subject) {
 }
 
 func callbackLive(t *testing.T, s subject) {
-	s.needAttended(t)
+	s.needLiveRuns(t)
 	s = s.together(t)
 	h := listenFor("first")
 	cmd := s.command("echo first; until [ -e go ]; do sleep 0.02; done; echo second")
 	cmd.Output = h.output
 	done := s.start(t.Context(), cmd)
-	receive(t, "the first word", h.heard)
+	receive(t, "the first word", h.arrived)
 	select {
 	case o := <-done:
 		t.Fatalf("it ended before it was told to: %+v, %v", o.res, o.err)
@@ -243,9 +243,9 @@ func callbackLive(t *testing.T, s subject) {
 }
 
 func callbackSlow(t *testing.T, s subject) {
-	s.needAttended(t)
+	s.needLiveRuns(t)
 	s = s.together(t)
-	// Far more than pipes hold: the command cannot end before the callback goes on.
+	// Far more than pipes hold: the command cannot end before the callback continues.
 	cmd := s.command("head -c 8000000 /dev/zero; echo written >&2; touch finished")
 	release, blocked := make(chan struct{}), make(chan struct{})
 	var once sync.Once

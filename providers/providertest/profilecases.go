@@ -104,8 +104,8 @@ func keepPids(t *testing.T, s subject) {
 	if !s.profile.PidsLimit {
 		t.Skipf("%s keeps no process limit", s.profile.Name)
 	}
-	// At the first fork that fails bash says so and then waits 15 s for a place before it gives up: its first word
-	// is enough, and is heard without a fork.
+	// At the first fork that fails bash says so and then waits 15 s for a slot before it ends: its first word is enough, and is read without a
+	// fork.
 	cmd := s.command(`coproc { exec 2>&1; for i in $(seq 300); do sleep 60 & done; echo started all; }; read -r word <&"${COPROC[0]}"; echo "$word"`)
 	cmd.Spec.Pids = 50
 	if word := string(s.run(t, cmd).Stdout); !strings.Contains(word, "fork") {

@@ -186,7 +186,7 @@ func keptCancel(t *testing.T, s subject, r providers.Reserver) {
 	cmd := s.in(ref, beating+"sleep 600")
 	cmd.Output = h.output
 	done := s.start(ctx, cmd)
-	receive(t, "the first beat", h.heard)
+	receive(t, "the first beat", h.arrived)
 	cancel()
 	if o := receive(t, "the end", done); !isCancelled(o.err) {
 		t.Errorf("error %v, want context.Canceled", o.err)
@@ -246,7 +246,7 @@ func releaseRunning(t *testing.T, s subject, r providers.Reserver) {
 	cmd := s.in(ref, beating+"sleep 600")
 	cmd.Output = h.output
 	done := s.start(t.Context(), cmd)
-	receive(t, "the first beat", h.heard)
+	receive(t, "the first beat", h.arrived)
 	if err := r.Release(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}

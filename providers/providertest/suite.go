@@ -13,8 +13,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// timeouts are what a test tries whose run must have come to a point in its script when its time is over:
-// nothing tells a clock to wait for that, and a loaded machine may take long.
+// timeouts are what a test tries whose run must have come to a point in its script when its time is over: no clock waits for that, and a
+// loaded machine may take long.
 func timeouts() []time.Duration {
 	return []time.Duration{500 * time.Millisecond, 2 * time.Second, 8 * time.Second, 30 * time.Second}
 }
@@ -22,8 +22,8 @@ func timeouts() []time.Duration {
 // account owns every box of the suite.
 const account schemas.AccountID = "acct_providertest"
 
-// patience is how long a test waits for what has to come at once. It says when to give up, not how
-// fast a provider is: that is a benchmark's business.
+// patience is how long a test waits for what has to come at once. It says when to fail, not how fast a provider is: that is a benchmark's
+// business.
 const patience = 90 * time.Second
 
 // Test runs the suite: first what every provider must do, then each capability that it has, and by
@@ -114,7 +114,7 @@ type options struct {
 // Declares says what the provider's leaf declares: its own profile must not promise more.
 func Declares(p providers.Profile) Option { return func(o *options) { o.declared = &p } }
 
-// Notifies says that the provider hears of the ends of its jobs and tells them: it must then, once each.
+// Notifies says that the provider learns of the ends of its jobs and notifies them: it must then, once each.
 func Notifies() Option { return func(o *options) { o.notifies = true } }
 
 // Together runs the cases of a group beside each other: for a provider that takes many at a time.
@@ -238,8 +238,8 @@ func (s subject) needIsolation(t *testing.T) {
 	}
 }
 
-// needAttended skips a test that hears a run, or ends it, before its end.
-func (s subject) needAttended(t *testing.T) {
+// needLiveRuns skips a test that reads the output of a run, or ends it, before its end.
+func (s subject) needLiveRuns(t *testing.T) {
 	t.Helper()
 	if s.profile.Unattended {
 		t.Skipf("%s neither hears nor ends a run before its end", s.profile.Name)
@@ -375,22 +375,22 @@ func receive[T any](t *testing.T, what string, c <-chan T) T {
 
 // hearing is an Output function that reports when a word has been printed.
 type hearing struct {
-	word  string
-	heard chan struct{}
+	word    string
+	arrived chan struct{}
 
 	mu   sync.Mutex
 	text strings.Builder
 	once sync.Once
 }
 
-func listenFor(word string) *hearing { return &hearing{word: word, heard: make(chan struct{})} }
+func listenFor(word string) *hearing { return &hearing{word: word, arrived: make(chan struct{})} }
 
 func (h *hearing) output(c providers.Chunk) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.text.Write(c.Data)
 	if strings.Contains(h.text.String(), h.word) {
-		h.once.Do(func() { close(h.heard) })
+		h.once.Do(func() { close(h.arrived) })
 	}
 }
 

@@ -62,8 +62,8 @@ func (p *Provider) SignalJob(ctx context.Context, ref schemas.JobRef, signal str
 	return err
 }
 
-// WriteJob writes to the job's standard input by a run in the box. It gives up after 10 seconds, or
-// shortly before ctx ends. Writes at the same time may mix in pieces of 4 KiB.
+// WriteJob writes to the job's standard input by a run in the box. It fails after 10 seconds, or shortly before ctx ends. Writes at the
+// same time may mix in pieces of 4 KiB.
 func (p *Provider) WriteJob(ctx context.Context, ref schemas.JobRef, data []byte, eof bool) (int, error) {
 	if len(data) > schemas.MaxJobStdin {
 		return 0, schemas.Invalidf("data", "is %d bytes long: the limit is %d", len(data), schemas.MaxJobStdin)

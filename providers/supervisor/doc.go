@@ -1,6 +1,5 @@
-// Package supervisor gives background jobs to providers that keep boxes and have no jobs of their
-// own: one bash program, started by an ordinary run, watches over each job from inside of the box,
-// and further runs of the same program look after it.
+// Package supervisor gives background jobs to providers that keep boxes and have no jobs of their own: one bash program, started by an
+// ordinary run, watches over each job from inside of the box, and further runs of the same program control it.
 //
 // # What it needs
 //
@@ -16,16 +15,14 @@
 //	└─ minder    group of its own: waits for the job, whose parent it is
 //	   └─ job    session of its own, with SANDJET_JOB=<instance> in its environment
 //
-// The job's script is a child: no exit, exec, syntax error or signal of it can keep its end from
-// being recorded. When it kills its parent, the guardian still sees its end, but nobody hears its exit
-// code: it is lost, with the reason. When it kills the guardian, the next look at the job concludes.
-// What it leaves behind is found by the mark in the environment and by its session; only a process
-// that clears its environment and leaves the session too is not found. A process is only signalled
-// when its time of start and the kernel's boot are those that were noted: a number that was given to
-// another process is left alone.
+// The job's script is a child: no exit, exec, syntax error or signal of it can keep its end from being recorded. When it kills its parent,
+// the guardian still sees its end, but its exit code is unknown: it is lost, with the reason. When it kills the guardian, the next look at
+// the job concludes. What it leaves behind is found by the mark in the environment and by its session; only a process that clears its
+// environment and leaves the session too is not found. A process is only signalled when its time of start and the kernel's boot are those
+// that were noted: a number that was given to another process is left alone.
 //
-// The supervisor's processes are the job's own user's: whoever runs jobs in a box can read and end
-// them, as everything else in that box. What they cannot do is to reach another box or account.
+// The supervisor's processes are the job's own user's: code that runs in a box can read and end its jobs, as everything else in that box.
+// What they cannot do is to reach another box or account.
 //
 // # The directory
 //

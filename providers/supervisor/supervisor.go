@@ -50,9 +50,8 @@ func (o Options) filled() Options {
 	return o
 }
 
-// Provider is a provider with jobs. It may be used from many goroutines. It hears of no end by
-// itself: JobOptions.Notify is not called. All else that the wrapped provider can do is reached
-// through [providers.As].
+// Provider is a provider with jobs. It may be used from many goroutines. It does not learn of ends by itself: JobOptions.Notify is not
+// called. All else that the wrapped provider can do is reached through [providers.As].
 type Provider struct {
 	inner providers.Provider
 	o     Options
@@ -178,12 +177,12 @@ func launcher() string {
 		"exec bash -c '" + strings.ReplaceAll(program, "'", `'\''`) + "' sandjet-job\n"
 }
 
-// remember keeps the rules of a box for the runs that look after its jobs.
+// remember keeps the rules of a box for the runs that control its jobs.
 func (p *Provider) remember(box schemas.Ref, r rules) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.known) >= maxKnown {
-		for old := range p.known { // any: what is forgotten costs a provider that insists on rules a look at most
+		for old := range p.known { // any: a forgotten entry costs a provider that insists on rules one read at most
 			delete(p.known, old)
 			break
 		}

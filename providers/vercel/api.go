@@ -117,7 +117,7 @@ const (
 	kindSnapshotting = "sandbox_snapshotting"
 )
 
-// stopped reports whether a request found its session ended, or about to: nothing was done. The sandbox goes on with the next
+// stopped reports whether a request found its session ended, or about to: nothing was done. The sandbox continues with the next
 // reservation.
 func stopped(err error) bool {
 	code, kind := cloud.StatusOf(err), cloud.KindOf(err)

@@ -16,8 +16,8 @@ import (
 // attempts is how often a kept sandbox is looked for or made while others do the same.
 const attempts = 8
 
-// Reserve returns the sandbox kept under key, and makes it or lets it go on. One that was made under other rules is deleted and made
-// anew. Its name is given once in the project: of several workers that make it at once one does, and the others find it.
+// Reserve returns the sandbox kept under key, and makes or resumes it. One that was made under other rules is deleted and made again. Its
+// name is given once in the project: of several workers that make it at once one does, and the others find it.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
@@ -76,7 +76,7 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 		if err := p.end(ctx, name, b.Session.ID); err != nil {
 			return schemas.Ref{}, explain("reserve", err)
 		}
-		return schemas.Ref{}, gone(nil) // and made anew with the next attempt
+		return schemas.Ref{}, gone(nil) // and made again with the next attempt
 	default:
 		if b, err = p.wake(ctx, b); err != nil {
 			return schemas.Ref{}, err
@@ -110,9 +110,9 @@ func (p *Provider) wake(ctx context.Context, b box) (box, error) {
 // deploymentTag is a tag's value also where a deployment has no name.
 func deploymentTag(name string) string { return "d" + cloud.Digest(name) }
 
-// extend lets a session live for so long from now, or an eighth less. The service counts from the session's start, by its own clock.
-// Where it grants no more, least is enough: a session that lives shorter is left to end, and the sandbox goes on in the next. Codes:
-// not_found (it has ended), unavailable.
+// extend lets a session live for so long from now, or an eighth less. The service counts from the session's start, by its own clock. Where
+// it grants no more, least is enough: a session that lives shorter is left to end, and the sandbox continues in the next. Codes: not_found
+// (it has ended), unavailable.
 func (p *Provider) extend(ctx context.Context, b box, life, least time.Duration) error {
 	since := b.Session.Started
 	if since == 0 {
@@ -178,7 +178,7 @@ func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	return explain("release", p.end(ctx, b.Sandbox.Name, b.Session.ID))
 }
 
-// Pause ends the session that ref names, which saves the sandbox's files. The next Reserve lets it go on under another Epoch.
+// Pause ends the session that ref names, which saves the sandbox's files. The next Reserve resumes it under another Epoch.
 func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 	_, id, err := p.find(ctx, ref)
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && !idPattern.MatchString(id) {

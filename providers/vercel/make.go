@@ -92,8 +92,8 @@ type order struct {
 	tags map[string]string // beside those of all
 }
 
-// make makes a sandbox and waits until it runs. It is not cancelled on its way, for then nobody would know of what was made: when
-// ctx ends, what comes is deleted. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is taken).
+// make makes a sandbox and waits until it runs. It is not cancelled on its way, because no worker would know what was made: when ctx ends,
+// a sandbox that comes later is deleted. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is taken).
 func (p *Provider) make(ctx context.Context, o order) (box, error) {
 	type made struct {
 		box box
@@ -223,8 +223,8 @@ func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
 // mostLeft is how many sandboxes of dead workers' runs are deleted at a time.
 const mostLeft = 10
 
-// count tells sandboxes of this installation that run, or are about to, from those that rest. Where only what runs is wanted, those
-// that have been what they are for longer than any session lives are not looked at, and what is left of dead workers' runs is deleted.
+// count counts sandboxes of this installation that run, or are about to, and those that rest. Where only what runs is wanted, those that
+// have been what they are for longer than any session lives are not looked at, and what is left of dead workers' runs is deleted.
 func (p *Provider) count(ctx context.Context, running bool) (run []cloud.Running, rest int, err error) {
 	var left []string
 	err = p.list(ctx, tagInstallation, p.opt.Installation, func(s sandbox, now time.Time) bool {
@@ -245,8 +245,8 @@ func (p *Provider) count(ctx context.Context, running bool) (run []cloud.Running
 	return run, rest, err
 }
 
-// awake lets a sandbox go on where its session has ended, and waits until it runs. Codes: not_found (it is gone, or cannot go on with
-// its files: then it is deleted), unavailable.
+// awake resumes a sandbox whose session has ended, and waits until it runs. Codes: not_found (it is gone, or cannot be resumed with its
+// files: then it is deleted), unavailable.
 func (p *Provider) awake(ctx context.Context, b box) (box, error) {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
 	resume := !alive(b.Session.Status)
@@ -274,7 +274,7 @@ func (p *Provider) awake(ctx context.Context, b box) (box, error) {
 	return b, nil
 }
 
-// discard deletes a sandbox that nobody knows of, behind its caller. Where that fails it ends at its time limit.
+// discard deletes a sandbox that no caller knows of, in the background. If that fails it ends at its time limit.
 func (p *Provider) discard(name, session string) {
 	p.ending.Go(func() {
 		if err := p.endNow(name, session); err != nil {

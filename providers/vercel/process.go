@@ -29,9 +29,9 @@ const (
 	silence     = 45 * time.Second // of a log, after which the sandbox is asked whether there is more
 	readFreely  = 1 << 20          // bytes of a log that are read again without such a question
 	quietWithin = 15 * time.Second // for that answer
-	takenEvery  = 8                // pieces, after which the sandbox hears how many were taken: half of those that it prints ahead
+	takenEvery  = 8                // pieces, after which the sandbox is sent how many were taken: half of those that it prints ahead
 	patience    = 60 * time.Second // that the program waits for the word to start
-	follows     = 6                // of a log in turn that bring nothing, where nobody says that the command goes on
+	follows     = 6                // of a log in turn that bring nothing, without a sign that the command still runs
 	mostWait    = 30 * time.Second // that the service may want to be left alone
 	longestRow  = 1 << 20          // of what the program prints, in bytes
 )
@@ -79,12 +79,11 @@ func (p *process) Write(b []byte) (int, error) {
 	if p.err == nil {
 		p.err = err
 	}
-	p.cancel() // nobody knows what has arrived: whoever reads need not wait
+	p.cancel() // it is unknown what has arrived: readers need not wait
 	return 0, err
 }
 
-// A word is written by a short command, which is never tried again. That it was told is noted first: from then on the program's
-// own limit holds.
+// A word is written by a short command, which is never tried again. A file records that first: from then on the program's own limit holds.
 const wordScript = `[ -p "$1/in" ] && : >"$1/told" && printf %s "$2" >"$1/in"`
 
 func (p *process) write(b []byte) error {
@@ -112,7 +111,7 @@ func (p *process) failed() error {
 	return p.err
 }
 
-// Copy hands over its outputs until it has ended. A log that breaks is asked for again: it begins anew, and what came before is
+// Copy hands over its outputs until it has ended. A log that breaks is asked for again: it begins at its start, and what came before is
 // left out.
 func (p *process) Copy(stdout, stderr io.Writer) error {
 	err := p.copy(stdout, stderr)
@@ -122,7 +121,7 @@ func (p *process) Copy(stdout, stderr io.Writer) error {
 	return err
 }
 
-// fail notes why the program is not heard, unless there is a reason already.
+// fail records why nothing arrives from the program, unless there is a reason already.
 func (p *process) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +139,7 @@ func (p *process) copy(stdout, stderr io.Writer) error {
 	taken := make(chan [2]int, 1)
 	defer p.parts.Wait()
 	defer close(taken)
-	p.parts.Go(func() { p.tell(taken) })
+	p.parts.Go(func() { p.sendTaken(taken) })
 	outs := [2]*output{{to: stdout}, {to: stderr}}
 	again := wait.Backoff{First: 100 * time.Millisecond, Most: 3 * time.Second}
 	failed := 0
@@ -162,7 +161,7 @@ func (p *process) copy(stdout, stderr io.Writer) error {
 		}
 		look := p.settled()
 		switch {
-		case look == nil: // it goes on
+		case look == nil: // it still runs
 			failed = 0
 		case final(look, failed) || errors.Is(look, errNoEnd) && err == nil && failed > 0:
 			return look
@@ -187,7 +186,7 @@ func final(err error, failed int) bool {
 // errNoEnd is what there is of a program that was killed.
 var errNoEnd = errors.New("the program in the sandbox has ended, and its log has no end")
 
-// settled asks how a command is whose log has ended before it: nil where it goes on.
+// settled asks how a command is whose log has ended before it: nil if it still runs.
 func (p *process) settled() error {
 	c := p.in.call(http.MethodGet, "/cmd/"+url.PathEscape(p.id))
 	c.Route = "/v2/sandboxes/sessions/{id}/cmd/{cmd}"
@@ -214,9 +213,9 @@ func (p *process) follow(outs [2]*output, taken chan [2]int) error {
 	}
 	defer lines.Close() //nolint:errcheck // it was only read
 	outs[0].rest, outs[1].rest, p.read = nil, nil, 0
-	told := outs[0].got + outs[1].got
-	if told > 0 {
-		told = -takenEvery // at once: nobody knows whether the sandbox has heard the last one
+	sent := outs[0].got + outs[1].got
+	if sent > 0 {
+		sent = -takenEvery // at once: it is unknown whether the sandbox got the last one
 	}
 	for {
 		var l line
@@ -238,13 +237,13 @@ func (p *process) follow(outs [2]*output, taken chan [2]int) error {
 		if l.Stream == "stderr" {
 			o = outs[1]
 		}
-		if err := o.take(text, p.heard); err != nil {
+		if err := o.take(text, p.takeWord); err != nil {
 			return err
 		}
-		if now := outs[0].got + outs[1].got; now-told >= takenEvery {
-			told = now
+		if now := outs[0].got + outs[1].got; now-sent >= takenEvery {
+			sent = now
 			select {
-			case <-taken: // nobody has heard the one before
+			case <-taken: // the one before was not sent
 			default:
 			}
 			taken <- [2]int{outs[0].got, outs[1].got}
@@ -271,8 +270,8 @@ func (p *process) quiet(got [2]int) bool {
 	return p.in.run(ctx, "quiet", quietScript, dir, strconv.Itoa(got[0]), strconv.Itoa(got[1])) == nil
 }
 
-// heard takes what is said of the program.
-func (p *process) heard(word string) error {
+// takeWord handles a word of the program.
+func (p *process) takeWord(word string) error {
 	switch word {
 	case "over":
 		select {
@@ -289,9 +288,9 @@ func (p *process) heard(word string) error {
 	return &garbledError{errors.New("what the sandbox says of its program is not understood: " + excerpt(word))}
 }
 
-// tell says in the sandbox how many pieces were taken, so that it prints more. Where that fails for good the program waits, and is
+// sendTaken reports to the sandbox how many pieces were taken, so that it prints more. If that fails for good the program waits, and is
 // ended at its limit.
-func (p *process) tell(taken <-chan [2]int) {
+func (p *process) sendTaken(taken <-chan [2]int) {
 	const script = `[ -d "$1" ] || exit 0
 echo "$2" >"$1/o.next" && mv "$1/o.next" "$1/o.taken" && echo "$3" >"$1/e.next" && mv "$1/e.next" "$1/e.taken" || [ ! -d "$1" ]`
 	for n := range taken {
@@ -301,7 +300,8 @@ echo "$2" >"$1/o.next" && mv "$1/o.next" "$1/o.taken" && echo "$3" >"$1/e.next" 
 	}
 }
 
-// finish ends a program that has not ended, and takes away what is kept of it. What still holds an output prints to nobody from now on.
+// finish ends a program that has not ended, and takes away what is kept of it. Output of processes that still hold a stream is lost from
+// now on.
 const finish = `[ ! -p "$1/in" ] || timeout 2 bash -c 'printf "kill\n" >"$1"' kill "$1/in"
 mv "$1" "$1.gone" 2>/dev/null && rm -rf "$1.gone"; rm -f "$1.first"; true`
 

@@ -118,11 +118,11 @@ func (r *running) notStarted(ctx context.Context, err error) error {
 	if cause := r.process.failed(); cause != nil {
 		err = cause
 	}
-	var told *boxrun.NotStartedError
+	var notStarted *boxrun.NotStartedError
 	switch {
 	case cloud.StatusOf(err) == 0 && schemas.CodeOf(err) == schemas.Exhausted:
 		return err
-	case !errors.As(err, &told) && !stopped(err) && cloud.StatusOf(err) != http.StatusNotFound:
+	case !errors.As(err, &notStarted) && !stopped(err) && cloud.StatusOf(err) != http.StatusNotFound:
 		return explain("run", err)
 	case r.fresh:
 	default:

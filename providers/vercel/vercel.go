@@ -7,16 +7,16 @@
 //
 // # Sandboxes
 //
-// A call of a sandbox that is not persistent gets one of its own, which is deleted when the call has ended, and stopped by the
-// service at the end of its time where the worker has died. A persistent one is kept under a name: its session ends when nobody
-// has used it for Options.Idle, which saves its files, and the next reservation lets it go on in another session.
+// A call of a sandbox that is not persistent gets one of its own, which is deleted when the call has ended, and stopped by the service at
+// the end of its time where the worker has died. A persistent one is kept under a name: its session ends when it was unused for
+// Options.Idle, which saves its files, and the next reservation resumes it in another session.
 //
 // # Commands
 //
-// A command is started by the program of package boxrun, which waits for a word before it starts anything, ends all that
-// the command has started, and says how it ended. The program is a detached command of the service, whose log is followed: it
-// is text and begins anew with each request, so that what the program prints comes in numbered pieces of base64, and a
-// connection that breaks loses nothing and doubles nothing.
+// A command is started by the program of package boxrun, which waits for a word before it starts anything, ends all that the command has
+// started, and says how it ended. The program is a detached command of the service, whose log is followed: it is text and begins at its
+// start with each request, so that what the program prints comes in numbered pieces of base64, and a connection that breaks loses nothing
+// and doubles nothing.
 //
 // Workspaces are drives of the project, one each.
 //
@@ -27,17 +27,17 @@
 //   - Commands are run by the program of boxrun, as in containers and on E2B. It is a detached command of the service; its input is a
 //     file, written by the service's own way for files, and a pipe of the sandbox. So neither script nor variables nor input are in
 //     what the service keeps of a command. Words to it are short commands.
-//   - Output comes by the command's log as numbered pieces in base64. A log that breaks is followed again from its beginning, and what
-//     came before is left out: nothing is lost, nothing comes twice, and bytes are what they were. The program is at most 16 pieces of
-//     48 KiB ahead of what the worker has taken, of which a short command tells it: whoever prints more waits. When it has ended all
-//     the rest is in the log, for as long as the session is there.
+//   - Output comes by the command's log as numbered pieces in base64. A log that breaks is followed again from its beginning, and what came
+//     before is left out: nothing is lost, nothing comes twice, and bytes are what they were. The program is at most 16 pieces of 48 KiB
+//     ahead of what the worker has taken, which a short command reports to it: a program that prints more waits. When it has ended all the
+//     rest is in the log, for as long as the session is there.
 //   - A log that ends says nothing: how the command is, is asked. Only the program's own word is an end; a line with an error means
 //     that the session has ended.
 //   - What may have been started is not started again. Starts and words have no row in the table of retries. Before go an error says
-//     unavailable; from go on interrupted, unless the program has said how the command ended.
-//   - 410, 422 sandbox_stopping and sandbox_snapshotting mean that nothing was done. A run says not_found; the worker reserves again,
-//     which lets the sandbox go on and runs its hooks, and repeats the call. A request goes to one session by its id, so that no
-//     command runs in another than it was meant for. 410 snapshot_not_found deletes the sandbox and makes it anew.
+//     unavailable; after go it says interrupted, unless the program has said how the command ended.
+//   - 410, 422 sandbox_stopping and sandbox_snapshotting mean that nothing was done. A run says not_found; the worker reserves again, which
+//     resumes the sandbox and runs its hooks, and repeats the call. A request goes to one session by its id, so that no command runs in
+//     another than it was meant for. 410 snapshot_not_found deletes the sandbox and makes another.
 //   - Names are digests: of account and key, or of a run's id. Of workers that make a sandbox at once one does, a create whose answer
 //     was lost is found, and a dead worker's run is ended without a list, which may lag behind.
 //   - Tags are five at most, and a list is filtered by one: installation, what it was made of, account, and of a kept one deployment
@@ -56,9 +56,9 @@
 //
 // # Considered
 //
-// A run that is waited for, with its logs in the answer: an answer that breaks leaves nobody who knows its id. Reading output as files:
-// binary, and a request for each piece also where nothing is printed. Short-lived tokens of Vercel's own deployments: they are renewed
-// only inside Vercel.
+// A run that is waited for, with its logs in the answer: after a broken answer no worker knows its id. Reading output as files: binary, and
+// a request for each piece also where nothing is printed. Short-lived tokens of Vercel's own deployments: they are renewed only inside
+// Vercel.
 package vercel
 
 import (
@@ -108,8 +108,8 @@ type Options struct {
 	Installation string
 	Networks     []schemas.NetworkMode // that the operator allows; empty: deny-all alone
 	Sandboxes    int                   // that run at a time, all workers' together; 0: DefaultSandboxes
-	Idle         time.Duration         // after which the session of a kept sandbox ends that nobody uses; 0: DefaultIdle
-	Start        time.Duration         // that a sandbox may take to be made or to go on; 0: DefaultStart
+	Idle         time.Duration         // after which the session of an unused kept sandbox ends; 0: DefaultIdle
+	Start        time.Duration         // that a sandbox may take to be made or to be resumed; 0: DefaultStart
 	NoWorkspaces bool                  // drives are not used
 	HTTP         *http.Client          // nil: one of its own
 	Log          *slog.Logger          // nil: nothing is logged
@@ -148,9 +148,9 @@ var (
 	_ providers.Profiler = (*Provider)(nil)
 )
 
-// table says which requests are tried again. What makes a sandbox, starts a command or says a word to one has no row for a
-// connection that broke: what became of a sandbox is looked up instead. Commands of one route do different things: what they do
-// is a part of their routes here.
+// table says which requests are tried again. What makes a sandbox, starts a command or says a word to one has no row for a connection that
+// broke: the state of a sandbox is looked up instead. Commands of one route do different things: what they do is a part of their routes
+// here.
 func table() []cloud.Retry {
 	busy := []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
 		http.StatusGatewayTimeout}

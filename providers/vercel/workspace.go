@@ -70,7 +70,7 @@ func inUse(err error) bool {
 // refusedMount reports whether a create was refused for a drive in another way.
 func refusedMount(err error) bool { return saysDrive(err) && !inUse(err) }
 
-// writable asks for mounts that may be written where only a look was asked for, and reports whether there were some.
+// writable asks for mounts that may be written where only reading was asked for, and reports whether there were some.
 func writable(mounts map[string]mount) bool {
 	some := false
 	for at, m := range mounts {
@@ -114,7 +114,7 @@ func (p *Provider) furnish(ctx context.Context, id string, mounts []providers.Mo
 	return nil
 }
 
-// furnishOnce prepares the workspace of a kept sandbox in each session, whoever has begun it: that one may have died on its way.
+// furnishOnce prepares the workspace of a kept sandbox in each session, begun by any worker, which may have died before it had prepared it.
 // This worker remembers what it has prepared.
 func (p *Provider) furnishOnce(ctx context.Context, id string, mounts []providers.Mount) error {
 	if p.furnished.Has(id) {

@@ -27,7 +27,7 @@ const (
 	ErrTooLarge     Code = "too_large"
 	ErrTooMany      Code = "too_many"
 	ErrReadOnly     Code = "read_only"
-	ErrChanged      Code = "changed" // by somebody else
+	ErrChanged      Code = "changed" // by another process
 	ErrNoSpace      Code = "no_space"
 )
 

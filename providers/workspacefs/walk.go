@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Bounds are those of one walk. Whoever fills the tree must not fill this process's memory.
+// Bounds are those of one walk. A user that fills the tree must not fill this process's memory.
 type Bounds struct {
 	Entries int // that are visited
 	Bytes   int // of names that were read and wait
@@ -156,7 +156,7 @@ type named struct {
 	mode fs.FileMode
 }
 
-// compare orders names as the paths that begin with them: those in a directory go on with a slash.
+// compare orders names as the paths that begin with them: those in a directory continue with a slash.
 func (n named) compare(o named) int {
 	short := min(len(n.name), len(o.name))
 	return cmp.Or(cmp.Compare(n.name[:short], o.name[:short]), cmp.Compare(n.at(short), o.at(short)))

@@ -29,9 +29,8 @@ import (
 //
 // # What lies outside
 //
-// Whoever uses the workspace may change it at any time, also in the middle of a call. No method may read, write
-// or describe what lies outside of the root, whatever is exchanged for what meanwhile: a check that is followed by
-// a use is not enough.
+// Users of the workspace may change it at any time, also in the middle of a call. No method may read, write or describe what lies outside
+// of the root, whatever is exchanged for what meanwhile: a check that is followed by a use is not enough.
 //
 // A symbolic link is followed where it is not the last component, and by Open, Stat and Write there too, while it
 // leads to something below the root. One that is absolute or leads out is [ErrEscape]; too many are [ErrLoop].
@@ -59,10 +58,9 @@ type FS interface {
 	// Write writes content to a regular file, making it and its directories (0644 and 0755) when absent; an existing
 	// file keeps its mode and owner. It returns when the content would survive a crash of the host.
 	//
-	// Was, when not nil, is what Stat or a File of this FS said of the file before: if it is another file now, or has
-	// been changed or removed, that is ErrChanged, as far as the implementation can tell; nothing is written then. A
-	// file with several hard links is ErrHardLink: one of them may be outside of the root. Without was, of several that write
-	// at once one comes last, and the others may find ErrChanged.
+	// Was, when not nil, is what Stat or a File of this FS said of the file before: if it is another file now, or has been changed or removed,
+	// that is ErrChanged, as far as the implementation can detect it; nothing is written then. A file with several hard links is ErrHardLink:
+	// one of them may be outside of the root. Without was, of several that write at once one comes last, and the others may find ErrChanged.
 	// Codes: as Open, and ErrExists, ErrReadOnly, ErrChanged, ErrHardLink, ErrNoSpace.
 	Write(ctx context.Context, name string, content []byte, mode Mode, was fs.FileInfo) error
 	// MkdirAll makes a directory (0755) and its parents. Existing ones stay as they are. A directory stays when it
@@ -90,9 +88,9 @@ type Marker interface {
 // Placer is an [FS] that renames a file to a name only while that name has what was seen there.
 type Placer interface {
 	// Place renames a regular file. With was nil the new name must be free, and a file that takes it at the last moment is never replaced
-	// (ErrExists). Otherwise was is what Stat or a File said of the file that is replaced: if it is another file now, or has been changed
-	// or removed, that is ErrChanged, as far as the implementation can tell; nothing is renamed then.
-	// Codes: as Rename of [FS], and ErrChanged.
+	// (ErrExists). Otherwise was is what Stat or a File said of the file that is replaced: if it is another file now, or has been changed or
+	// removed, that is ErrChanged, as far as the implementation can detect it; nothing is renamed then. Codes: as Rename of [FS], and
+	// ErrChanged.
 	Place(ctx context.Context, from, to string, was fs.FileInfo) error
 }
 
@@ -108,9 +106,8 @@ type TreeRemover interface {
 	RemoveTree(ctx context.Context, name string, b Bounds) (more bool, err error)
 }
 
-// File is an open regular file. Read goes on from where it was, from the beginning at first; ReadAt reads a range and
-// moves nothing. Both see one version of the content where the implementation can keep one; where it cannot,
-// they see what is there.
+// File is an open regular file. Read continues from where it was, from the beginning at first; ReadAt reads a range and moves nothing. Both
+// see one version of the content where the implementation can keep one; where it cannot, they see what is there.
 type File interface {
 	fs.File
 	io.ReaderAt
@@ -137,7 +134,7 @@ const (
 type Entry struct {
 	Name string
 	Type fs.FileMode // type bits: directory, link, regular (0), …
-	// Source describes the entry while each of ReadDir looks at it. Nil: nobody can.
+	// Source describes the entry while each of ReadDir looks at it. Nil: no description.
 	Source Describer
 }
 
@@ -150,10 +147,10 @@ type Describer interface {
 type Info struct {
 	Size    int64
 	ModTime time.Time
-	// Changed is when anything of the entry was changed last, its name and its times included, which nobody can set back. Zero where the
+	// Changed is when anything of the entry was changed last, its name and its times included, which no process can set back. Zero where the
 	// implementation does not know it.
 	Changed time.Time
-	// Inode tells a file from another that has taken its name, Links is how many names it has. Zero as Changed.
+	// Inode distinguishes a file from another that has taken its name, Links is how many names it has. Zero as Changed.
 	Inode, Links uint64
 }
 

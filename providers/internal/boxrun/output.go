@@ -17,7 +17,7 @@ type output struct {
 
 	held  []byte // the beginning of what may be a line of the program
 	ready bool   // from here on it is the command's
-	ended bool   // from here on it is nobody's
+	ended bool   // from here on it is dropped
 }
 
 // Write takes the next bytes. What is not the program's is handed on at once, but for what may become a line of its.
@@ -37,7 +37,7 @@ func (o *output) Write(p []byte) (int, error) {
 		p = p[at:]
 		whole, rest := o.line(p)
 		switch {
-		case rest == nil && whole == nil: // it may go on
+		case rest == nil && whole == nil: // it may continue
 			o.held = bytes.Clone(p)
 			return n, nil
 		case whole == nil:
@@ -45,13 +45,13 @@ func (o *output) Write(p []byte) (int, error) {
 			p = p[1:]
 		default:
 			p = rest
-			o.hear(whole)
+			o.takeLine(whole)
 		}
 	}
 	return n, nil
 }
 
-// line cuts a line of the program off the beginning of p. Rest alone: it is none; neither: it may become one.
+// line cuts a line of the program off the beginning of p. Rest alone: there is no such line; neither: it may become one.
 func (o *output) line(p []byte) (whole, rest []byte) {
 	if len(p) < len(o.mark) {
 		if bytes.HasPrefix(o.mark, p) {
@@ -71,7 +71,7 @@ func (o *output) line(p []byte) (whole, rest []byte) {
 	return nil, nil
 }
 
-func (o *output) hear(line []byte) {
+func (o *output) takeLine(line []byte) {
 	words := strings.Fields(string(line))
 	if len(words) == 0 {
 		return

@@ -25,13 +25,13 @@ const longestArgument = 64 << 10
 
 // Command is what is run.
 type Command struct {
-	ID     string            // for [MarkOf]; empty: nobody else can end it
+	ID     string            // for [MarkOf]; empty: no other process can end it
 	Shell  string            // that runs the script, a name or path: bash or sh
 	Script string            // its text
 	Dir    string            // where it starts, an absolute path
 	Env    map[string]string // all its variables. Names are those of shell variables
 	Stdin  []byte
-	// Limit ends it when the worker has not been heard of for so long: longer than the worker would wait.
+	// Limit ends it when nothing has arrived from the worker for so long: longer than the worker would wait.
 	Limit time.Duration
 }
 
@@ -46,7 +46,7 @@ func SweepArguments(shell, path, mark string) []string {
 	return append(Arguments(shell, path), "sweep", mark)
 }
 
-// TrySweepArguments are [SweepArguments] for who sweeps again where it fails: it gives up soon when the same processes stay.
+// TrySweepArguments are [SweepArguments] for callers that repeat a failed sweep: it fails soon when the same processes stay.
 func TrySweepArguments(shell, path, mark string) []string {
 	return append(SweepArguments(shell, path, mark), "20")
 }

@@ -22,20 +22,20 @@ type Stream interface {
 
 // Session is one command on its way. [Start] begins it, and its caller closes it.
 type Session struct {
-	stream Stream
-	mark   string
-	take   func(stderr bool, data []byte)
-	told   complaint
+	stream    Stream
+	mark      string
+	take      func(stderr bool, data []byte)
+	complaint complaint
 
 	ready chan struct{} // closed when the program waits for "go", or has refused
 	over  chan struct{} // closed when it has ended, and all output was handed over
 	once  sync.Once
 	parts sync.WaitGroup
 
-	mu    sync.Mutex
-	heard string // the first word
-	ends  int    // outputs on which "end" was heard
-	exit  Exit   // holds when it was heard on both
+	mu        sync.Mutex
+	firstWord string // the first word
+	ends      int    // outputs on which "end" has arrived
+	exit      Exit   // holds when it has arrived on both
 }
 
 // Exit is how a command ended.
@@ -55,7 +55,7 @@ func Start(stream Stream, c Command, take func(stderr bool, data []byte)) *Sessi
 	outs := [2]*output{}
 	for i := range outs {
 		o := &output{mark: []byte("\x01" + nonce + " ")}
-		o.say = func(words []string) { s.hear(words) }
+		o.say = func(words []string) { s.takeWords(words) }
 		o.take = func(p []byte) { s.print(o.ready, i == 1, p) }
 		outs[i] = o
 	}
@@ -66,7 +66,7 @@ func Start(stream Stream, c Command, take func(stderr bool, data []byte)) *Sessi
 		_ = stream.Copy(outs[0], outs[1]) // that it failed shows as an end without a word
 		outs[0].flush()
 		outs[1].flush()
-		s.hear([]string{"gone"})
+		s.takeWords([]string{"gone"})
 		s.finish()
 	})
 	return s
@@ -75,7 +75,7 @@ func Start(stream Stream, c Command, take func(stderr bool, data []byte)) *Sessi
 // print hands on what an output had.
 func (s *Session) print(ready, stderr bool, p []byte) {
 	if !ready {
-		s.told.add(p)
+		s.complaint.add(p)
 		return
 	}
 	for len(p) > 0 {
@@ -85,12 +85,12 @@ func (s *Session) print(ready, stderr bool, p []byte) {
 	}
 }
 
-// hear takes a line of the program, which comes on each output.
-func (s *Session) hear(words []string) {
+// takeWords takes a line of the program, which comes on each output.
+func (s *Session) takeWords(words []string) {
 	s.mu.Lock()
-	first := s.heard == ""
+	first := s.firstWord == ""
 	if first {
-		s.heard = words[0]
+		s.firstWord = words[0]
 	}
 	whole := false
 	if len(words) == 3 && words[0] == "end" {
@@ -122,9 +122,9 @@ func (s *Session) Ready(ctx context.Context) error {
 		return ctx.Err()
 	}
 	s.mu.Lock()
-	heard := s.heard
+	word := s.firstWord
 	s.mu.Unlock()
-	switch heard {
+	switch word {
 	case "ready":
 		return nil
 	case "nodirectory":
@@ -132,7 +132,7 @@ func (s *Session) Ready(ctx context.Context) error {
 	case "full":
 		return schemas.Errorf(schemas.Exhausted, "run", "the sandbox has no room for the input of the command")
 	default:
-		return &NotStartedError{Text: s.told.String()}
+		return &NotStartedError{Text: s.complaint.String()}
 	}
 }
 
@@ -146,7 +146,7 @@ func (e *NotStartedError) Error() string {
 	return "the program in the sandbox did not start: " + e.Text
 }
 
-// Go starts the command. After an error nobody knows whether it was started.
+// Go starts the command. After an error it is unknown whether it was started.
 func (s *Session) Go() error { return s.write("go\n") }
 
 // Term asks all that the command has started to end.
@@ -168,7 +168,7 @@ func (s *Session) Mark() string { return s.mark }
 // Over is closed when the command has ended and all its output was handed over, or the stream has ended.
 func (s *Session) Over() <-chan struct{} { return s.over }
 
-// Exit is how the command ended; not ok when that was not heard on both outputs. Then what was handed over may lack an end of what the
+// Exit is how the command ended; not ok if that did not arrive on both outputs. Then what was handed over may lack an end of what the
 // command printed.
 func (s *Session) Exit() (e Exit, ok bool) {
 	s.mu.Lock()

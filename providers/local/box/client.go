@@ -20,7 +20,7 @@ type Config struct {
 	Program string
 	// Workspaces is the directory that holds the workspaces.
 	Workspaces string
-	// Log gets what the spawner complains of. Nil: nobody.
+	// Log gets the spawner's errors. Nil: no log.
 	Log io.Writer
 }
 

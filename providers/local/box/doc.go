@@ -1,6 +1,5 @@
-// Package box makes the boxes of the local provider: a spawner, one per worker, that does every
-// clone; an init, process 1 of each box, that builds what the box sees, gives up every right and
-// then starts runs; and the worker's side of talking to both, [Launch].
+// Package box makes the boxes of the local provider: a spawner, one per worker, that does every clone; an init, process 1 of each box, that
+// builds what the box sees, drops every right and then starts runs; and the worker's side of talking to both, [Launch].
 //
 // The worker never clones a box by itself: its address space is large, which makes the kind of fork
 // that a user namespace needs slow, and its packages take long to initialise. Spawner and init are

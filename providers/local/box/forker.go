@@ -104,9 +104,9 @@ func (i *server) dropRights() *StepError {
 	return nil
 }
 
-// landlock is what a run may touch. With a root of its own it says again what the mounts say.
-// Held is descriptors that the rules name: without a root of its own a workspace is a path that
-// somebody may exchange for a link, so it is opened once, as a directory, and no name of it is used again.
+// landlock is what a run may touch. With a root of its own it says again what the mounts say. Held is descriptors that the rules name:
+// without a root of its own a workspace is a path that another process may exchange for a link, so it is opened once, as a directory, and
+// no name of it is used again.
 func (i *server) landlock() (r confine.LandlockRules, held []int, err error) {
 	if i.state.setup.Mode == Isolated {
 		r.ReadOnly = []string{"/"}

@@ -20,7 +20,7 @@ type Box struct {
 	mode    Mode
 	hostNet bool
 	gone    chan struct{} // all its processes are gone
-	ended   chan struct{} // nothing more is heard of it
+	ended   chan struct{} // no further message of it arrives
 	ready   chan *StepError
 	claimed chan *StepError
 	facts   Facts // set before claimed
@@ -226,7 +226,7 @@ func (r *Run) Killed() <-chan struct{} { return r.killed }
 // Left is how many processes, besides the run's first, had to be killed. It is valid after Killed.
 func (r *Run) Left() int { return r.left }
 
-// Forget ends the bookkeeping of a run. Nothing of it is heard afterwards.
+// Forget ends the bookkeeping of a run. No message of it is delivered afterwards.
 func (r *Run) Forget() {
 	r.box.mu.Lock()
 	delete(r.box.runs, r.id)
@@ -240,7 +240,7 @@ func (b *Box) Kill() {
 			_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) }) // a descriptor
 		}
 	}
-	// Without process numbers of its own init kills what is below it, when it finds nobody here.
+	// Without process numbers of its own init kills what is below it, when it finds this process gone.
 	_ = b.conn.close()
 }
 

@@ -137,12 +137,12 @@ func resumeInit(control int) int {
 
 // fail reports a failed step. It ends the box: nothing is run in one that is half closed.
 func fail(control int, e *StepError) int {
-	_ = sendOn(control, kindFailed, e) // nobody is there or they hear it
+	_ = sendOn(control, kindFailed, e) // the worker is gone, or receives it
 	return 1
 }
 
-// closeBox gives up all rights for good and serves runs. Program is what to execute again where the
-// rights of all threads cannot be given up at once (a program linked with cgo); -1: that was done.
+// closeBox drops all rights for good and serves runs. Program is what to execute again if the rights of all threads cannot be dropped at
+// once (a program linked with cgo); -1: that was done.
 func closeBox(control, program int, s state, in *receiver) int {
 	facts := Facts{BootID: s.bootID, Shell: shell(), Watches: watchesKept()}
 	if e := restrict(s); e != nil {
@@ -155,7 +155,7 @@ func closeBox(control, program int, s state, in *receiver) int {
 		return fail(control, e)
 	}
 	if s.setup.Mode != Bare {
-		if i.alone { // the rights of all threads cannot be given up at once
+		if i.alone { // the rights of all threads cannot be dropped at once
 			if program >= 0 {
 				return fail(control, again(control, program, s))
 			}
@@ -206,8 +206,7 @@ const OwnThreads = usedThreads + 48
 // usedThreads is at most what init uses; they count towards the limit of its runs.
 const usedThreads = 16
 
-// again gives up the calling thread's rights and executes the program: an exec leaves only this
-// thread. It returns only when it failed.
+// again drops the calling thread's rights and executes the program: an exec leaves only this thread. It returns only when it failed.
 func again(control, program int, s state) *StepError {
 	runtime.LockOSThread()
 	if err := confine.DropCapabilitiesThread(); err != nil {

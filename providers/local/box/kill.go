@@ -19,8 +19,8 @@ func (i *server) signal(f signalFrame) {
 	}
 }
 
-// quietLooks is how often in a row nothing is found before nothing is left: who was born during a look, of a
-// parent that ended in it, is not seen by that look.
+// quietLooks is how often in a row nothing is found before nothing is left: a process that was born during a scan, of a parent that ended
+// in it, is not seen by that scan.
 const quietLooks = 3
 
 // kill kills all that a run started, wherever it went, and says so when nothing of it is left.
@@ -51,7 +51,7 @@ func (i *server) kill(f killFrame) {
 		for _, pid := range found {
 			killed[pid] = struct{}{}
 		}
-		time.Sleep(time.Millisecond) // they are dying: nothing to hear of, they are not all our children
+		time.Sleep(time.Millisecond) // they are dying: there is no signal for that, as they are not all our children
 	}
 	delete(killed, leader)
 	i.send(kindKilled, killedFrame{ID: f.ID, Killed: len(killed)})

@@ -13,7 +13,7 @@ import (
 // Name is the program's name: argv[0] of a process that is to be a spawner or an init.
 const Name = "sandjet-box"
 
-// controlFD is the socket that both get from whoever starts them.
+// controlFD is the socket that both get from their parent.
 const controlFD = 3
 
 // Main is the whole program: os.Args[1] says which part. It never returns.
@@ -51,5 +51,5 @@ func Main() {
 const (
 	partSpawner = "spawn"
 	partInit    = "init"
-	partClosed  = "init-closed" // an init that has given up its rights by being executed again
+	partClosed  = "init-closed" // an init that has dropped its rights by being executed again
 )

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killThose kills the box's processes whose tag is meant, and returns those that were not dead yet.
-// First all of them stand still: the death of a child would let its parent go on to what comes next.
+// killThose kills the box's processes whose tag is meant, and returns those that were not dead yet. First it stops all of them: the death
+// of a child would let its parent continue with the next step.
 func (i *server) killThose(meant func(tag uint64) bool) []int {
 	found := i.those(meant)
 	for _, pid := range found {

@@ -12,9 +12,9 @@ import (
 	"github.com/sandjet/sandjet/providers/local/confine"
 )
 
-// denyWrites keeps a run and all that it starts from making any file longer or writing to one. It can be neither raised nor set
-// anew by the run, but it comes a moment after the shell was executed: a run that is given a processor before init goes on may have
-// written until then. What it writes counts, and whoever writes beyond the bound of a full workspace is ended.
+// denyWrites keeps a run and all that it starts from making any file longer or writing to one. The run can neither raise nor replace it,
+// but it comes a moment after the shell was executed: a run that is given a processor before init continues may have written until then.
+// What it writes counts, and a run that writes beyond the bound of a full workspace is ended.
 func denyWrites(pid int) error {
 	err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{}, nil)
 	if err == nil || errors.Is(err, unix.ESRCH) {
@@ -41,10 +41,10 @@ func (i *server) lowerProcesses() (raise func()) {
 // the process when it cannot make a thread.
 //
 // The run is born under the soft limit; the hard one comes a moment after its shell was executed, for limits are a process's and not a
-// thread's: init has no child to set them in before. A run that is given a processor before init goes on may raise its
-// soft limit to init's own, and what it has forked by then keeps that: [OwnThreads] above what it may have instead of
-// usedThreads, so 48 processes more. If it uses them all init may fail to make a thread, and ends with its box. Where a cgroup counts the
-// box's processes that holds from the beginning.
+// thread's: init has no child to set them in before. A run that is given a processor before init continues may raise its soft limit to
+// init's own, and what it has forked by then keeps that: [OwnThreads] above what it may have instead of usedThreads, so 48 processes more.
+// If it uses them all init may fail to make a thread, and ends with its box. Where a cgroup counts the box's processes that holds from the
+// beginning.
 func (i *server) limitProcesses(pid int) error {
 	if i.state.setup.Pids <= 0 || i.state.setup.Mode != Isolated {
 		return nil

@@ -13,15 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// server is init once the box is closed: it forks runs, reaps every process of the box and tells
-// the worker.
+// server is init once the box is closed: it forks runs, reaps every process of the box and reports to the worker.
 type server struct {
 	control int
 	state   state
 	shell   string
 	forks   chan fork
 	closed  chan struct{} // the box is closed: nothing is forked before
-	alone   bool          // only the forking thread has given up its rights: the program is linked with cgo
+	alone   bool          // only the forking thread has dropped its rights: the program is linked with cgo
 
 	sending sync.Mutex
 
@@ -175,7 +174,7 @@ func (i *server) fork(f fork) {
 	i.runs[pid] = r
 	i.count++
 	i.woken.Broadcast()
-	release() // whoever hears of the start finds the pipes with nobody but the run
+	release() // a worker that learns of the start finds the pipes held by the run alone
 	i.send(kindStarted, signalFrame{ID: r.id})
 }
 

@@ -25,7 +25,7 @@ type packet struct {
 	files []int // close on exec
 }
 
-// close closes the descriptors that nobody took.
+// close closes the descriptors that were not taken.
 func (p *packet) close() {
 	for _, fd := range p.files {
 		_ = unix.Close(fd)

@@ -108,7 +108,7 @@ func ignoreSignals() {
 // spawner clones boxes and reaps them.
 type spawner struct {
 	null   int
-	root   bool // asked before a thread acts for somebody else
+	root   bool // asked before a thread acts for another user
 	mu     sync.Mutex
 	forked *sync.Cond
 	forks  int

@@ -80,8 +80,8 @@ func buildView(s Setup, bootID string) *StepError {
 	return v.failed
 }
 
-// ownLimits are limits that the kernel keeps for this user namespace and this network alone, where it and the host's
-// /proc let them be set. Facts tell whether the first are.
+// ownLimits are limits that the kernel keeps for this user namespace and this network alone, where it and the host's /proc let them be set.
+// Facts say whether the first are.
 func ownLimits(s Setup) {
 	for _, l := range []struct{ file, value string }{
 		{instancesFile, mostInstances},
@@ -111,8 +111,8 @@ func watchesKept() bool {
 	return err == nil && strings.TrimSpace(string(value)) == mostInstances
 }
 
-// base is the directory that the root is built on: any that exists, for what is below is only
-// covered, in a mount namespace that nobody else has.
+// base is the directory that the root is built on: any that exists, for what is below is only covered, in a mount namespace that no other
+// process has.
 func base() string {
 	for _, dir := range []string{"/tmp", "/mnt", "/run", "/var"} {
 		if info, err := os.Lstat(dir); err == nil && info.IsDir() {

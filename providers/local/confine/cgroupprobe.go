@@ -134,8 +134,8 @@ type place2 struct {
 	own bool
 }
 
-// places2 lists them, the most closely enclosing first, so that the limits of what starts us go on
-// applying: beside our group where the parent was delegated too, in our group, at the root.
+// places2 lists them, the most closely enclosing first, so that the limits of what starts us keep applying: beside our group where the
+// parent was delegated too, in our group, at the root.
 func places2(h hierarchy) []place2 {
 	if h.own == h.mount {
 		return []place2{{dir: h.mount}, {dir: h.mount, own: true}}

@@ -73,9 +73,9 @@ type Cgroup struct {
 // groupPrefix begins the name of every directory that we make.
 const groupPrefix = "sandjet-"
 
-// New makes a group with limits; those whose controller is not in [CgroupSupport.Words] are left
-// out. Name is a part of a file name. The group carries its owner in its name, this process, so
-// that [CgroupSupport.Sweep] can tell when nobody needs it any more. Without any controller it is ErrNoCgroup.
+// New makes a group with limits; those whose controller is not in [CgroupSupport.Words] are left out. Name is a part of a file name. The
+// group carries its owner in its name, this process, so that [CgroupSupport.Sweep] can find groups that no process needs any more. Without
+// any controller it is ErrNoCgroup.
 func (s CgroupSupport) New(name string, l Limits) (*Cgroup, error) {
 	if s.Version == 0 {
 		return nil, ErrNoCgroup

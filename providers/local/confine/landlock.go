@@ -14,8 +14,8 @@ import (
 type LandlockRules struct {
 	ReadOnly  []string // files and directories: list, read, execute
 	ReadWrite []string // the same and write, make, remove, rename
-	// FreeSignals leaves signals to processes outside alone. Without it (ABI 6 and later) nobody
-	// here can signal a process that is not under the same rules: see [Landlock] on threads.
+	// FreeSignals leaves signals to processes outside alone. Without it (ABI 6 and later) no process here can signal one that is not under the
+	// same rules: see [Landlock] on threads.
 	FreeSignals bool
 	// MaxABI is for tests: the rules are those of a kernel with this ABI, where it has a later one. 0: those of the kernel.
 	MaxABI int
@@ -37,10 +37,9 @@ const (
 // It returns the kernel's ABI; 0 without an error means that the kernel has no landlock and nothing was
 // done. A path that is missing is an error. [NoNewPrivs] must have been called.
 //
-// Before ABI 8 the kernel takes one thread at a time, so each thread is under rules of its own:
-// equal ones, but a process forked by one thread is outside for all others, which then can neither
-// signal it nor read what /proc protects of it. Whoever has to do that for the children: set
-// FreeSignals and do the reading from the thread that forked, or use [LandlockThread].
+// Before ABI 8 the kernel takes one thread at a time, so each thread is under rules of its own: equal ones, but a process forked by one
+// thread is outside for all others, which then can neither signal it nor read what /proc protects of it. A caller that has to do that for
+// its children sets FreeSignals and reads from the thread that forked, or uses [LandlockThread].
 func Landlock(r LandlockRules) (abi int, err error) { return landlock(r, true) }
 
 // LandlockThread is [Landlock] for the calling thread, which must be locked to its goroutine, and

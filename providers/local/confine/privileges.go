@@ -49,8 +49,8 @@ func dropCapabilities(call caller) error {
 	return nil
 }
 
-// emptyBoundingSet asks the kernel for the highest capability it knows by asking until it refuses:
-// /proc, which would tell as well, need not be there.
+// emptyBoundingSet asks the kernel for the highest capability it knows by asking until it refuses: /proc, which has it too, need not be
+// there.
 func emptyBoundingSet(call caller) error {
 	for c := range uintptr(64) {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
@@ -89,9 +89,8 @@ func noNewPrivs(call caller) error {
 	return nil
 }
 
-// Dumpable says whether other processes of the same user may look into this one: its memory, its
-// environment, its open files. It belongs to the process, not to a thread, and an exec sets it
-// anew.
+// Dumpable says whether other processes of the same user may look into this one: its memory, its environment, its open files. It belongs to
+// the process, not to a thread, and an exec sets it again.
 func Dumpable(on bool) error {
 	var v uintptr
 	if on {

@@ -17,9 +17,8 @@ type SeccompOptions struct {
 	// DenyInet refuses AF_INET, AF_INET6 and AF_UNIX sockets: deny-all without a network namespace.
 	// Pairs of unix sockets stay, they lead nowhere.
 	DenyInet bool
-	// DenyUnseen makes memfd_create and the semaphores and message queues of System V absent. Set it where
-	// memory is watched and not limited by a cgroup: the watchdog sees neither files without a name that
-	// nobody maps nor what the kernel holds.
+	// DenyUnseen makes memfd_create and the semaphores and message queues of System V absent. Set it where memory is watched and not limited
+	// by a cgroup: the watchdog sees neither files without a name that are not mapped nor what the kernel holds.
 	DenyUnseen bool
 	// DenySysV makes all of System V's shared memory, semaphores and message queues absent. Set it where the box
 	// has no ipc namespace of its own: they would be the host's, and stay there.
@@ -70,10 +69,9 @@ func Seccomp(o SeccompOptions) error {
 	return install(program(nativeArch, o), unix.SECCOMP_FILTER_FLAG_TSYNC)
 }
 
-// SeccompLimitsThread adds a filter to the calling thread, which must be locked to its goroutine, and to what is
-// forked by it from then on: nobody there sets a limit of another process, or the one of the time that
-// real-time processes may have, by which the processes of a run are known. Asking stays free.
-// Call [Seccomp] before: it cannot add to threads that differ.
+// SeccompLimitsThread adds a filter to the calling thread, which must be locked to its goroutine, and to what is forked by it from then on:
+// no process there sets a limit of another one, or the one of the time that real-time processes may have, by which the processes of a run
+// are known. Asking stays free. Call [Seccomp] before: it cannot add to threads that differ.
 func SeccompLimitsThread() error {
 	if nativeArch == 0 {
 		return ErrArch
@@ -120,7 +118,7 @@ func limitsProgram(arch uint32) []unix.SockFilter {
 	return append(append(p, set...), ret(retAllow))
 }
 
-// only0 lets pass when the 64-bit word at off is 0, and else goes on to what follows.
+// only0 lets pass when the 64-bit word at off is 0, and else continues with what follows.
 func only0(off uint32, follows ...unix.SockFilter) []unix.SockFilter {
 	return append([]unix.SockFilter{
 		load(off), jump(unix.BPF_JEQ, 0, 0, 3),
@@ -195,7 +193,7 @@ func condition(name string, o SeccompOptions) []unix.SockFilter {
 		// Of netlink only what lists addresses and routes: getifaddrs needs it.
 		p = append(p, jump(unix.BPF_JEQ, unix.AF_NETLINK, 1, 0), ret(retEPERM))
 		return append(p, only(arg(2), unix.NETLINK_ROUTE)...)
-	default: // a row without a condition: a test finds it; nobody is let through until then
+	default: // a row without a condition: a test finds it; no call is let through until then
 		return []unix.SockFilter{ret(retEPERM)}
 	}
 }

@@ -22,8 +22,8 @@ type rule struct {
 	why          string
 }
 
-// newest is the last system call that was there when this table was written (Linux 6.18). It is
-// the same on both architectures. Later ones are answered with ENOSYS until somebody has looked at them.
+// newest is the last system call that was there when this table was written (Linux 6.18). It is the same on both architectures. Later ones
+// are answered with ENOSYS until they were reviewed.
 const newest = 469
 
 // Reasons that many rows share.

@@ -30,7 +30,7 @@ type box struct {
 	made, changed time.Time
 	hidden        int // lists that it is missing from yet
 	current       *session
-	snapshot      string // the id of the one from which it goes on; empty: from its image
+	snapshot      string // the id of the one from which it is resumed; empty: from its image
 	tags          map[string]string
 	gone          bool
 }
@@ -74,7 +74,7 @@ func (t *session) goes(states ...string) {
 	t.box.changed = t.s.now()
 }
 
-// look is what somebody sees of it, who may be the one for whom it changes.
+// look is what a client sees of it; its state may change with that look.
 func (t *session) look() string {
 	if len(t.next) > 0 {
 		if t.looks--; t.looks < 0 {
@@ -221,7 +221,7 @@ func copyFiles(from, to string) error {
 	return nil
 }
 
-// wind lets the time until its end begin anew.
+// wind restarts the time until its end.
 func (t *session) wind() {
 	if t.clock != nil {
 		t.clock.Stop()

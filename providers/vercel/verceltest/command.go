@@ -49,7 +49,7 @@ func (c *command) change(f func()) {
 	c.changed = make(chan struct{})
 }
 
-// cut tells who reads that the session has ended.
+// cut ends the streams of readers: the session has ended.
 func (c *command) cut() { c.change(func() { c.stopped = c.exit == nil }) }
 
 func (c *command) public() map[string]any {
@@ -168,7 +168,7 @@ func (s *Service) launch(t *session, c *command, who string, env map[string]stri
 		s.work.Go(func() { copies.Wait(); close(copied) })
 		select {
 		case <-copied:
-		case <-time.After(100 * time.Millisecond): // something holds its outputs: the command has ended all the same
+		case <-time.After(100 * time.Millisecond): // something holds its outputs: the command has ended nevertheless
 		}
 		code := 0
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -201,7 +201,7 @@ func (c *command) signal(sig syscall.Signal) {
 	}
 }
 
-// stream is an answer that somebody reads.
+// stream is an answer with a reader.
 type stream struct{ cut func() }
 
 // stream follows a command to its end: its log from the beginning, where that is wanted, then last where there is one.

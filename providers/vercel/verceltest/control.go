@@ -96,7 +96,7 @@ func readPolicy(text json.RawMessage) (p policy, err error) {
 	return p, nil
 }
 
-// read reads the body of a request. Where it is none, the answer is written.
+// read reads the body of a request. If it is invalid, the answer is written.
 func read(w http.ResponseWriter, r *http.Request, into ...any) bool {
 	raw, err := io.ReadAll(r.Body)
 	for _, one := range into {
@@ -222,7 +222,7 @@ func (s *Service) one(h func(http.ResponseWriter, *http.Request, *box)) http.Han
 	})
 }
 
-// detail says what there is of a sandbox, which goes on where that is asked for.
+// detail returns the state of a sandbox, and resumes it if that is requested.
 func (s *Service) detail(w http.ResponseWriter, r *http.Request, b *box) {
 	state := b.current.look()
 	switch {

@@ -260,7 +260,7 @@ func (s *Service) Age(name string, by time.Duration) {
 // Sent is how many bytes of logs were ever sent.
 func (s *Service) Sent() int64 { return s.sent.Load() }
 
-// CutStreams breaks the connections of all who read logs. Commands go on.
+// CutStreams breaks the connections of all readers of logs. Commands continue.
 func (s *Service) CutStreams() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -325,7 +325,7 @@ func memory(kind string, mib int) {
 			mem[i] = 1
 		}
 		if kind == "memfd" || kind == "shm" {
-			_ = unix.Munmap(mem) // nobody maps it any more; it is there all the same
+			_ = unix.Munmap(mem) // no process maps it any more; it is still there
 		}
 	}
 	fmt.Println(got, "survived")
@@ -410,7 +410,7 @@ func semaphores(n int) {
 	fmt.Println(got, "survived")
 }
 
-// tcp takes what its own loopback holds for a connection that nobody reads, many times.
+// tcp takes what its own loopback holds for a connection without a reader, many times.
 func tcp(mib int) {
 	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err == nil {
