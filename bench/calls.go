@@ -68,7 +68,7 @@ func (o *ours) work(ctx context.Context, slots int, done func()) {
 func (o *ours) close(ctx context.Context) {
 	if o.stop != nil {
 		o.stop()
-		<-o.ended //nolint:errcheck // it was told to stop
+		<-o.ended //nolint:errcheck // it was stopped
 	}
 	_ = o.bus.Close(ctx)
 	o.server.Shutdown()
@@ -89,7 +89,7 @@ func (o *ours) call() schemas.Call {
 	}
 }
 
-// accept does the two writes of admission: the call, and the word of it.
+// accept does the two writes of admission: the call, and its acceptance.
 func (o *ours) accept(ctx context.Context) error {
 	c := o.call()
 	absent := o.bus.Absent()

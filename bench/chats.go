@@ -19,7 +19,7 @@ import (
 const (
 	chatKind    = "sink"
 	chatChannel = schemas.ChannelID("chan_bench")
-	// healthyChats get a message each in turn, limitedChats have so many waiting, and are told every time to come later.
+	// healthyChats get a message each in turn, limitedChats have so many waiting, and are answered with a rate limit every time.
 	healthyChats, limitedChats, limitedEach = 50, 50, 20
 	mostHealthyMessages                     = 500
 	healthyEvery                            = 10 * time.Millisecond

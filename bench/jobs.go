@@ -31,10 +31,9 @@ const (
 	handedStream = "BARE_HANDED"
 )
 
-// Settle measures completions settled and handed on per second, from the first completion's publish to
-// the last job's end on its conversation, against the bare steps that this needs on the same engine:
-// publish a message, pull it, read and write a key, publish the end, the follow-up and the word of
-// it, ack.
+// Settle measures completions settled and handed on per second, from the first completion's publish to the last job's end on its
+// conversation, against the bare steps that this needs on the same engine: publish a message, pull it, read and write a key, publish the
+// end, the follow-up and the notice of it, ack.
 func Settle(ctx context.Context, size Size) (Report, error) {
 	var bareRate, ourRate []float64
 	for range size.Rounds {
@@ -326,8 +325,8 @@ func ourEnd(ctx context.Context, o *ours, parts *sync.WaitGroup) (func() error, 
 	}, nil
 }
 
-// endJob ends a job and waits until the client has heard of it. Its record is made here too: one of the
-// writes that are counted without being on the way.
+// endJob ends a job and waits until the client has received its end. Its record is made here too: one of the writes that are counted
+// without being on the way.
 func endJob(ctx context.Context, b *streams.Bus, j schemas.Job, ended <-chan string) error {
 	if err := putJob(ctx, b, j); err != nil {
 		return err

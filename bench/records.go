@@ -119,7 +119,7 @@ func changesSeen(ctx context.Context, bus *streams.Bus, here *records.Store, a s
 	}
 	running := make(chan error, 1)
 	go func() { running <- there.Run(ctx) }()
-	defer func() { cancel(); <-running }() //nolint:errcheck // it was told to stop
+	defer func() { cancel(); <-running }() //nolint:errcheck // it was stopped
 	d, err := here.AddDocument(ctx, a, schemas.Sandboxes, []byte(`{"name":"changed"}`))
 	if err != nil {
 		return nil, fmt.Errorf("add: %w", err)

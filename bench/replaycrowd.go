@@ -122,7 +122,7 @@ func (w *replayWorld) storm(ctx context.Context, clients int, prefix string, res
 	return r, err
 }
 
-// comeBack opens a socket for each of those that were cut, and has it go on after what it saw last.
+// comeBack opens a socket for each of those that were cut, and makes it continue after the last event that it saw.
 func (g *gate) comeBack(ctx context.Context, all []*follower) error {
 	shaking := make(chan struct{}, handshakes)
 	return each(len(all), len(all), func(i int) error {

@@ -87,8 +87,8 @@ func (w *replayWorld) idle(ctx context.Context, size Crowd, kind idlers) (before
 	return before, after, err
 }
 
-// eventStreams follows conversations by server-sent events over HTTP/1.1, one connection each, and returns once
-// all are live. Nobody reads them from then on.
+// eventStreams follows conversations by server-sent events over HTTP/1.1, one connection each, and returns once all are live. They are not
+// read from then on.
 func (g *gate) eventStreams(ctx context.Context, conversations []string) ([]net.Conn, error) {
 	const atOnce = 64
 	all := make([]net.Conn, len(conversations))

@@ -58,7 +58,7 @@ func (w *writes) make(ctx context.Context) (err error) {
 	return nil
 }
 
-// accept writes a call and the word of it.
+// accept writes a call and its acceptance.
 func (w *writes) accept(ctx context.Context, id string) error {
 	if err := w.call(ctx, id); err != nil {
 		return err

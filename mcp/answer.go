@@ -76,7 +76,7 @@ func answerOf(r schemas.Result, revision string) (*sdk.CallToolResult, error) {
 	}, nil
 }
 
-// stillRunning says that a call goes on, or that its result is withheld, and how to come by its result.
+// stillRunning says that a call still runs, or that its result is withheld, and how to get its result.
 func stillRunning(st State, tool schemas.Tool) *sdk.CallToolResult {
 	if st.Withheld != nil {
 		return unfinished(st, tool, fmt.Sprintf("No result yet: %s. The call itself is carried out, and nothing of it is lost. Its result "+

@@ -72,7 +72,7 @@ func (c *session) question(tool schemas.Tool, input json.RawMessage) *sdk.Elicit
 	}
 }
 
-// resume goes on with a call whose question the client has taken to its user.
+// resume continues a call whose question the client has passed to its user.
 func (c *session) resume(ctx context.Context, req *sdk.CallToolRequest, r schemas.Request) (*sdk.CallToolResult, error) {
 	was, err := c.open(req.Params.RequestState)
 	if err == nil && (was.Account != c.scope.Account || was.Digest != digestOf(r)) {

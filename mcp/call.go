@@ -102,7 +102,7 @@ func (c *session) wait(ctx context.Context, req *sdk.CallToolRequest, st State) 
 	defer context.AfterFunc(c.closing, end)()
 	got, err := c.scope.Caller.Wait(waiting, st.ID, max(c.Wait-time.Since(began), 0))
 	if err != nil && c.closing.Err() != nil && ctx.Err() == nil {
-		return st, nil // it is not known to have ended, and goes on
+		return st, nil // it is not known to have ended, and continues
 	}
 	if err == nil && got.Accepted.IsZero() {
 		got.Accepted = st.Accepted
@@ -188,7 +188,7 @@ func callAsked(input json.RawMessage) (in struct {
 	return in, err == nil && isCall(in.StatusID)
 }
 
-// status answers async_status about a call: what became of it, after waiting for that as long as for any call, or its end.
+// status answers async_status about a call: its state, after waiting for its end as long as for any call.
 func (c *session) status(ctx context.Context, req *sdk.CallToolRequest, in struct {
 	StatusID string            `json:"statusId"` //nolint:tagliatelle // as models know it
 	Action   schemas.JobAction `json:"action"`
@@ -223,7 +223,7 @@ func (c *session) status(ctx context.Context, req *sdk.CallToolRequest, in struc
 	return stillRunning(st, schemas.ToolAsyncStatus), nil
 }
 
-// statusOfCalls is async_status for an agent that has no background jobs: its calls can be asked about all the same.
+// statusOfCalls is async_status for an agent that has no background jobs: its calls can still be asked about.
 func statusOfCalls() Tool {
 	return Tool{
 		Name:        string(schemas.ToolAsyncStatus),

@@ -12,8 +12,8 @@ import (
 // CallPrefix begins the ids of calls that came in by the protocol, so that async_status can distinguish them from jobs.
 const CallPrefix = "mcp_"
 
-// The marks of a tool use in a request's _meta. The second is what one client sends of its own accord, which may end with any
-// release of it: it is taken as a mark and never needed.
+// The marks of a tool use in a request's _meta. The second is sent by one client without a standard for it, which may end with any release
+// of that client: it is taken as a mark and never needed.
 const (
 	MetaIdempotencyKey = "sandjet/idempotencyKey"
 	metaToolUse        = "claudecode/toolUseId"

@@ -12,8 +12,8 @@
 //
 // # What is waited for
 //
-// A request is held for [Options.Wait]. What is not done by then goes on: the client gets a task if it knows tasks, else an answer that
-// says so and names the call for async_status.
+// A request is held for [Options.Wait]. A call that is not done by then continues: the client gets a task if it knows tasks, else an answer
+// that says so and names the call for async_status.
 //
 // The protocol's contract is the specification of modelcontextprotocol.io, revision 2026-07-28, and its extension
 // io.modelcontextprotocol/tasks.
@@ -26,12 +26,12 @@
 //   - The id is the mark's: _meta["sandjet/idempotencyKey"], or _meta["claudecode/toolUseId"] where that client sends it, hashed with
 //     account, agent, workspace and conversation. Asked again, by whichever process, it is the same call; with other arguments a
 //     conflict. Without a mark each request is a call.
-//   - A request is held for 25 s, 45 s on streams, then the call goes on: as a task (io.modelcontextprotocol/tasks) for who knows
-//     them, else with a text that names it for async_status, which is answered here for calls and waits for them. An agent without
-//     jobs is shown async_status for that.
-//   - A task is a call: its id is the call's, so it is on the log before the client hears of it, any gateway answers for it, and it
-//     has one result. A call in the background answers at once all the same: its model wants to go on. Its job can be asked about as a
-//     task by its status id.
+//   - A request is held for 25 s, 45 s on streams, then the call continues: as a task (io.modelcontextprotocol/tasks) for who knows them,
+//     else with a text that names it for async_status, which is answered here for calls and waits for them. An agent without jobs is shown
+//     async_status for that.
+//   - A task is a call: its id is the call's, so it is on the log before the client learns of it, any gateway answers for it, and it has
+//     one result. A call in the background still answers at once: its model wants to continue. Its job can be asked about as a task by its
+//     status id.
 //   - Cancelling: notifications/cancelled at once. A closed stream of the newest revision at once without a mark, with one after 10 s,
 //     unless it is asked for again at the same gateway. A stream of an older revision, or a process that has gone, cancels nothing.
 //   - A session id is a name: older clients get one, under which their cancellations find their requests, at the gateway that holds

@@ -31,8 +31,8 @@ func Waits(body []byte) bool {
 }
 
 // Serve answers one request over HTTP, whose body has been read and whose client is the scope's. Who may ask, from where and how much is
-// the caller's to check. A session id is only a name by which a client of an older revision cancels its requests: nothing is kept under
-// it when no request is in hand.
+// the caller's to check. A session id is only a name by which a client of an older revision cancels its requests: nothing is kept under it
+// when no request is in flight.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, scope Scope, body []byte) {
 	said := peek(body)
 	c := &session{Server: s, scope: scope}

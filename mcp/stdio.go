@@ -10,8 +10,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// RunStdio answers one client on a pair of streams, one JSON message a line, until in ends or ctx does. Calls that run then go on. Nothing
-// but the protocol is written to out. It closes neither.
+// RunStdio answers one client on a pair of streams, one JSON message a line, until in ends or ctx does. Calls that run then continue.
+// Nothing but the protocol is written to out. It closes neither.
 func (s *Server) RunStdio(ctx context.Context, scope Scope, in io.Reader, out io.Writer) error {
 	defer s.Close()
 	defer context.AfterFunc(ctx, s.Drain)()

@@ -72,7 +72,7 @@ func hasTasks(req interface {
 	return ok
 }
 
-// createdTask is the answer to a tools/call that goes on.
+// createdTask is the answer to a tools/call that still runs.
 func createdTask(st State) *taskResult {
 	t := taskOf(st)
 	t.ResultType = "task"
@@ -125,7 +125,7 @@ func checkTaskRequest(req sdk.Request) error {
 	return nil
 }
 
-// getTask reads what became of a task from the log.
+// getTask reads the state of a task from the log.
 func (c *session) getTask(ctx context.Context, ss *sdk.ServerSession, p *taskParams) (*taskResult, error) {
 	if isJob(p) {
 		return c.getJob(ctx, p)

@@ -115,7 +115,7 @@ const (
 	Overloaded   Class = "overloaded"   // 408, 409, 5xx, 529: try again
 	RateLimited  Class = "rate_limited" // 429: try again after Error.After
 	SpendLimit   Class = "spend_limit"  // a limit of money: a person must act
-	TooLong      Class = "too_long"     // more than the model's context: compact, then ask anew
+	TooLong      Class = "too_long"     // more than the model's context: compact, then ask again
 	BadRequest   Class = "bad_request"  // the request is wrong: asking it again does not help
 	BadKey       Class = "bad_key"      // the key is wrong or may not do this
 	Disconnected Class = "disconnected" // the connection or the stream broke: try again

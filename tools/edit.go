@@ -104,7 +104,7 @@ func (t edit) present(a answer) outcome {
 	return outcome{text: fmt.Sprintf("Edited %s (%s)", t, plural(data.Replacements, "replacement")), data: data}
 }
 
-// quote keeps a text that goes back in an error short.
+// quote shortens a text that is returned in an error.
 func quote(s string) string {
 	const most = 200
 	if len(s) <= most {

@@ -61,8 +61,8 @@ type SkillData struct {
 }
 
 // SkillStage puts a skill into a workspace, at the two places where programs look for skills. It is put aside and then takes its place in
-// one step, with a mark that says which it is; so whoever dies half way leaves the former one or none, and the next call does all of it
-// again. Any number may be at it at the same time.
+// one step, with a mark that says which it is; so a process that dies half way leaves the former one or none, and the next call does all of
+// it again. Any number may be at it at the same time.
 type SkillStage struct {
 	Call   schemas.Call
 	Digest string
@@ -153,7 +153,7 @@ func (s SkillStage) RunNative(ctx context.Context, root workspacefs.FS) (schemas
 	for _, dir := range []string{schemas.SkillsFolder, schemas.OtherSkillsFolder} {
 		staged, err := s.into(ctx, root, dir)
 		if workspacefs.CodeOf(err) == workspacefs.ErrExists && dir == schemas.OtherSkillsFolder {
-			continue // somebody's own
+			continue // a folder of the user's own
 		}
 		if err != nil {
 			w, ok := wordOf(err)
@@ -178,7 +178,7 @@ func (s SkillStage) RunNative(ctx context.Context, root workspacefs.FS) (schemas
 	return r, nil
 }
 
-// into stages the skill below a folder. Code exists: what is in its place is somebody's own.
+// into stages the skill below a folder. Code exists: in its place is a folder of the user's own.
 func (s SkillStage) into(ctx context.Context, root workspacefs.FS, dir string) (staged bool, err error) {
 	target := dir + "/" + s.Bundle.Manifest.Name
 	aside, former := dir+"/"+stagePrefix+s.Token+".new", dir+"/"+stagePrefix+s.Token+".old"
@@ -206,7 +206,7 @@ func (s SkillStage) into(ctx context.Context, root workspacefs.FS, dir string) (
 			code != workspacefs.ErrNotEmpty {
 			return false, errors.Join(err, removeAll(ctx, root, aside))
 		}
-		if is, err := s.whole(ctx, root, target); is || err != nil { // another was faster, or it is somebody's own
+		if is, err := s.whole(ctx, root, target); is || err != nil { // another process was faster, or it is a folder of the user's own
 			return false, errors.Join(err, removeAll(ctx, root, aside))
 		}
 		err = root.Rename(ctx, target, former)
@@ -229,7 +229,7 @@ func (s SkillStage) at() error {
 	return s.At()
 }
 
-// whole reports whether a folder is the skill as it is, byte by byte. Code exists: it is none that was staged.
+// whole reports whether a folder is the skill as it is, byte by byte. Code exists: it was not staged by Sandjet.
 func (s SkillStage) whole(ctx context.Context, root workspacefs.FS, target string) (bool, error) {
 	info, err := root.Stat(ctx, target)
 	if workspacefs.CodeOf(err) == workspacefs.ErrNotFound {
@@ -264,7 +264,7 @@ type moder interface {
 	SetMode(ctx context.Context, name string, mode fs.FileMode) error
 }
 
-// write makes the skill's folder with its files, which nobody is to write to, and its mark.
+// write makes the skill's folder with its read-only files, and its mark.
 func (s SkillStage) write(ctx context.Context, root workspacefs.FS, dir string) error {
 	for _, f := range s.Bundle.Files {
 		name := dir + "/" + f.Path

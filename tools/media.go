@@ -13,8 +13,8 @@ import (
 
 const unknownMedia = "application/octet-stream"
 
-// mediaType tells from the beginning of a binary file what it is. Text is recognised only in an encoding other than
-// UTF-8: a file that merely begins like text is of an unknown type.
+// mediaType recognises a binary file by its beginning. Text is recognised only in an encoding other than UTF-8: a file that merely begins
+// like text is of an unknown type.
 func mediaType(peek []byte) string {
 	if media := known(peek); media != "" {
 		return media
@@ -71,7 +71,7 @@ func isText(peek []byte) bool {
 	return utf8.Valid(peek)
 }
 
-// hasNUL reports whether the beginning of a file tells that it is binary.
+// hasNUL reports whether the beginning of a file shows that it is binary.
 func hasNUL(peek []byte) bool { return bytes.IndexByte(peek[:min(len(peek), peekBytes)], 0) >= 0 }
 
 // valid is b with U+FFFD for every run of bytes that is no UTF-8.

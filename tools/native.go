@@ -64,7 +64,7 @@ func (p Plan) RunNative(ctx context.Context, root workspacefs.FS, others *Search
 	}
 	if err != nil {
 		w, ok := wordOf(err)
-		if refused, is := errors.AsType[*schemas.Error](err); is { // by whoever gave the root: it says all there is to say
+		if refused, is := errors.AsType[*schemas.Error](err); is { // by the provider of the root: its error is complete
 			return schemas.Result{}, true, refused
 		}
 		if !ok {

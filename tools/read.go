@@ -16,7 +16,7 @@ const (
 	mostLines    = 1_000_000
 	// maxPage is how much of a file one read returns, in bytes: about 16,000 tokens.
 	maxPage = 64 << 10
-	// peekBytes are looked at to tell binary files.
+	// peekBytes are read to recognise binary files.
 	peekBytes = 8 << 10
 	// maxBinary is the largest binary file that deepagents gets, as base64.
 	maxBinary = 96 << 10
@@ -36,7 +36,7 @@ type ReadData struct {
 	StartLine  int64  `json:"start_line"`           // number of the first line of Content, from 1; 0: there is none
 	EndLine    int64  `json:"end_line"`             // and of the last
 	TotalLines *int64 `json:"total_lines"`          // null: not counted, the file is larger than 1 MiB
-	NextOffset *int64 `json:"next_offset,omitzero"` // where to go on, counted as offset was; absent at the end
+	NextOffset *int64 `json:"next_offset,omitzero"` // where to continue, counted as offset was; absent at the end
 	// NoLinesRequested is true when limit was 0 or less.
 	NoLinesRequested bool   `json:"no_lines_requested,omitzero"`
 	Truncated        bool   `json:"truncated,omitzero"` // the page is full before limit was reached

@@ -65,13 +65,13 @@ func checkpoint(ctx context.Context) error {
 		return err
 	}
 	if w, ok := ctx.Value(searcherKey{}).(*searcher); ok {
-		return w.goOn(ctx)
+		return w.resume(ctx)
 	}
 	return nil
 }
 
-// goOn waits for another turn where this one is over and others wait.
-func (w *searcher) goOn(ctx context.Context) error {
+// resume waits for another turn where this one is over and others wait.
+func (w *searcher) resume(ctx context.Context) error {
 	now := time.Now()
 	if now.Sub(w.looked) < searchLook {
 		return nil
@@ -118,7 +118,7 @@ func (w *searcher) leave() {
 	s.grant(time.Now())
 }
 
-// keeps reports whether a search goes on in the turn that it has.
+// keeps reports whether a search continues in the turn that it has.
 func (s *Searches) keeps(w *searcher, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

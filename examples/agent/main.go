@@ -57,7 +57,7 @@ func main() {
 				Input                json.RawMessage
 			}
 		}
-		var whole object // to be handed back as it is
+		var whole object // to be returned as it is
 		var raw json.RawMessage
 		ask("POST", model, modelKey, object{"model": cmp.Or(os.Getenv("MODEL"), "claude-sonnet-4-5"), "max_tokens": 4096,
 			"tools": known.Tools, "messages": messages}, &raw)

@@ -1,4 +1,4 @@
-// Package clock measures how much time has gone by at least, also where a clock stood still.
+// Package clock measures how much time has gone by at least, also if a clock was suspended.
 //
 // The monotonic clock of a process does not run while its host sleeps or its virtual machine is paused; the
 // wall clock can be set. What must not be taken for younger than it is goes by the larger of both.
@@ -37,7 +37,7 @@ func (r Reading) After(other Reading) bool { return r.steady.After(other.steady)
 // Wall is what the wall clock said.
 func (r Reading) Wall() time.Time { return r.wall }
 
-// Asleep returns what a process reads after its host has slept for d: only the wall clock went on.
+// Asleep returns what a process reads after its host has slept for d: only the wall clock ran.
 func (r Reading) Asleep(d time.Duration) Reading {
 	r.wall = r.wall.Add(d)
 	return r

@@ -148,8 +148,8 @@ func start() (*Engine, error) {
 	return e, nil
 }
 
-// start starts a process that is to be killed when this one ends. The kernel does that when the thread ends that started it,
-// and threads of tests end: one that has entered another namespace is given up.
+// start starts a process that is to be killed when this one ends. The kernel does that when the thread ends that started it, and threads of
+// tests end: one that has entered another namespace is ended.
 func (e *Engine) start(cmd *exec.Cmd) error {
 	err := make(chan error)
 	e.starts <- func() { err <- cmd.Start() }

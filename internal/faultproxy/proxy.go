@@ -181,7 +181,7 @@ type link struct {
 	stall          time.Duration
 }
 
-// end ends both sides; with reset they are told that the connection broke rather than ended.
+// end ends both sides; with reset they see a reset rather than an end.
 func (l *link) end(reset bool) {
 	for _, c := range []net.Conn{l.client, l.server} {
 		if t, ok := c.(*net.TCPConn); ok && reset {
@@ -191,8 +191,7 @@ func (l *link) end(reset bool) {
 	}
 }
 
-// pass copies one way until an end, and then ends the other way too: the halves of a connection
-// that nobody closes are not a fault that is wanted here.
+// pass copies one way until an end, and then ends the other way too: half-open connections are not a fault that is wanted here.
 func (l *link) pass(ctx context.Context, to io.Writer, from io.Reader, f Faults, most int, draw *rand.Rand) {
 	defer l.cancel()
 	defer l.end(false)

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// AnswerWithin bounds one question; a worker gives up sooner.
+	// AnswerWithin bounds one question; a worker fails sooner.
 	AnswerWithin = 40 * time.Second
 	// askWithin bounds one question with its repeats: a worker that died has a successor by then.
 	askWithin = time.Minute
@@ -25,7 +25,7 @@ type Workspace struct {
 	Bus     *streams.Bus
 	Account schemas.AccountID
 	Files   schemas.WorkspaceFiles
-	// Patience is how long a question is asked again while nobody answers. 0: a minute.
+	// Patience is how long a question is asked again while no worker answers. 0: a minute.
 	Patience time.Duration
 }
 

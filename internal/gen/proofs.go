@@ -21,7 +21,7 @@ var promised = []string{"GUARANTEES.md", "LIMITS.md"} //nolint:gochecknoglobals 
 // tag is what a test has in its comment for each section that it proves: the anchor of the section's heading.
 const tag = "//guarantee:"
 
-// proofs lists, for each section of the documents, the tests that bear its tag. A tag that no section has is an error.
+// proofs lists, for each section of the documents, the tests that have its tag. A tag that no section has is an error.
 func proofs(root string) ([]byte, error) {
 	tagged, err := taggedTests(root)
 	if err != nil {

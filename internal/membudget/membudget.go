@@ -52,7 +52,7 @@ func (b *Budget) Take(ctx context.Context, account string, n int64) (*Room, erro
 	}
 }
 
-// Shrink gives back what is above n bytes.
+// Shrink releases what is above n bytes.
 func (r *Room) Shrink(n int64) {
 	if r == nil {
 		return

@@ -57,8 +57,7 @@ func (c *Client) Publish(tb testing.TB, subject string, headers map[string]strin
 	}
 }
 
-// Request asks and returns the answer. It asks again while nobody is there yet: a service opens in
-// its own time.
+// Request asks and returns the answer. It asks again while there is no responder yet: a service opens in its own time.
 func (c *Client) Request(tb testing.TB, subject, data string) []byte {
 	tb.Helper()
 	for end := time.Now().Add(within); ; time.Sleep(5 * time.Millisecond) {
@@ -125,8 +124,7 @@ func (c *Client) Purge(tb testing.TB, stream, subject string, keep uint64) {
 	}
 }
 
-// DeleteStream removes a stream, as an operator may who begins anew. Who opens the log then makes it
-// again.
+// DeleteStream removes a stream, as an operator may who starts over. The next process that opens the log creates it again.
 func (c *Client) DeleteStream(tb testing.TB, stream string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)

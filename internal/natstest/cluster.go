@@ -80,7 +80,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	for i := range Members {
 		c.dirs[i], c.logs[i], c.ports[i], c.routes[i] = filepath.Join(dir, fmt.Sprint(i)), &criticalLog{}, freePort(t), freePort(t)
 	}
-	for i := range Members { // each dials the next: a server in a cluster must dial somebody
+	for i := range Members { // each dials the next: a server in a cluster must dial another
 		to := (i + 1) % Members
 		var f faultproxy.Faults
 		if i == Members-1 || to == Members-1 {
@@ -173,7 +173,7 @@ func (c *Cluster) Stop(i int) {
 	c.processes[i] = nil
 }
 
-// Pause lets a member that is a process stand still, until [Cluster.Continue].
+// Pause suspends a member that is a process, until [Cluster.Continue].
 func (c *Cluster) Pause(i int) { c.processes[i].signal(syscall.SIGSTOP) }
 
 // Continue ends a [Cluster.Pause].
@@ -309,7 +309,7 @@ func (c *Cluster) Lead(member int, names ...string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	const again = 2 * time.Second // for what was not heard
+	const again = 2 * time.Second // for a signal that was lost
 	end, next := time.Now().Add(within), time.Time{}
 	for ; ; time.Sleep(20 * time.Millisecond) {
 		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return c.Leader(name) == member })
@@ -386,7 +386,7 @@ func (c *Cluster) Critical(i int) []string {
 type criticalLog struct {
 	mu    sync.Mutex
 	lines []string
-	end   string // why the server cannot go on
+	end   string // why the server cannot continue
 }
 
 func (l *criticalLog) fatal() string {

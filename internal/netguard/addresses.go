@@ -1,6 +1,5 @@
-// Package netguard says what a host name or an address that somebody else wrote means, and whether it is a public
-// one. Webhooks and the network of sandboxes decide by it, so that there is one list of what is not public and one
-// reading of a name. All of it is pure.
+// Package netguard says what a host name or an untrusted address means, and whether it is a public one. Webhooks and the network of
+// sandboxes decide by it, so that there is one list of what is not public and one reading of a name. All of it is pure.
 package netguard
 
 import (

@@ -68,7 +68,7 @@ func (s *Server) Freeze() {
 	}
 }
 
-// Restart starts the server anew, empty, at the same address.
+// Restart starts the server again, empty, at the same address.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()

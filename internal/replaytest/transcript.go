@@ -30,7 +30,7 @@ type Transcript struct {
 	count int
 	last  schemas.Cursor
 	lives int
-	more  chan struct{} // closed and made anew with each item
+	more  chan struct{} // closed and replaced with each item
 }
 
 // leg is a part of a transcript without gaps.
@@ -52,8 +52,8 @@ func NewTranscript(c schemas.ConversationID, way string) *Transcript {
 	return &Transcript{Conversation: c, Way: way, more: make(chan struct{})}
 }
 
-// Write follows the conversation and writes down what it sees, until ctx ends. It may be called again
-// then: it goes on behind what was seen. It returns an error if the client could not go on.
+// Write follows the conversation and writes down what it sees, until ctx ends. It may be called again then: it continues behind what was
+// seen. It returns an error if the client could not continue.
 func (t *Transcript) Write(ctx context.Context, follow Follow) error {
 	t.mu.Lock()
 	after := t.last

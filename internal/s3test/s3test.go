@@ -325,7 +325,7 @@ func Upload(t testing.TB, s Server, bucket, key, text string, metadata map[strin
 	}
 }
 
-// sign signs a request that was changed anew.
+// sign signs a request again that was changed.
 func sign(r *http.Request) {
 	hash := r.Header.Get("X-Amz-Content-Sha256")
 	r.Header.Del("Authorization")
@@ -340,7 +340,7 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	_, _ = w.Write([]byte(`<?xml version="1.0"?><Error><Code>` + code + `</Code><Message>test</Message></Error>`))
 }
 
-// nowhere keeps an answer that nobody gets.
+// nowhere keeps an answer that is dropped.
 type nowhere struct {
 	header http.Header
 	status int

@@ -40,7 +40,7 @@ func (r *Root) Mark(ctx context.Context, name string, executable *bool, modified
 		const bits = 0o111
 		mode := info.Mode().Perm() &^ bits
 		if *executable {
-			mode |= (mode & 0o444) >> 2 // for whoever may read it //nolint:mnd // the bits beside those
+			mode |= (mode & 0o444) >> 2 // for those who may read it //nolint:mnd // the bits beside those
 		}
 		if err := f.Chmod(mode & fs.ModePerm); err != nil {
 			return refusal(err)

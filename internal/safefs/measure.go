@@ -41,12 +41,12 @@ const (
 	measurePiece = 5 * time.Millisecond // least work between two rests
 )
 
-// Measure counts what everything below the directory dir takes, which somebody else may be changing at the same time.
-// Each directory is opened by its name in the one above it, and no link is followed, so nothing outside is ever
-// reached, whatever is renamed meanwhile; what is moved from one place to another during the count may be counted
-// twice or not at all. A file with several links below dir counts once in sum. It holds some megabytes at most.
+// Measure counts what everything below the directory dir takes, which other processes may be changing at the same time. Each directory is
+// opened by its name in the one above it, and no link is followed, so nothing outside is ever reached, whatever is renamed meanwhile; what
+// is moved from one place to another during the count may be counted twice or not at all. A file with several links below dir counts once
+// in sum. It holds some megabytes at most.
 //
-// Rest is called with the time of each piece of work, the last one too, and may wait; nil: nobody is.
+// Rest is called with the time of each piece of work, the last one too, and may wait; nil: no rest.
 func Measure(ctx context.Context, dir string, rest func(ctx context.Context, worked time.Duration)) (Measured, error) {
 	top, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

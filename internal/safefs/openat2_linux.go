@@ -12,8 +12,8 @@ import (
 
 const (
 	beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
-	// attempts at a path with ".." in a link: the kernel says EAGAIN when something was renamed
-	// meanwhile, because it cannot tell then whether the path stayed below.
+	// attempts at a path with ".." in a link: the kernel says EAGAIN when something was renamed meanwhile, because it cannot know then whether
+	// the path stayed below.
 	attempts = 128
 )
 

@@ -293,7 +293,7 @@ func (r *Root) mkdirAll(name string) error {
 	base := path.Base(name)
 	err = d.mkdir(base, dirMode)
 	switch {
-	case errors.Is(err, fs.ErrExist): // somebody was faster, or a link that leads nowhere
+	case errors.Is(err, fs.ErrExist): // another process was faster, or a dangling link
 		err = nil
 		if info, e := d.lstat(base); e == nil && !info.IsDir() {
 			err = syscall.ENOTDIR

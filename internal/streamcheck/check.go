@@ -136,7 +136,7 @@ func (r *reader) take(at int, s Seen) []Fault {
 	return faults
 }
 
-// missing tells those from the next one up to a place of the log.
+// missing returns those from the next one up to a position of the log.
 func (r *reader) missing(upTo, at int) []Fault {
 	var faults []Fault
 	for ; r.next < upTo; r.next++ {

@@ -11,7 +11,7 @@ import (
 const Patience = 2 * time.Minute
 
 // between is the time between two looks, by how long one has waited and how long the last look took. It adds a twentieth at most to what
-// takes long. A look that starts programs, as in a box, takes a fifth of the time at most: else those who look slow down what they wait for.
+// takes long. Checks that start programs, as in a box, take a fifth of the time at most: else they slow down what they wait for.
 func between(waited, look time.Duration) time.Duration {
 	return max(min(max(waited/20, 2*time.Millisecond), 100*time.Millisecond), min(4*look, time.Second))
 }

@@ -27,14 +27,14 @@ type CloseError struct {
 
 func (e *CloseError) Error() string { return e.Reason }
 
-// Why a connection ends that has nobody left to write to.
+// Why a connection ends that has no client left to write to.
 var (
 	ErrGone   = errors.New("the client has closed the connection")
 	ErrSilent = errors.New("the client is silent")
 )
 
-// WriteError is why a connection ends whose client did not take what was written; os.ErrDeadlineExceeded is in it when a
-// write stood still for [Options.Stall].
+// WriteError is why a connection ends whose client did not take what was written; os.ErrDeadlineExceeded is in it when a write blocked for
+// [Options.Stall].
 type WriteError struct{ Err error }
 
 func (e *WriteError) Error() string { return fmt.Sprintf("write: %v", e.Err) }
@@ -72,7 +72,7 @@ func checkCloseBody(b []byte) error {
 func mayBeSent(code uint16) bool {
 	const (
 		first, last                   = 1000, 1014
-		reserved, none, broken        = 1004, 1005, 1006 // for APIs, or for nobody
+		reserved, none, broken        = 1004, 1005, 1006 // for APIs, or reserved
 		libraries, endOfOwn    uint16 = 3000, 5000
 	)
 	switch code {

@@ -6,10 +6,10 @@ import "sync/atomic"
 // asked for while it runs is done by it, together. The zero value is ready; its methods may be called from many
 // goroutines and never wait.
 //
-// No wake is lost, and no two functions run: the state is idle exactly while none runs. What somebody did before Wake is seen by
-// the function that Wake starts, or by the one that runs, which can only become idle from busy: after a Wake the state is again,
-// so Again reports true and the function looks once more. It must look at everything after each true, and end after a false.
-// Any number of wakes meanwhile are one more look, which is why many messages go out in one write.
+// No wake is lost, and no two functions run: the state is idle exactly while none runs. What a caller did before Wake is seen by the
+// function that Wake starts, or by the one that runs, which can only become idle from busy: after a Wake the state is again, so Again
+// reports true and the function looks once more. It must look at everything after each true, and end after a false. Any number of wakes
+// meanwhile are one more look, which is why many messages go out in one write.
 type Coalescer struct{ state atomic.Int32 }
 
 // States of a coalescer.

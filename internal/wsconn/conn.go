@@ -13,8 +13,8 @@ import (
 type Handler interface {
 	// Message takes a message of the client. Nothing further is read until it returns, and body is valid until then.
 	Message(kind Opcode, body []byte)
-	// Gather adds what there is to send now, after a [Conn.Wake]. More has it called again, after what was gathered is
-	// written: it should stop as soon as [Out.Full] says so. Nobody else writes meanwhile.
+	// Gather adds what there is to send now, after a [Conn.Wake]. More has it called again, after what was gathered is written: it should stop
+	// as soon as [Out.Full] says so. No other goroutine writes meanwhile.
 	Gather(out *Out) (more bool)
 	// Wrote learns how many bytes went out since it was last called, before Gather is called again. It may wait, which
 	// slows down what Gather sends and nothing else.
@@ -32,12 +32,12 @@ type Conn struct {
 	ahead    [1]byte // of the frame that comes next
 	deflates bool    // compression was agreed
 
-	heard, said atomic.Int64 // when something last came and went, by the server's uptime
-	pingDue     atomic.Bool
-	closing     atomic.Bool
-	writer      Coalescer
+	received, said atomic.Int64 // when something last came and went, by the server's uptime
+	pingDue        atomic.Bool
+	closing        atomic.Bool
+	writer         Coalescer
 
-	// mu belongs to whoever writes, and guards the rest.
+	// mu is held by the goroutine that writes, and guards the rest.
 	mu     sync.Mutex
 	broken bool // a write has failed: a frame may be half there
 	sent   int  // bytes, since the handler was called
@@ -60,7 +60,7 @@ func (c *Conn) Closed() bool { return c.closing.Load() }
 // no silence is longer than two rounds; one whose client was silent for five is dropped. It never waits.
 func (c *Conn) KeepAlive() {
 	now := c.server.uptime()
-	switch silent(now-time.Duration(c.heard.Load()), now-time.Duration(c.said.Load())) {
+	switch silent(now-time.Duration(c.received.Load()), now-time.Duration(c.said.Load())) {
 	case silenceEnds:
 		c.Drop(ErrSilent)
 	case silenceBroken:
@@ -100,7 +100,7 @@ func (c *Conn) take() bool {
 			return false
 		case size > 0:
 			at += size
-			c.heard.Store(int64(c.server.uptime()))
+			c.received.Store(int64(c.server.uptime()))
 			if c.closing.Load() || !c.frame(f, &m) {
 				return false
 			}

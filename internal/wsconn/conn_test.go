@@ -108,7 +108,7 @@ func TestAConnectionThatWaitsIsPinged(t *testing.T) {
 			if late := time.Since(begun) - time.Duration(n+1)*Round; late > time.Second*time.Duration(n+2) {
 				t.Errorf("ping %d went out %s late", n, late)
 			}
-			c.heard.Store(int64(c.server.uptime())) // its pong
+			c.received.Store(int64(c.server.uptime())) // its pong
 		}
 		if took := <-h.over; took < wait {
 			t.Errorf("it waited %s; want %s", took, wait)

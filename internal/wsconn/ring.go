@@ -18,22 +18,22 @@ const (
 	askAfter   = pongWithin / 3      // silence of the client after which it is asked whether it is there
 )
 
-// Entry is what a [Ring] looks after.
+// Entry is what a [Ring] pings.
 type Entry interface {
 	comparable
 	// Turn is called once in each round, with the ring locked: it must not wait, nor call the ring.
 	Turn()
-	// Slot is where the ring keeps the entry's place. Nobody else writes it.
+	// Slot is where the ring keeps the entry's place. No other code writes it.
 	Slot() *int
 }
 
-// Ring looks after many connections with one timer: each is in a slot, and one slot after the other has its turn, so
-// that the work of a round is spread over it. The zero value is ready; its methods may be called from many goroutines.
+// Ring pings many connections with one timer: each is in a slot, and one slot after the other has its turn, so that the work of a round is
+// spread over it. The zero value is ready; its methods may be called from many goroutines.
 //
-// From Add to Remove an entry is in one slot and stays there, so its turns are one round apart, and [silent] may count in rounds.
-// A timer for each connection would cost memory and a wakeup for each of very many idle ones. Slots are filled in turn and so stay
-// about equally full. Closed is set and the entries are listed under one lock: whoever is added is either returned by Run or
-// refused by Add, and no connection is forgotten at the end.
+// From Add to Remove an entry is in one slot and stays there, so its turns are one round apart, and [silent] may count in rounds. A timer
+// for each connection would cost memory and a wakeup for each of very many idle ones. Slots are filled in turn and so stay about equally
+// full. Closed is set and the entries are listed under one lock: an added entry is either returned by Run or refused by Add, and no
+// connection is forgotten at the end.
 type Ring[E Entry] struct {
 	mu     sync.Mutex
 	slots  [Slots]map[E]struct{}
@@ -103,14 +103,14 @@ const (
 	silenceEnds           // the connection
 )
 
-// silent judges how long nothing was heard from a client and nothing said to it. A client that only listens says
-// something when it is asked, and so it is asked also while much is sent to it. Turns may come a little early or late: half a slot
-// less than a round counts as a round, else a silence of one round might be seen only after two.
-func silent(heard, said time.Duration) silence {
+// silent judges how long nothing was received from a client and nothing sent to it. A client that only listens says something when it is
+// asked, and so it is asked also while much is sent to it. Turns may come a little early or late: half a slot less than a round counts as a
+// round, else a silence of one round might be seen only after two.
+func silent(received, said time.Duration) silence {
 	switch {
-	case heard > pongWithin:
+	case received > pongWithin:
 		return silenceEnds
-	case said >= Round-Round/Slots/2, heard > askAfter:
+	case said >= Round-Round/Slots/2, received > askAfter:
 		return silenceBroken
 	}
 	return silenceShort

@@ -22,7 +22,7 @@ type Options struct {
 	MaxMessage int
 	// Compression lets connections agree on permessage-deflate.
 	Compression bool
-	// Stall is how long one write may stand still before the client is dropped. Default 10 s.
+	// Stall is how long one write may block before the client is dropped. Default 10 s.
 	Stall time.Duration
 	// Translate words the close frame that answers what a client did against the protocol. Nil: as the RFC has it.
 	Translate func(CloseError) CloseError
@@ -82,11 +82,10 @@ func Offers(r *http.Request, subprotocol string) bool {
 func (s *Server) Adopt(conn net.Conn, deflates bool) *Conn {
 	c := &Conn{server: s, net: conn, deflates: deflates}
 	now := int64(s.uptime())
-	c.heard.Store(now)
+	c.received.Store(now)
 	c.said.Store(now)
 	return c
 }
 
-// uptime is how long the server is there. It does not jump when somebody sets the clock, by which every connection at once
-// would look silent.
+// uptime is how long the server is there. It does not jump when the clock is set, by which every connection at once would look silent.
 func (s *Server) uptime() time.Duration { return time.Since(s.began) }

@@ -9,8 +9,8 @@ func TestSilenceIsBrokenByAPingAndEndsASocket(t *testing.T) {
 	t.Parallel()
 	const long, short = Round, Round / 2
 	for name, c := range map[string]struct {
-		heard, said time.Duration
-		want        silence
+		received, said time.Duration
+		want           silence
 	}{
 		"both talk":                             {short, short, silenceShort},
 		"nothing is said":                       {short, long, silenceBroken},
@@ -21,8 +21,8 @@ func TestSilenceIsBrokenByAPingAndEndsASocket(t *testing.T) {
 		"it has gone, whatever is said":         {pongWithin + 1, 0, silenceEnds},
 		"it has gone":                           {pongWithin + 1, long, silenceEnds},
 	} {
-		if got := silent(c.heard, c.said); got != c.want {
-			t.Errorf("%s: heard %s ago, said %s ago: %d, want %d", name, c.heard, c.said, got, c.want)
+		if got := silent(c.received, c.said); got != c.want {
+			t.Errorf("%s: heard %s ago, said %s ago: %d, want %d", name, c.received, c.said, got, c.want)
 		}
 	}
 }

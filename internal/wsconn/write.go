@@ -123,8 +123,7 @@ func sizeOf(parts [][]byte) int {
 	return n
 }
 
-// Write writes what fill gathers, and waits while the client does not read. Nobody else writes meanwhile, nor is anything
-// gathered.
+// Write writes what fill gathers, and waits while the client does not read. No other goroutine writes meanwhile, and nothing is gathered.
 func (c *Conn) Write(fill func(out *Out)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,14 +228,14 @@ func (c *Conn) end(why error, frames ...[]byte) {
 	}
 	c.handler.Closing(why)
 	deadline := time.Now().Add(closeWithin)
-	_ = c.net.SetWriteDeadline(deadline) // a write that stands still ends by it
+	_ = c.net.SetWriteDeadline(deadline) // a write that blocks ends by it
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.broken {
 		_ = c.net.Close() // nothing can be done about it
 		return
 	}
-	deadline = time.Now().Add(closeWithin) // anew: waiting for the lock, or for a busy machine, is not the client's fault
+	deadline = time.Now().Add(closeWithin) // again: waiting for the lock, or for a busy machine, is not the client's fault
 	_ = c.net.SetWriteDeadline(deadline)   // shows at the write
 	_ = c.net.SetReadDeadline(deadline)    // as above
 	var b []byte

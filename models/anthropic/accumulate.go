@@ -209,7 +209,7 @@ func (p *part) block(model string) (schemas.Block, error) {
 	if len(given) == 0 {
 		given = o.Get("input")
 	}
-	if len(p.input) > 0 { // what is no object would be refused when it goes back
+	if len(p.input) > 0 { // an input that is no object would be refused when it is sent again
 		o = o.With("input", json.RawMessage("{}"))
 		if wire.IsObject(p.input) {
 			o = o.With("input", wire.Compact(p.input))

@@ -375,7 +375,7 @@ func (c Client) conversation(t *testing.T) {
 			t.Errorf("what goes back has no %s: %s", raw, list[1].Body)
 		}
 	}
-	// To another model, and as another wire's: nothing of it is raw, and ids are mended.
+	// To another model, and as another wire's: nothing of it is raw, and ids are made valid.
 	for i := range history[1].Blocks {
 		u := &history[1].Blocks[i]
 		if u.Type == schemas.BlockToolUse {

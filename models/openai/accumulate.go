@@ -299,7 +299,7 @@ func (a *accumulator) use(c *call) (schemas.Block, error) {
 	}
 	input := wire.ReadInput(c.arguments)
 	arguments := c.arguments
-	if !wire.IsObject(input) || len(arguments) == 0 { // servers fail on it when it goes back
+	if !wire.IsObject(input) || len(arguments) == 0 { // servers fail on it when it is sent again
 		arguments = []byte("{}")
 	}
 	called := wire.Object{}.With("name", wire.String(c.name)).With("arguments", wire.String(string(arguments)))

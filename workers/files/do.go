@@ -304,7 +304,7 @@ func appendTo(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest, p
 		}
 		err = fsys.Write(ctx, q.Path, piece[done:], mode, was)
 		if code := workspacefs.CodeOf(err); n < attempts && (code == workspacefs.ErrChanged || code == workspacefs.ErrExists) {
-			continue // by whoever was asked before and stood still
+			continue // by a worker that was asked before and was suspended
 		}
 		if err != nil {
 			return nil, err
@@ -313,7 +313,7 @@ func appendTo(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest, p
 	}
 }
 
-// makeRoom removes uploads that nobody goes on with. Code exhausted: there are too many others.
+// makeRoom removes abandoned uploads. Code exhausted: there are too many others.
 func makeRoom(ctx context.Context, fsys workspacefs.FS, now time.Time) error {
 	n := 0
 	var old []string
@@ -358,7 +358,7 @@ const (
 
 // note says of an upload which file it became.
 func note(ctx context.Context, fsys workspacefs.FS, upload, to string, staged fs.FileInfo) error {
-	if !strings.HasPrefix(path.Base(upload), "n-") { // nobody asks again for one without a name
+	if !strings.HasPrefix(path.Base(upload), "n-") { // one without a name is never resumed
 		return nil
 	}
 	f := about(to, staged)
@@ -369,7 +369,7 @@ func note(ctx context.Context, fsys workspacefs.FS, upload, to string, staged fs
 	return fsys.Write(ctx, upload+doneSuffix, text, workspacefs.Replace, nil)
 }
 
-// completed is the file that an upload became, where it is that file still: who goes on with the upload did not get the answer.
+// completed is the file that an upload became, if it is that file still: a client that continues the upload did not get the answer.
 func completed(ctx context.Context, fsys workspacefs.FS, upload string) *schemas.FileInfo {
 	const most = 2 * schemas.MaxFilePath
 	text, _, err := workspacefs.ReadFile(ctx, fsys, upload+doneSuffix, most)
@@ -510,7 +510,7 @@ func move(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (*sch
 		return nil, err
 	}
 	there, err := describe(ctx, fsys, q.To)
-	if workspacefs.CodeOf(err) != "" { // a link that leads nowhere has been moved all the same
+	if workspacefs.CodeOf(err) != "" { // a dangling link has been moved nevertheless
 		there, err = &schemas.FileInfo{Path: q.To, Type: schemas.TypeLink}, nil
 	}
 	return there, err

@@ -59,7 +59,7 @@ func Check(command string, p schemas.GuardPolicy, runtimes []string) *RefusalErr
 	return w.refusal
 }
 
-// refuse keeps the first refusal: the walk goes on nowhere after it.
+// refuse keeps the first refusal: the walk ends after it.
 func (w *walker) refuse(r Rule, why, remedy string) {
 	if w.refusal == nil {
 		w.refusal = &RefusalError{Rule: r, Policy: w.policy, Text: fmt.Sprintf("refused by the bash guard (%s): %s. %s.", w.policy, why, remedy)}

@@ -27,7 +27,7 @@ func parse(text string) (tree *syntax.File) {
 	if len(text) > maxLength {
 		return nil
 	}
-	// The parser is somebody else's and the text is anybody's. What it breaks on it has not parsed.
+	// The parser is a dependency, and the text is not trusted. A text on which it panics counts as not parsed.
 	defer func() {
 		if recover() != nil {
 			tree = nil

@@ -7,7 +7,7 @@ import (
 
 const (
 	mounts = "/mnt/workspaces"
-	// workspace stands for the workspace of the call, whose real name matters to nobody here.
+	// workspace stands for the workspace of the call, whose real name does not matter here.
 	workspace = mounts + "/this"
 	// alias is its short name in a box.
 	alias = "/workspace"
@@ -21,8 +21,8 @@ type spot struct {
 	known bool
 }
 
-// resolve returns the place that a path names from a spot, as text tells it: symbolic links are not
-// followed. Of a path that is known in part it returns the known folders. Not ok: nobody can know.
+// resolve returns the place that a path names from a spot, as far as text shows it: symbolic links are not followed. Of a path that is
+// known in part it returns the known folders. Not ok: it cannot be known.
 func (s spot) resolve(v value) (p string, ok bool) {
 	text := v.text
 	if !v.whole {

@@ -8,14 +8,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// value is what the text of a word tells about its value.
+// value is what the text of a word shows about its value.
 type value struct {
 	text  string // without quotes, as far as it is known
 	whole bool   // that is all of it
 }
 
-// valueOf takes the quotes off a word. It ends where only a run could tell: at variables,
-// substitutions, braces and home directories. Patterns stay as they are written.
+// valueOf takes the quotes off a word. It ends where only a run could show the value: at variables, substitutions, braces and home
+// directories. Patterns stay as they are written.
 func (w *walker) valueOf(word *syntax.Word) value {
 	if word == nil {
 		return value{whole: true}

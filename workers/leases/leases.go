@@ -116,7 +116,7 @@ func (l *Lease) renew(ctx context.Context) error {
 	return nil
 }
 
-// drop ends the lease at once, so that nobody waits for it. Only a worker without calls in hand may.
+// drop ends the lease at once, so that no other worker waits for its end. Only a worker without calls in flight may.
 func (l *Lease) drop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, Renew)
 	defer cancel()

@@ -28,13 +28,12 @@ type Limiter interface {
 	// Codes: exhausted (all places are held), invalid (most or ttl is not above 0), unavailable.
 	Acquire(ctx context.Context, key, holder string, most int, ttl time.Duration) (Lease, error)
 
-	// Renew lets the leases last for ttl from now and returns those that are lost: they had ended, or
-	// another token holds the place. The cap may be exceeded by what goes on without its lease. With
-	// an error nothing is known about any of them. Codes: unavailable.
+	// Renew lets the leases last for ttl from now and returns those that are lost: they had ended, or another token holds the slot. The cap
+	// may be exceeded by what continues without its lease. With an error nothing is known about any of them. Codes: unavailable.
 	Renew(ctx context.Context, ttl time.Duration, leases ...Lease) (lost []Lease, err error)
 
-	// Release gives the places back. Releasing what is lost is no error and harms nobody. Codes:
-	// unavailable: the lease then ends by itself.
+	// Release frees the slots. Releasing a lost lease is no error and has no effect on others. Codes: unavailable: the lease then ends by
+	// itself.
 	Release(ctx context.Context, leases ...Lease) error
 }
 

@@ -8,8 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Memory is a [Limiter] for one process. Its zero value is ready. It keeps nothing for a key that
-// nobody holds.
+// Memory is a [Limiter] for one process. Its zero value is ready. It keeps nothing for a key without a holder.
 type Memory struct {
 	mu    sync.Mutex
 	caps  map[string]holders

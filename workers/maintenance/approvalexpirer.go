@@ -18,8 +18,8 @@ import (
 // DefaultApprovalEvery is how often approvals are looked at.
 const DefaultApprovalEvery = 5 * time.Second
 
-// ApprovalExpirer ends approvals that nobody answered in time, asks where the process that admitted the call could
-// not, and does what follows from an answer where the process that took it died.
+// ApprovalExpirer ends approvals that were not answered in time, publishes approval.requested if the process that admitted the call could
+// not, and carries out an answer if the process that took it died.
 //
 // Of all that run, one does the work at a time; another takes over within [streams.DutyTakenOver]. Two at once do no harm: each
 // step is a write on the condition that the approval is still as it was read.
@@ -40,10 +40,10 @@ type openApproval struct {
 	id      schemas.ApprovalID
 	pending bool
 	asked   bool
-	due     time.Time // from when on it is looked after
+	due     time.Time // from when on it is handled
 }
 
-// Run looks after approvals until ctx ends, and returns nil then. It may be called once.
+// Run handles approvals until ctx ends, and returns nil then. It may be called once.
 func (x *ApprovalExpirer) Run(ctx context.Context) error {
 	if x.Log == nil {
 		x.Log = slog.New(slog.DiscardHandler)
@@ -52,7 +52,7 @@ func (x *ApprovalExpirer) Run(ctx context.Context) error {
 	return byOne(ctx, x.Bus, "approvals", x.Log, x.serve)
 }
 
-// serve looks after approvals until ctx ends.
+// serve handles approvals until ctx ends.
 func (x *ApprovalExpirer) serve(ctx context.Context, tenure *streams.Tenure) {
 	open := &streams.Mirror[schemas.Approval, openApproval]{
 		Source: lifecycle.OpenApprovals(x.Bus), Keep: x.keep,
@@ -71,7 +71,7 @@ func (x *ApprovalExpirer) serve(ctx context.Context, tenure *streams.Tenure) {
 	}
 }
 
-// keep is what is remembered of an approval, and whether it has to be looked after.
+// keep is what is remembered of an approval, and whether it has to be handled.
 func (x *ApprovalExpirer) keep(p streams.BucketEntry[schemas.Approval]) (openApproval, bool) {
 	a := p.Value
 	o := openApproval{account: a.Account, id: a.ID, pending: a.State == schemas.ApprovalPending, asked: a.Asked, due: a.Expires}
@@ -106,7 +106,7 @@ func (x *ApprovalExpirer) look(ctx context.Context, tenure *streams.Tenure, open
 	x.due.account, x.due.key, x.due.first = openApproval.of, openApproval.key, openApproval.older
 	return x.due.run(ctx, due, func(o openApproval) error {
 		if err := tenure.Held(); err != nil {
-			return err // this process has stood still: another looks after them by now
+			return err // this process was suspended: another handles them by now
 		}
 		act := approvals.Finish
 		switch {

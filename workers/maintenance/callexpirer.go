@@ -16,15 +16,14 @@ import (
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
-// CallExpirer gives a result to calls that no worker will give one to: those that ended in the dead
-// letters, those whose deadline passed while no worker had a place for them, those that somebody cancelled
-// while nobody served their provider, and those that were left when everything was off for a day and more. It
-// also forgets the calls that are no longer the record of their id. One per deployment is enough, more do
-// no harm.
+// CallExpirer gives a result to calls that no worker will give one to: those that ended in the dead letters, those whose deadline passed
+// while no worker had a slot for them, those that were cancelled while no worker served their provider, and those that were left when
+// everything was off for a day and more. It also forgets the calls that are no longer the record of their id. One per deployment is enough,
+// more do no harm.
 type CallExpirer struct {
 	Bus *streams.Bus
 	Log *slog.Logger
-	// Providers are those whose queues are looked after each minute, beside those that were ever served.
+	// Providers are those whose queues are checked each minute, beside those that were ever served.
 	Providers []string
 
 	// lease is the CallExpirer's own: only who kept his for long enough may take the absence of another's for a death.
@@ -35,8 +34,8 @@ const (
 	sweepEvery = time.Minute
 	// overdue is how long after its deadline a call is left to a worker, which ends it then itself.
 	overdue = time.Minute
-	// longestEnd is how long the worker that started a call may still bring its result after the call was
-	// given up or its deadline has passed: a run, its grace, and the word to the log.
+	// longestEnd is how long the worker that started a call may still publish its result after the call was dead-lettered or its deadline has
+	// passed: a run, its grace, and the word to the log.
 	longestEnd = schemas.MaxTimeout + 5*time.Minute
 )
 
@@ -100,7 +99,7 @@ func (c *CallExpirer) expire(ctx context.Context, p streams.PlacedCall) (bool, e
 	}
 	r := outcome(call)
 	written, err := lifecycle.FinishUnheld(ctx, c.Bus, r, state, now)
-	if err != nil || !written { // somebody else was first: the next sweep sees who
+	if err != nil || !written { // another process was first: the next sweep sees its result
 		return false, err
 	}
 	c.Log.Info("overdue call finished without a worker", "call", call.ID, "status", r.Status)
@@ -154,13 +153,13 @@ func (c *CallExpirer) handle(ctx context.Context, d streams.Delivery[schemas.Dea
 	return nil
 }
 
-// waitsForWorker reports whether the worker that started a call may still bring its result, though the call
-// was given up: for as long as a run takes, and not long after the deadline.
+// waitsForWorker reports whether the worker that started a call may still publish its result, though the call was dead-lettered: for as
+// long as a run takes, and not long after the deadline.
 func waitsForWorker(due, givenUp, now time.Time) bool {
 	return now.Before(givenUp.Add(longestEnd)) && now.Before(due.Add(overdue))
 }
 
-// due is when a call is overdue that was given up: it mostly is on the log still.
+// due is when a dead-lettered call is overdue: it mostly is on the log still.
 func (c *CallExpirer) due(ctx context.Context, call schemas.Call) (time.Time, error) {
 	p, err := streams.FindPlacedCall(ctx, c.Bus, call.Account, call.ID)
 	switch code := schemas.CodeOf(err); {
@@ -184,14 +183,14 @@ func (c *CallExpirer) mayLive(ctx context.Context, starts []schemas.StartedData)
 	return !gone, err
 }
 
-// deadResult is the result of a call that was given up: what was started has an unknown outcome,
-// the rest was not run. The letter's reason is for the operator and stays in the letter.
+// deadResult is the result of a dead-lettered call: what was started has an unknown outcome, the rest was not run. The letter's reason is
+// for the operator and stays in the letter.
 func deadResult(c schemas.Call, l schemas.DeadLetter, due time.Time, started bool) schemas.Result {
 	if started && c.SideEffects() {
 		return lifecycle.InterruptedResult(c, lifecycle.TextInterrupted)
 	}
 	if l.Time.After(due) {
-		return lifecycle.ExpiredResult(c) // nobody would have run it any more
+		return lifecycle.ExpiredResult(c) // no worker would have run it any more
 	}
 	code := cmp.Or(l.Code, schemas.Internal)
 	return lifecycle.FailedResult(c, schemas.Errorf(code, "",

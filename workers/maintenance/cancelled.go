@@ -68,7 +68,7 @@ func (o *openCancels) drop(key string) {
 	}
 }
 
-// endCancelled gives cancelled calls that nobody serves their end, until ctx ends.
+// endCancelled ends cancelled calls that no worker serves, until ctx ends.
 func (c *CallExpirer) endCancelled(ctx context.Context) {
 	var at schemas.Cursor
 	open := newOpenCancels()
@@ -133,7 +133,7 @@ func (c *CallExpirer) endOne(ctx context.Context, s cancelled) (bool, error) {
 		return false, err
 	case state.Result != nil, state.Forgotten: // what may have been run is left to its next delivery, or its deadline
 		return true, nil
-	case len(state.Started) > 0: // its worker's, or whoever finds that dead
+	case len(state.Started) > 0: // left to its worker, or to the process that finds that dead
 		return false, nil
 	}
 	served, err := c.served(ctx, call.Provider)
@@ -149,7 +149,7 @@ func (c *CallExpirer) served(ctx context.Context, provider string) (bool, error)
 	if err != nil || queue.Pulls > 0 {
 		return queue.Pulls > 0, err
 	}
-	if queue.AckPending == 0 { // nobody has a call of it in hand, and nobody asks for one
+	if queue.AckPending == 0 { // no call of it is in flight, and no worker asks for one
 		return false, nil
 	}
 	return streams.LivingWorker(ctx, c.Bus, provider)

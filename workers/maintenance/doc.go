@@ -1,6 +1,6 @@
-// Package maintenance holds what keeps the log in order beside the calls themselves. The [Settler] draws the consequences of
-// ended jobs, the [JobRescuer] ends jobs that nobody looks after, the [CallExpirer] gives calls their end that no worker
-// will give one to, and the [ApprovalExpirer] ends approvals that nobody answered. The [Supervisor] runs all that a process has.
+// Package maintenance holds what keeps the log in order beside the calls themselves. The [Settler] draws the consequences of ended jobs,
+// the [JobRescuer] ends jobs without a manager, the [CallExpirer] gives calls their end that no worker will give one to, and the
+// [ApprovalExpirer] ends approvals that were not answered. The [Supervisor] runs all that a process has.
 //
 // Each may run in any number of processes, and be killed or stopped at any line. The Settler and the CallExpirer share their
 // work. The JobRescuer and the ApprovalExpirer go through everything, so one process does it, under a lease. Whatever one does

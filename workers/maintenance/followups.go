@@ -26,8 +26,8 @@ type Endpoints interface {
 	Endpoints(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
 }
 
-// herald puts on the log what follows from settled jobs. Whatever it does may be done again.
-type herald struct {
+// followUps publishes what follows from settled jobs. All of it may be repeated.
+type followUps struct {
 	bus       *streams.Bus
 	endpoints Endpoints
 	log       *slog.Logger
@@ -35,15 +35,15 @@ type herald struct {
 	at        func(SettleStage) error
 }
 
-func newHerald(b *streams.Bus, e Endpoints, log *slog.Logger) *herald {
+func newFollowUps(b *streams.Bus, e Endpoints, log *slog.Logger) *followUps {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &herald{bus: b, endpoints: e, log: log, followed: func(int) {}, at: func(SettleStage) error { return nil }}
+	return &followUps{bus: b, endpoints: e, log: log, followed: func(int) {}, at: func(SettleStage) error { return nil }}
 }
 
 // receivers finds who may want an account's events.
-func (h *herald) receivers(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
+func (h *followUps) receivers(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
 	if h.endpoints == nil {
 		return nil, nil
 	}
@@ -55,12 +55,12 @@ func (h *herald) receivers(ctx context.Context, a schemas.AccountID) ([]schemas.
 }
 
 // publish stores an event and makes its deliveries.
-func (h *herald) publish(ctx context.Context, e schemas.Event, absent streams.Absence, receivers []schemas.Endpoint) error {
+func (h *followUps) publish(ctx context.Context, e schemas.Event, absent streams.Absence, receivers []schemas.Endpoint) error {
 	at, err := streams.StoreOnce(ctx, h.bus, e, absent)
 	if err != nil {
 		return fmt.Errorf("publish %s: %w", e.Type, err)
 	}
-	if err := h.at(settleTold); err != nil {
+	if err := h.at(settlePublished); err != nil {
 		return err
 	}
 	return lifecycle.Notify(ctx, h.bus, e, at, receivers)
@@ -68,7 +68,7 @@ func (h *herald) publish(ctx context.Context, e schemas.Event, absent streams.Ab
 
 // handOn gives a follow-up to whom it is for: to the agent whose turn waits for it, else to the chat
 // channel that the conversation came from. In any case it is published on the conversation and to the webhooks.
-func (h *herald) handOn(ctx context.Context, f schemas.FollowUp, absent streams.Absence, receivers []schemas.Endpoint) error {
+func (h *followUps) handOn(ctx context.Context, f schemas.FollowUp, absent streams.Absence, receivers []schemas.Endpoint) error {
 	e := followUpEvent(f)
 	switch {
 	case f.Turn != "":
@@ -77,7 +77,7 @@ func (h *herald) handOn(ctx context.Context, f schemas.FollowUp, absent streams.
 		}
 	case f.Origin != nil && f.Origin.Kind == schemas.OriginChannel:
 		err := lifecycle.Deliver(ctx, h.bus, channelDelivery(f, e))
-		if schemas.CodeOf(err) == schemas.Invalid { // a channel that never can be one: the conversation has it all the same
+		if schemas.CodeOf(err) == schemas.Invalid { // a channel that never can be one: the conversation still has the event
 			h.log.Warn("follow-up has no valid channel", "follow_up", f.ID, "channel", f.Origin.Channel, "error", err)
 			err = nil
 		}
@@ -149,8 +149,8 @@ func worded(f schemas.FollowUp) schemas.FollowUp {
 	return f
 }
 
-// shares divides total among those that want some of it: all get the same, except that nobody gets
-// more than he wants and what he leaves is for the others.
+// shares divides total among those that want some of it: all get the same, except that none gets more than it wants, and the rest is shared
+// by the others.
 func shares(wanted []int, total int) []int {
 	order := make([]int, len(wanted))
 	for i := range order {

@@ -26,15 +26,15 @@ type groupStep string
 const (
 	memberWaits groupStep = "waits" // for those members that have not settled
 	memberEnds  groupStep = "ends"  // the group is complete: its follow-up is due
-	memberAlone groupStep = "alone" // the group went on without it, or is not its own: it has a follow-up of its own
+	memberAlone groupStep = "alone" // the group was closed without it, or is another's: it has a follow-up of its own
 	memberDone  groupStep = "done"  // the group's follow-up has been made with it
 )
 
 // joinGroup counts a settled job in its group. G is the group's record, nil when there is none yet.
 // The step is that of the returned record, which is to be written first when write is set.
 //
-// A group is sealed once as many have settled as it has members: from then on its record changes only
-// to Done. So whoever comes in between, and however often, finds the same members.
+// A group is sealed once as many have settled as it has members: from then on its record changes only to Done. So every later process finds
+// the same members.
 func joinGroup(g *schemas.Group, j schemas.Job, now time.Time) (next schemas.Group, write bool, step groupStep) {
 	if g == nil {
 		next = schemas.Group{
@@ -56,7 +56,7 @@ func joinGroup(g *schemas.Group, j schemas.Job, now time.Time) (next schemas.Gro
 	return next, true, stepOf(next)
 }
 
-// sealed reports whether nobody is waited for any more.
+// sealed reports whether no member is waited for any more.
 func sealed(g schemas.Group) bool { return g.Done || len(g.Settled)+g.Missing >= g.Size }
 
 func stepOf(g schemas.Group) groupStep {
@@ -66,9 +66,8 @@ func stepOf(g schemas.Group) groupStep {
 	return memberWaits
 }
 
-// join counts a settled job in its group on the log. IsSealed says that nobody is waited for any more since this
-// very count.
-func (h *herald) join(ctx context.Context, j schemas.Job) (g schemas.Group, step groupStep, isSealed bool, err error) {
+// join counts a settled job in its group on the log. IsSealed says that no member is waited for any more since this very count.
+func (h *followUps) join(ctx context.Context, j schemas.Job) (g schemas.Group, step groupStep, isSealed bool, err error) {
 	groups, key := lifecycle.OpenGroups(h.bus), lifecycle.GroupKey(j.Account, j.Group.ID)
 	var contest streams.Contest
 	for {
@@ -104,7 +103,7 @@ func (h *herald) join(ctx context.Context, j schemas.Job) (g schemas.Group, step
 // finish makes the follow-up of a sealed group, unless there is nothing to report, and closes the group.
 // It may be done again, and by several at once: the first follow-up counts. Absent is for
 // [streams.StoreOnce].
-func (h *herald) finish(ctx context.Context, g schemas.Group, absent streams.Absence, receivers []schemas.Endpoint) error {
+func (h *followUps) finish(ctx context.Context, g schemas.Group, absent streams.Absence, receivers []schemas.Endpoint) error {
 	results, at, err := h.claimGroup(ctx, g)
 	if err != nil {
 		return err
@@ -123,7 +122,7 @@ func (h *herald) finish(ctx context.Context, g schemas.Group, absent streams.Abs
 // claimGroup takes the results of a group's members for its follow-up, but for those that were read
 // already, and returns them in the order of their ends with the time of the last. What is claimed
 // stays so: doing it again gives the same.
-func (h *herald) claimGroup(ctx context.Context, g schemas.Group) (results []schemas.JobResult, last time.Time, err error) {
+func (h *followUps) claimGroup(ctx context.Context, g schemas.Group) (results []schemas.JobResult, last time.Time, err error) {
 	id := schemas.MakeFollowUpID(g.Account, g.ID, "")
 	found := make(map[schemas.JobID]schemas.JobResult, len(g.Settled))
 	var unstarted []schemas.JobID
@@ -172,7 +171,7 @@ func (h *herald) claimGroup(ctx context.Context, g schemas.Group) (results []sch
 
 // claim takes a settled job's result for a follow-up, if wanted says so, and reports whether it is in
 // it. It is not when it was read before, or went into another.
-func (h *herald) claim(
+func (h *followUps) claim(
 	ctx context.Context, a schemas.AccountID, id schemas.JobID, f schemas.FollowUpID, wanted func(schemas.Job) bool,
 ) (j schemas.Job, mine bool, err error) {
 	jobs, key := lifecycle.OpenJobs(h.bus), schemas.JobKey(a, id)
@@ -205,7 +204,7 @@ func (h *herald) claim(
 }
 
 // rest lets the record of a settled job that no group waits for any more end as those of others do.
-func (h *herald) rest(ctx context.Context, a schemas.AccountID, id schemas.JobID) error {
+func (h *followUps) rest(ctx context.Context, a schemas.AccountID, id schemas.JobID) error {
 	jobs, key := lifecycle.OpenJobs(h.bus), schemas.JobKey(a, id)
 	var contest streams.Contest
 	for {
@@ -225,9 +224,9 @@ func (h *herald) rest(ctx context.Context, a schemas.AccountID, id schemas.JobID
 	}
 }
 
-// seal makes a group whose time is over go on with what has settled. It reports false when somebody
-// else has changed the group meanwhile.
-func (h *herald) seal(ctx context.Context, p streams.BucketEntry[schemas.Group]) (schemas.Group, bool, error) {
+// seal closes a group whose time is over with the members that have settled. It reports false if another process has changed the group
+// meanwhile.
+func (h *followUps) seal(ctx context.Context, p streams.BucketEntry[schemas.Group]) (schemas.Group, bool, error) {
 	g := p.Value
 	g.Missing = g.Size - len(g.Settled)
 	_, err := lifecycle.OpenGroups(h.bus).Update(ctx, p.Key, g, p.Revision)
@@ -241,7 +240,7 @@ func (h *herald) seal(ctx context.Context, p streams.BucketEntry[schemas.Group])
 }
 
 // close marks a group as done. Its record is kept as long as those of its members.
-func (h *herald) close(ctx context.Context, g schemas.Group) error {
+func (h *followUps) close(ctx context.Context, g schemas.Group) error {
 	groups, key := lifecycle.OpenGroups(h.bus), lifecycle.GroupKey(g.Account, g.ID)
 	var contest streams.Contest
 	for {

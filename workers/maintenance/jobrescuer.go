@@ -22,9 +22,9 @@ import (
 // DefaultRescueEvery is how often a [JobRescuer] looks.
 const DefaultRescueEvery = 15 * time.Second
 
-// JobRescuer settles the jobs that nobody else will: those whose worker is gone while no other serves
-// their provider, and those whose call ended without starting them and without a word. It also makes
-// groups go on that wait for calls which never came. It needs no provider and knows none.
+// JobRescuer settles the jobs that no other process will: those whose worker is gone while no other serves their provider, and those whose
+// call ended without starting them and without a word. It also closes groups that wait for calls which never came. It needs no provider and
+// knows none.
 //
 // Of all that run, one does the work at a time and keeps the jobs that have not settled in memory; another takes over within
 // [streams.DutyTakenOver]. Two at once do no harm: the first completion of a job counts, and a group is changed on the condition
@@ -42,16 +42,16 @@ type JobRescuer struct {
 type orphanFacts struct {
 	state   schemas.JobState
 	tied    bool          // its sandbox ended with its worker
-	absent  time.Duration // for how long its worker has been seen to have no lease; 0: it has one, or nobody knows
+	absent  time.Duration // for how long its worker has been seen to have no lease; 0: it has one, or that is unknown
 	overdue time.Duration // since its deadline; < 0: that is to come
 	every   time.Duration // between two looks
 
 	age      time.Duration // since its call was accepted
 	unlooked time.Duration // since its call was looked for; all of age when never
-	call     callFate      // what a look for its call found
+	call     callFate      // what the search for its call found
 }
 
-// callFate is what became of a waiting job's call.
+// callFate is the state of a waiting job's call.
 type callFate string
 
 const (
@@ -65,12 +65,12 @@ const (
 type orphanVerdict string
 
 const (
-	orphanLeave     orphanVerdict = "leave"       // somebody looks after it
+	orphanLeave     orphanVerdict = "leave"       // a worker manages it
 	orphanLook      orphanVerdict = "look"        // look for its call, then judge again
 	orphanUnstarted orphanVerdict = "not started" // its call has ended without it
 	orphanForgotten orphanVerdict = "forgotten"   // its call is gone from the log
 	orphanLost      orphanVerdict = "lost"        // its sandbox is gone
-	orphanExpired   orphanVerdict = "expired"     // its lifetime is over, and nobody is there to end it
+	orphanExpired   orphanVerdict = "expired"     // its lifetime is over, and no worker is there to end it
 )
 
 // forgottenAfter is when the call of a job can be gone from the log: calls are kept for a day.
@@ -93,8 +93,8 @@ func judgeOrphan(f orphanFacts) orphanVerdict {
 	return orphanLeave
 }
 
-// judgeWaiting judges a job that was not launched. A look for its call reads its conversation, so they
-// come further and further apart.
+// judgeWaiting judges a job that was not launched. A search for its call reads its conversation, so searches come further and further
+// apart.
 func judgeWaiting(f orphanFacts) orphanVerdict {
 	const first, part = time.Minute, 4
 	switch {
@@ -117,12 +117,12 @@ const (
 
 // rescue is one Run of a JobRescuer.
 type rescue struct {
-	*herald
+	*followUps
 
 	tenure  *streams.Tenure // nil: held
 	every   time.Duration
 	watched *lifecycle.JobWatch
-	// By this process's clock that cannot be set: the log's may leap at a reconnect.
+	// By this process's clock that cannot be set: the log's may jump at a reconnect.
 	covered time.Time // when the watch was last covered
 
 	leases *leases.Bucket
@@ -199,7 +199,7 @@ func (w *rescue) loop(ctx context.Context) {
 // rescue makes what rescues jobs.
 func (s *JobRescuer) rescue(tenure *streams.Tenure) *rescue {
 	w := &rescue{
-		herald: newHerald(s.Bus, s.Endpoints, s.Log), tenure: tenure, every: max(cmp.Or(s.Every, DefaultRescueEvery), leases.TTL),
+		followUps: newFollowUps(s.Bus, s.Endpoints, s.Log), tenure: tenure, every: max(cmp.Or(s.Every, DefaultRescueEvery), leases.TTL),
 		watched: lifecycle.WatchJobs(s.Bus, ""), covered: time.Now(),
 		leases: leases.Open(s.Bus), absent: map[string]time.Time{}, looked: map[string]time.Time{},
 		logs: sometimes.Keyed{Every: repeatedAfter},
@@ -226,7 +226,7 @@ func (w *rescue) cover(ctx context.Context) {
 	}
 }
 
-// mirror makes the mirrors of what is looked after.
+// mirror makes the mirrors of open jobs and groups.
 func (w *rescue) mirror() {
 	w.jobs = &streams.Mirror[schemas.Job, openJob]{
 		Source: w.watched,
@@ -292,7 +292,7 @@ func olderJob(a, b openJob) int {
 	return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.key(), b.key()))
 }
 
-// sweepJob settles a job if nobody else will.
+// sweepJob settles a job if no other process will.
 func (w *rescue) sweepJob(ctx context.Context, j openJob) error {
 	f := w.facts(j, w.bus.Now())
 	v := judgeOrphan(f)
@@ -322,7 +322,7 @@ func (w *rescue) sweepJob(ctx context.Context, j openJob) error {
 	if err != nil || !same {
 		return err
 	}
-	if err := w.tenure.Held(); err != nil { // it has stood still: what it read may be long past
+	if err := w.tenure.Held(); err != nil { // it was suspended: what it read may be outdated
 		return err
 	}
 	c.Finished = w.bus.Now()
@@ -355,7 +355,7 @@ func (w *rescue) unchanged(ctx context.Context, j openJob) (schemas.Job, bool, e
 	return p.Value, p.Value.State == j.state && p.Value.Worker == j.worker, nil
 }
 
-// lookForCall finds out what became of the call of a waiting job, and why when it has ended.
+// lookForCall finds the state of the call of a waiting job, and why it has ended if it has.
 func (w *rescue) lookForCall(ctx context.Context, j openJob) (fate callFate, reason string, err error) {
 	call, err := streams.FindCall(ctx, w.bus, j.account, j.call)
 	switch {
@@ -376,9 +376,8 @@ func (w *rescue) lookForCall(ctx context.Context, j openJob) (fate callFate, rea
 	return callResult, state.Result.Text, nil
 }
 
-// lookForWorkers notes which of the workers that look after jobs have no lease. One that was there at
-// the last look is only doubted; the others are looked for again for as long as it takes a living worker
-// to show its lease after an outage of the log.
+// lookForWorkers notes which of the workers that manage jobs have no lease. A worker that had one at the last check is only doubted; the
+// others are checked again for as long as it takes a living worker to show its lease after an outage of the log.
 func (w *rescue) lookForWorkers(ctx context.Context, open []openJob) error {
 	missing, doubted := map[string]time.Time{}, map[string]bool{}
 	for _, j := range open {
@@ -429,7 +428,7 @@ func (w *rescue) without(ctx context.Context, worker string) (bool, error) {
 	return !living, err
 }
 
-// sweepGroups makes groups whose time is over go on with what has settled. It reports whether some are left.
+// sweepGroups closes groups whose time is over with the members that have settled. It reports whether some are left.
 func (w *rescue) sweepGroups(ctx context.Context) (left bool) {
 	now := w.bus.Now()
 	latest := map[string]time.Time{} // deadlines of members that may still settle, by group
@@ -449,7 +448,7 @@ func (w *rescue) sweepGroups(ctx context.Context) (left bool) {
 		}
 	}
 	return w.overdue.run(ctx, due, func(p streams.BucketEntry[schemas.Group]) error {
-		err := w.goOn(ctx, p)
+		err := w.closeOverdue(ctx, p)
 		if err != nil && ctx.Err() == nil && w.logs.Due("group "+p.Key) {
 			w.log.Warn("overdue group not continued, retrying", "group", p.Key, "error", err)
 		}
@@ -469,8 +468,8 @@ func groupDue(g schemas.Group, latest, now time.Time, every time.Duration) bool 
 	return !g.Done && now.After(g.Deadline) && now.After(latest.Add(looks*every))
 }
 
-// goOn makes the follow-up of a group with what has settled.
-func (w *rescue) goOn(ctx context.Context, p streams.BucketEntry[schemas.Group]) error {
+// closeOverdue makes the follow-up of a group with what has settled.
+func (w *rescue) closeOverdue(ctx context.Context, p streams.BucketEntry[schemas.Group]) error {
 	g := p.Value
 	if err := w.tenure.Held(); err != nil {
 		return err

@@ -94,7 +94,7 @@ func rescueAcrossJump(w *world, jump func()) {
 //guarantee:bounds
 func TestARescuerKeepsLittleOfAJob(t *testing.T) {
 	large := strings.Repeat("x", 4<<10)
-	r := &rescue{herald: newHerald(nil, nil, nil), watched: &lifecycle.JobWatch{}}
+	r := &rescue{followUps: newFollowUps(nil, nil, nil), watched: &lifecycle.JobWatch{}}
 	r.bus = new(streams.Bus)
 	r.mirror()
 	kept, open := r.jobs.Keep(streams.BucketEntry[schemas.Job]{Value: schemas.Job{

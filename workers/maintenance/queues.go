@@ -53,11 +53,11 @@ func (c *CallExpirer) names(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// mostWaiting is how many calls of a queue that nobody serves are remembered: ending them takes longer than reading a million again.
+// mostWaiting is how many calls of a queue without a worker are remembered: ending them takes longer than reading a million again.
 const mostWaiting = 50_000
 
-// waiting is what is known of the calls that wait for a provider which nobody serves: those that are due next. Each is read once, and
-// again when one is due that was left out.
+// waiting is what is known of the calls that wait for a provider without a worker: those that are due next. Each is read once, and again
+// when one is due that was left out.
 type waiting struct {
 	most  int
 	read  uint64 // all before were seen
@@ -65,7 +65,7 @@ type waiting struct {
 	later waitingCall // the first that was left out; its sequence is 0 if none was
 
 	again uint64      // all before were seen before the queue was read again, which was for ...
-	from  waitingCall // ... this call and those that are due after it: what is due earlier is remembered or has its end
+	from  waitingCall // ... this call and those that are due after it: earlier ones are remembered or have ended
 }
 
 type waitingCall struct {
@@ -136,7 +136,7 @@ func (c *CallExpirer) sweepQueue(ctx context.Context, provider string, w *waitin
 		if stays {
 			kept = append(kept, next)
 		}
-		errs = errors.Join(errs, err) // of a call that cannot be read: the others have their ends all the same
+		errs = errors.Join(errs, err) // of a call that cannot be read: the others are still ended
 		if err != nil && (ctx.Err() != nil || schemas.CodeOf(err).Retryable()) {
 			kept = append(kept, w.calls[i+1:]...)
 			break
@@ -170,9 +170,8 @@ func (c *CallExpirer) sweepCall(ctx context.Context, next waitingCall, floor uin
 	return true, err
 }
 
-// forget removes the calls that are a day old from the log, once each has its end: what was left while
-// everything was off gets it here. Calls that have it are known by the floor of their queue, so that only
-// the others are read.
+// forget removes the calls that are a day old from the log, once each has ended: calls that were left while everything was off are ended
+// here. Ended calls are known by the ack floor of their queue, so that only the others are read.
 func (c *CallExpirer) forget(ctx context.Context, names []string, slack time.Duration) error {
 	first, before, err := streams.OldCalls(ctx, c.Bus, slack)
 	if err != nil || before == 0 {
@@ -239,8 +238,8 @@ func (c *CallExpirer) endOld(ctx context.Context, p streams.PlacedCall, isParked
 	return done, done, err
 }
 
-// parkedDone reports whether a call that waits for a person has its end, and sees to it that one without a record of its approval gets
-// one: the process that admitted it died before it could make it, or the record is lost. Its time to answer is over then, so the approval
+// parkedDone reports whether a call that waits for a person has ended, and sees to it that one without a record of its approval gets one:
+// the process that admitted it died before it could make it, or the record is lost. Its time to answer is over then, so the approval
 // expirer ends it.
 func (c *CallExpirer) parkedDone(ctx context.Context, call schemas.Call) (bool, error) {
 	p, err := lifecycle.FindApproval(ctx, c.Bus, call.Account, call.Approval)
@@ -248,7 +247,7 @@ func (c *CallExpirer) parkedDone(ctx context.Context, call schemas.Call) (bool, 
 		return err == nil && p.Value.Done, err
 	}
 	state, err := streams.ReadCallState(ctx, c.Bus, call)
-	if err != nil || state.Accepted || state.Result != nil { // it went on or ended: its record has aged out since
+	if err != nil || state.Accepted || state.Result != nil { // it was released or ended: its record has aged out since
 		return err == nil, err
 	}
 	_, err = lifecycle.EnsureApproval(ctx, c.Bus, call)

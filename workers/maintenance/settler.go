@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// DefaultSettlerSlots is how many ends of jobs a [Settler] has in hand at most.
+	// DefaultSettlerSlots is how many ends of jobs a [Settler] has in flight at most.
 	DefaultSettlerSlots = 64
 
 	settlerAckWait = 10 * time.Second
@@ -24,9 +24,9 @@ const (
 	recordAwaited  = 10 * time.Second
 )
 
-// Settler draws the consequences of the ends of background jobs, each once: the job's places
-// under caps are given back, its record becomes final, job.finished is on its conversation and on its way to
-// the webhooks, and its result goes on as a follow-up: by itself, or with those of its group.
+// Settler draws the consequences of the ends of background jobs, each once: the job's slots under caps are released, its record becomes
+// final, job.finished is on its conversation and on its way to the webhooks, and its result is passed on as a follow-up: by itself, or with
+// those of its group.
 //
 // One per deployment is enough, more share the work and do no harm. It may die at any line: the end is
 // handed out again, and every write is one that the log recognises as a repeat. The record becomes
@@ -38,7 +38,7 @@ type Settler struct {
 	Limiter limits.Limiter
 	// Endpoints finds the webhook endpoints. Nil: there are none.
 	Endpoints Endpoints
-	// Slots is how many ends are in hand at most. 0: DefaultSettlerSlots.
+	// Slots is how many ends are in flight at most. 0: DefaultSettlerSlots.
 	Slots   int
 	Log     *slog.Logger // nil: silent
 	Metrics SettlerMetrics
@@ -60,21 +60,21 @@ type SettlerMetrics struct {
 type SettleStage string
 
 const (
-	settleTaken    SettleStage = "taken"    // nothing was done
-	settleReleased SettleStage = "released" // the places are given back
-	settleFinal    SettleStage = "final"    // the record is final
-	settleTold     SettleStage = "told"     // an event is on the conversation, its deliveries are not made
-	settleSent     SettleStage = "sent"     // job.finished is published and sent to the webhooks
-	settleCounted  SettleStage = "counted"  // it is counted in its group
-	settleClaimed  SettleStage = "claimed"  // a group's results are claimed for the follow-up
-	settleHanded   SettleStage = "handed"   // the follow-up is with its agent or channel, not published
-	settleFollowed SettleStage = "followed" // all is done, the end is not acknowledged
+	settleTaken     SettleStage = "taken"    // nothing was done
+	settleReleased  SettleStage = "released" // the slots are released
+	settleFinal     SettleStage = "final"    // the record is final
+	settlePublished SettleStage = "told"     // an event is on the conversation, its deliveries are not made
+	settleSent      SettleStage = "sent"     // job.finished is published and sent to the webhooks
+	settleCounted   SettleStage = "counted"  // it is counted in its group
+	settleClaimed   SettleStage = "claimed"  // a group's results are claimed for the follow-up
+	settleHanded    SettleStage = "handed"   // the follow-up is with its agent or channel, not published
+	settleFollowed  SettleStage = "followed" // all is done, the end is not acknowledged
 )
 
 // SettleStages lists the stages in their order.
 func SettleStages() []SettleStage {
 	return []SettleStage{
-		settleTaken, settleReleased, settleFinal, settleTold, settleSent, settleCounted, settleClaimed, settleHanded, settleFollowed,
+		settleTaken, settleReleased, settleFinal, settlePublished, settleSent, settleCounted, settleClaimed, settleHanded, settleFollowed,
 	}
 }
 
@@ -94,14 +94,14 @@ func (s *Settler) Run(ctx context.Context) error {
 
 // settling is one Run of a settler.
 type settling struct {
-	*herald
+	*followUps
 
 	limiter limits.Limiter
 	settled func(schemas.JobState, schemas.ReportedBy, time.Duration)
 }
 
 func (s *Settler) begin() *settling {
-	x := &settling{herald: newHerald(s.Bus, s.Endpoints, s.Log), limiter: s.Limiter, settled: s.Metrics.Settled}
+	x := &settling{followUps: newFollowUps(s.Bus, s.Endpoints, s.Log), limiter: s.Limiter, settled: s.Metrics.Settled}
 	if x.settled == nil {
 		x.settled = func(schemas.JobState, schemas.ReportedBy, time.Duration) {}
 	}
@@ -139,7 +139,7 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	if err != nil {
 		return streams.RetryAfter(again, err) // whatever is wrong with the records, the job must be settled
 	}
-	if seen { // an earlier handling may have published, or another settler; else nobody could before this one began
+	if seen { // an earlier handling may have published, or another settler; else no process could before this one began
 		absent = absent.Since(d.Published)
 	}
 	if j.State != schemas.JobUnstarted { // else its call's result has said so
@@ -161,8 +161,8 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	return x.at(settleFollowed)
 }
 
-// final makes the record of a job final, and reports whether it was before. A job without a group has
-// its follow-up claimed in the same write: nobody could have read its result.
+// final makes the record of a job final, and reports whether it was before. A job without a group has its follow-up claimed in the same
+// write: no call could have read its result.
 func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.Job, seen bool, err error) {
 	jobs, key := lifecycle.OpenJobs(x.bus), schemas.JobKey(c.Account, c.Job)
 	var contest streams.Contest
@@ -170,7 +170,7 @@ func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.J
 		p, err := jobs.Get(ctx, key)
 		switch {
 		case errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted:
-			// Records are made before anything runs and kept for as long as this message: it is none of ours.
+			// Records are made before anything runs and kept for as long as this message: so it is not a job of this log.
 			return j, false, schemas.Errorf(schemas.NotFound, "settle",
 				"the job %s has no record: nothing is known that could follow from its end", c.Job)
 		case err != nil:
@@ -180,7 +180,7 @@ func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.J
 			return p.Value, true, nil
 		}
 		j = p.Value
-		x.release(ctx, j) // before anybody can see that the job is over, and start the next in its place
+		x.release(ctx, j) // before a client can see that the job is over, and start the next in its slot
 		if err := x.at(settleReleased); err != nil {
 			return j, false, err
 		}
@@ -205,7 +205,7 @@ func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.J
 	}
 }
 
-// release gives back the job's places. If that fails they end by themselves.
+// release releases the job's slots. If that fails they expire by themselves.
 func (x *settling) release(ctx context.Context, j schemas.Job) {
 	if x.limiter == nil || len(j.Places) == 0 {
 		return

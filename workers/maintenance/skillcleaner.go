@@ -20,9 +20,9 @@ type SkillRecords interface {
 const cleanSkillsEvery = 10 * time.Minute
 
 // SkillCleaner removes bundles of skills that no record names: those that were replaced or whose skill was removed, and those of uploads
-// that ended before their record. One goes when it was found without a name for [streams.SkillsKept], by the log's clock, and nobody has
-// written any of it for as long: so no upload is about to name it, and no call that has begun reads it. Of all processes that have one, one
-// does the work; another that takes over begins to wait anew.
+// that ended before their record. One goes when it was found without a name for [streams.SkillsKept], by the log's clock, and none of it
+// was written for as long: so no upload is about to name it, and no call that has begun reads it. Of all processes that have one, one does
+// the work; another that takes over begins to wait again.
 type SkillCleaner struct {
 	Bus     *streams.Bus
 	Records SkillRecords

@@ -75,9 +75,9 @@ func (s *Supervisor) keep(ctx context.Context, h Housekeeper, log *slog.Logger) 
 // firstLook is within what time of taking a duty its work begins.
 const firstLook = time.Second
 
-// byOne runs work in one process of the deployment at a time: the one that holds the lease of the duty. Work blocks until its
-// context ends, which it does when the lease is lost; before each step that must not be repeated by a process that has stood
-// still, it asks [streams.Tenure.Held]. When the holder dies, another process takes over within [streams.DutyTakenOver].
+// byOne runs work in one process of the deployment at a time: the one that holds the lease of the duty. Work blocks until its context ends,
+// which it does when the lease is lost; before each step that must not be repeated by a process that was suspended, it asks
+// [streams.Tenure.Held]. When the holder dies, another process takes over within [streams.DutyTakenOver].
 func byOne(ctx context.Context, b *streams.Bus, duty string, log *slog.Logger, work func(context.Context, *streams.Tenure)) error {
 	d := streams.Duty{
 		Bus: b, Name: duty, Every: firstLook, Log: log,

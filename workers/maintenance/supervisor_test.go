@@ -231,7 +231,7 @@ func TestARescuerThatStoodStillEndsNothing(t *testing.T) {
 		if err := still.sweepJob(w.Context(), openJobOf(left)); schemas.CodeOf(err) != schemas.Interrupted {
 			w.Errorf("a job that nobody has: %v; want that the duty is another's", err)
 		}
-		if err := still.goOn(w.Context(), streams.BucketEntry[schemas.Group]{
+		if err := still.closeOverdue(w.Context(), streams.BucketEntry[schemas.Group]{
 			Key: lifecycle.GroupKey(g.Account, g.ID), Value: g, Revision: rev,
 		}); schemas.CodeOf(err) != schemas.Interrupted {
 			w.Errorf("a group: %v; want that the duty is another's", err)
@@ -278,7 +278,7 @@ func TestTwoRescuersAtOnceEndAJobAndAGroupOnce(t *testing.T) {
 					if err := x.sweepJob(w.Context(), openJobOf(lost)); err != nil {
 						w.Errorf("the job: %v", err)
 					}
-					if err := x.goOn(w.Context(), seen); err != nil {
+					if err := x.closeOverdue(w.Context(), seen); err != nil {
 						w.Errorf("the group: %v", err)
 					}
 				})

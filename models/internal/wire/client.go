@@ -187,7 +187,7 @@ func (c *Client) ask(ctx context.Context, body []byte, acc Accumulator, yield fu
 	}
 }
 
-// ErrLeft is what an accumulator returns when yield says that nobody watches any more.
+// ErrLeft is what an accumulator returns when yield reports that the caller has stopped reading.
 var ErrLeft = errors.New("the answer is not wanted any more")
 
 // because is why ctx ended, if that is why err came. It leaves out the address, which may name what is inside a network.

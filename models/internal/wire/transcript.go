@@ -121,7 +121,7 @@ func ReadInput(text []byte) json.RawMessage {
 	return Compact(text)
 }
 
-// Encode is JSON without the escapes that HTML would need, so that what servers sent goes back as it was.
+// Encode is JSON without the escapes that HTML would need, so that what servers sent is sent again as it was.
 func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

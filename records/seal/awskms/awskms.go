@@ -79,7 +79,7 @@ func (s Service) Unwrap(ctx context.Context, w seal.Wrapped) ([]byte, error) {
 // about is the encryption context of the key with an id.
 func about(id string) map[string]string { return map[string]string{"app": "sandjet", "key": id} }
 
-// client makes a client for a key: in the key's own region where its name tells one.
+// client makes a client for a key: in the key's own region if its name has one.
 func (s Service) client(ctx context.Context, key string) (*kms.Client, error) {
 	if err := s.check(); err != nil {
 		return nil, err

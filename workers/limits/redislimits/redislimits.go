@@ -5,9 +5,8 @@
 // that it is one step for all; the time is that of the Redis server, so that the clocks of the
 // workers do not matter.
 //
-// Redis is asked to keep nothing: whoever holds places acquires them again when it has lost them.
-// It must not evict them either, so its maxmemory-policy has to be noeviction, the default. Any
-// version from 6 on will do.
+// Redis is asked to keep nothing: a holder acquires its slots again when it has lost them. It must not evict them either, so its
+// maxmemory-policy has to be noeviction, the default. Any version from 6 on will do.
 package redislimits
 
 import (
@@ -39,9 +38,8 @@ var (
 	releaseLua string
 )
 
-// Limiter is a [limits.Limiter] on a Redis server. Its methods take one round trip, but for some
-// more after a restart of the server and one more for each 500 leases; they block for about four
-// seconds when the server is away and then return an error of code unavailable.
+// Limiter is a [limits.Limiter] on a Redis server. Its methods take one round trip, but for some more after a restart of the server and one
+// more for each 500 leases; they block for about four seconds when the server is unavailable and then return an error of code unavailable.
 type Limiter struct {
 	db                      redis.UniversalClient
 	acquire, renew, release *redis.Script

@@ -1,6 +1,5 @@
-// Package kmstest is an AWS KMS for tests: an HTTP server that speaks KMS's protocol and does what it
-// says. Keys and data keys are real AES-256-GCM; the encryption context is bound; each request's
-// signature is computed anew and compared.
+// Package kmstest is an AWS KMS for tests: an HTTP server that speaks KMS's protocol and does what it says. Keys and data keys are real
+// AES-256-GCM; the encryption context is bound; each request's signature is computed and compared.
 package kmstest
 
 import (
@@ -224,7 +223,7 @@ func bound(arn string, context map[string]string) []byte {
 	return b
 }
 
-// signed computes the request's signature anew, over what its client says that it has signed.
+// signed computes the request's signature over the parts that its client says it has signed, and compares it.
 func signed(r *http.Request, body []byte) bool {
 	auth := r.Header.Get("Authorization")
 	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
