@@ -28,6 +28,7 @@ var plainWords = []struct {
 
 // plainBudget has one row for each package that is not at 0.
 var plainBudget = map[string]wordCount{
+	"streams/fair":                   {0, 0, 15},
 	"admission":                      {0, 0, 14},
 	"bench":                          {0, 0, 1},
 	"client":                         {0, 0, 5},
@@ -87,8 +88,8 @@ var plainBudget = map[string]wordCount{
 	"records/seal":                   {0, 0, 1},
 	"records/seal/awskms":            {0, 0, 1},
 	"schemas":                        {0, 0, 7},
-	"streams":                        {33, 10, 76},
-	"streams/embedded":               {0, 1, 1},
+	"streams":                        {7, 5, 61},
+	"streams/embedded":               {0, 0, 1},
 	"streams/natsauth":               {0, 0, 5},
 	"tools":                          {2, 0, 5},
 	"tools/boxtest":                  {1, 1, 0},
@@ -106,8 +107,8 @@ var plainBudget = map[string]wordCount{
 // documentBudget has one row for each document that is not at 0.
 var documentBudget = map[string]int{
 	"CONTRIBUTING.md":                       1,
-	"clients/js/README.md":                  3,
-	"docs/ARCHITECTURE.md":                  7,
+	"clients/js/README.md":                  2,
+	"docs/ARCHITECTURE.md":                  3,
 	"docs/BENCHMARKS.md":                    6,
 	"docs/GLOSSARY.md":                      1,
 	"docs/GUARANTEES.md":                    2,
@@ -141,14 +142,9 @@ var documentBudget = map[string]int{
 	"docs/adr/0126-files-are-asked-for-in-pieces.md":                     3,
 	"docs/adr/0131-two-wires-of-models-by-clients-of-our-own.md":         2,
 	"docs/adr/0133-a-turn-is-decided-by-a-function-of-its-transcript.md": 1,
-	"docs/adr/README.md":         2,
-	"docs/guides/channels.md":    2,
-	"docs/guides/docker.md":      2,
-	"docs/guides/records.md":     1,
-	"docs/guides/sandbox-api.md": 1,
-	"docs/guides/tenancy.md":     1,
-	"docs/providers/deno.md":     2,
-	"docs/providers/lambda.md":   1,
-	"docs/providers/modal.md":    4,
-	"docs/providers/vercel.md":   1,
+	"docs/adr/README.md":       2,
+	"docs/guides/channels.md":  2,
+	"docs/providers/deno.md":   2,
+	"docs/providers/modal.md":  2,
+	"docs/providers/vercel.md": 1,
 }

@@ -57,7 +57,7 @@ func (s *Server) Run(ctx context.Context) error {
 			default:
 				s.log.Info("log reachable again", "try", n.tries)
 			}
-		case healGiveUp:
+		case healFail:
 			return schemas.Wrap(schemas.Unavailable, "look after the log",
 				"the log cannot write though there is room, also after it was started again several times: start the process again, and look at the "+
 					"disk", broken)
@@ -85,7 +85,7 @@ const (
 	healFirst           // say that it is broken
 	healWait            // log that it still fails, and cannot be restarted yet
 	healRestart
-	healGiveUp
+	healFail
 )
 
 // nurse decides. Its times are since it began.
@@ -124,7 +124,7 @@ func (n *nurse) look(now time.Duration, broken bool, possible func() bool) heali
 		n.said = now
 		return healWait
 	case n.tries >= healTries:
-		return healGiveUp
+		return healFail
 	}
 	n.next = now + min(time.Second<<n.tries, healPause)
 	n.tries++

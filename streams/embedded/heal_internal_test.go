@@ -42,7 +42,7 @@ func TestTheNurseDecides(t *testing.T) {
 		switch n.look(now, true, yes) {
 		case healRestart:
 			tries++
-		case healGiveUp:
+		case healFail:
 			if tries != healTries {
 				t.Errorf("given up after %d tries, want %d", tries, healTries)
 			}
