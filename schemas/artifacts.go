@@ -123,7 +123,7 @@ const (
 	SkipLogFull          SkipReason = "log_full"           // the log takes nothing new
 	SkipNotStored        SkipReason = "not_stored"         // the log did not take it in time
 	SkipTimeout          SkipReason = "timeout"            // looking took too long
-	SkipUnsupported      SkipReason = "unsupported"        // the provider does not let its workers read the workspace
+	SkipUnsupported      SkipReason = "unsupported"        // the sandbox lacks a program that looking needs
 )
 
 // SkipReasons lists every reason.

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// FileSandboxes is how many sandboxes a worker makes at a time for the files of applications, where its provider reaches files by runs
-	// alone and no persistent sandbox of the workspace is up.
+	// FileSandboxes is how many sandboxes a worker makes at a time for files of applications and for artifacts, where its provider reaches
+	// files by runs alone and no persistent sandbox of the workspace is up.
 	FileSandboxes = 4
 	// FileSandboxesOfAccount is how many of them are for one account.
 	FileSandboxesOfAccount = 2
@@ -36,17 +36,20 @@ type fileRuns struct {
 	small atomic.Bool       // the provider keeps less output of a run than it is asked to
 }
 
-// serveFiles answers for the files in the provider's folders or volumes until ctx ends.
-func (s *workerRun) serveFiles(ctx context.Context) {
-	filer, direct := providers.As[providers.Filer](s.Provider)
-	if !direct && s.OnlyS3 {
-		return // there is nothing in its volumes
-	}
-	by := &fileRuns{s: s, filer: filer, fresh: membudget.New(FileSandboxes, FileSandboxesOfAccount)}
-	(&files.Server{Bus: s.Bus, Place: streams.FilesInFolders(s.Name), Open: by.open, Log: s.Log}).Run(ctx)
+func newFileRuns(s *workerRun) *fileRuns {
+	filer, _ := providers.As[providers.Filer](s.Provider)
+	return &fileRuns{s: s, filer: filer, fresh: membudget.New(FileSandboxes, FileSandboxesOfAccount)}
 }
 
-// open opens the files of a workspace.
+// serveFiles answers for the files in the provider's folders or volumes until ctx ends.
+func (s *workerRun) serveFiles(ctx context.Context) {
+	if s.byRuns.filer == nil && s.OnlyS3 {
+		return // there is nothing in its volumes
+	}
+	(&files.Server{Bus: s.Bus, Place: streams.FilesInFolders(s.Name), Open: s.byRuns.open, Log: s.Log}).Run(ctx)
+}
+
+// open opens the files of a workspace for a question about them.
 func (r *fileRuns) open(ctx context.Context, a schemas.AccountID, w schemas.WorkspaceID) (workspacefs.FS, error) {
 	if r.filer != nil {
 		fsys, err := files.InFolders(r.filer)(ctx, a, w)
@@ -54,18 +57,26 @@ func (r *fileRuns) open(ctx context.Context, a schemas.AccountID, w schemas.Work
 			return fsys, err
 		}
 	}
-	o := runfs.Options{Run: func(ctx context.Context, c providers.Command) (providers.Result, error) { return r.run(ctx, a, w, c) }}
+	return r.files(a, w, mountOf(a, w, ""), false, streams.StillAwaited), nil
+}
+
+// files are those of a workspace, by runs. Begin is asked before each, see [providers.Command].
+func (r *fileRuns) files(a schemas.AccountID, w schemas.WorkspaceID, mount providers.Mount, readOnly bool,
+	begin func(context.Context) error) *runfs.FS {
+	o := runfs.Options{ReadOnly: readOnly, Run: func(ctx context.Context, c providers.Command) (providers.Result, error) {
+		c.Begin = func() error { return begin(ctx) }
+		return r.run(ctx, a, w, mount, c)
+	}}
 	if r.small.Load() {
 		o.Output = schemas.MaxOutputLimit
 	}
-	return runfs.New(o), nil
+	return runfs.New(o)
 }
 
 // run carries a command out in a sandbox that has the workspace.
-func (r *fileRuns) run(ctx context.Context, a schemas.AccountID, w schemas.WorkspaceID, c providers.Command) (providers.Result, error) {
-	mount := mountOf(a, w, "")
+func (r *fileRuns) run(ctx context.Context, a schemas.AccountID, w schemas.WorkspaceID, mount providers.Mount,
+	c providers.Command) (providers.Result, error) {
 	c.ID, c.Dir, c.Mounts = schemas.NewID("files_"), mount.Path(), []providers.Mount{mount}
-	c.Begin = func() error { return streams.StillAwaited(ctx) }
 	if res, done, err := r.inInstance(ctx, a, w, c); done {
 		return res, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/runfs"
 	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -19,18 +20,23 @@ const (
 	// lookWithin bounds the look at a workspace before a call, collectWithin that after it and the reading of what it has left.
 	lookWithin    = 10 * time.Second
 	collectWithin = time.Minute
+	// lookNamedWithin bounds the look before a call for which files are named: a sandbox may have to start for it. Half of the time that the
+	// call has left is a bound too.
+	lookNamedWithin = 30 * time.Second
+	// runTimes is how far the times of files may be behind where runs reach them: some sandboxes show whole seconds alone.
+	runTimes = 2 * time.Second
 )
 
 // outputs is what a call leaves for people in its workspace. The nil outputs are those of a call that can leave none.
 type outputs struct {
 	t      *execution
-	filer  providers.Filer // nil: nobody reaches the files
+	filer  providers.Filer // nil: runs alone reach the files
 	mount  providers.Mount
 	places artifacts.Places
 	before artifacts.Look
 	memory *artifacts.CallMemory
 	skip   schemas.SkipReason // why nothing is looked for; empty: it is
-	named  bool               // somebody has named files: it is said when they are not looked for
+	named  bool               // the call or its sandbox names files: runs may look for them, and what is not looked for is listed
 }
 
 // outputsOf is how the artifacts of a call are found; nil: it can have none. Code: invalid (a pattern is none).
@@ -52,7 +58,7 @@ func (t *execution) outputsOf(sandbox schemas.Sandbox, files schemas.Workspace) 
 	o := &outputs{t: t, mount: mountOf(c.Account, c.Workspace, files.Storage), places: places, named: len(places) > 0,
 		memory: t.w.memory.Of(c.Account)}
 	var ok bool
-	if o.filer, ok = providers.As[providers.Filer](t.w.Provider); !ok {
+	if o.filer, ok = providers.As[providers.Filer](t.w.Provider); !ok && !o.named { // runs beside each call are only made where files are named
 		o.skip = schemas.SkipUnsupported
 	}
 	return o, nil
@@ -65,7 +71,11 @@ func (t *execution) lookBefore(ctx context.Context, p preparedCall) (*outputs, e
 	if o == nil || err != nil || o.skip != "" {
 		return o, err
 	}
-	o.skip = o.within(ctx, lookWithin, func(ctx context.Context, c *artifacts.Collector) (done func(), err error) {
+	most := lookWithin
+	if o.named {
+		most = min(lookNamedWithin, max(t.left()/2, 0))
+	}
+	o.skip = o.within(ctx, most, func(ctx context.Context, c *artifacts.Collector) (done func(), err error) {
 		look, err := c.Before(ctx)
 		return func() { o.before = look }, err
 	})
@@ -109,7 +119,7 @@ func (o *outputs) within(ctx context.Context, d time.Duration,
 	case e.err == nil:
 		e.done()
 		return ""
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, code == schemas.Timeout:
 		return schemas.SkipTimeout
 	case code == schemas.Unsupported:
 		return schemas.SkipUnsupported
@@ -119,12 +129,24 @@ func (o *outputs) within(ctx context.Context, d time.Duration,
 }
 
 func (o *outputs) open(ctx context.Context, f func(context.Context, *artifacts.Collector) (func(), error)) (done func(), err error) {
-	root, err := o.filer.OpenWorkspace(ctx, o.t.call.Account, o.mount)
+	root, err := o.workspace(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open the workspace: %w", err)
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
 	return f(ctx, o.collector(root))
+}
+
+// workspace opens the files of the workspace: those that the worker reaches itself, else by runs.
+func (o *outputs) workspace(ctx context.Context) (workspacefs.FS, error) {
+	c := o.t.call
+	if o.filer != nil {
+		root, err := o.filer.OpenWorkspace(ctx, c.Account, o.mount)
+		if schemas.CodeOf(err) != schemas.Unsupported || !o.named {
+			return root, err
+		}
+	}
+	return o.t.w.byRuns.files(c.Account, c.Workspace, o.mount, true, context.Cause), nil
 }
 
 // close forgets what the looks have found.
@@ -172,7 +194,11 @@ func (o *outputs) collect(hard context.Context, r *schemas.Result) error {
 func (o *outputs) find(ctx context.Context, r *schemas.Result) (found []streams.KeptArtifact, err error) {
 	if o.skip == "" {
 		o.skip = o.within(ctx, collectWithin, func(ctx context.Context, c *artifacts.Collector) (done func(), err error) {
-			list, skipped, err := c.Collect(ctx, o.before)
+			before := o.before
+			if _, byRuns := c.FS.(*runfs.FS); byRuns && !before.Since.IsZero() {
+				before.Since = before.Since.Add(-runTimes)
+			}
+			list, skipped, err := c.Collect(ctx, before)
 			return func() { found, r.SkippedArtifacts = list, schemas.BoundSkipped(skipped) }, err
 		})
 	}

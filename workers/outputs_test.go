@@ -182,18 +182,3 @@ func TestAWorkerDiesBeforeItLooked(t *testing.T) {
 		w.wantArtifacts(c, r, "outputs/a=a")
 	})
 }
-
-// TestWhoReachesNoFilesSaysSo only where somebody has named files.
-func TestWhoReachesNoFilesSaysSo(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.employ(&fake{})
-		if r := w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.StatusCompleted); len(r.SkippedArtifacts) != 0 {
-			t.Errorf("%+v", r.SkippedArtifacts)
-		}
-		c := w.publish(w.call("call_2", schemas.ToolBash, func(c *schemas.Call) { c.Artifacts = []string{"a"} }))
-		r := w.want(c, schemas.StatusCompleted)
-		if len(r.SkippedArtifacts) != 1 || r.SkippedArtifacts[0].Reason != schemas.SkipUnsupported || !strings.Contains(r.Text, "unsupported") {
-			t.Errorf("%+v %q", r.SkippedArtifacts, r.Text)
-		}
-	})
-}

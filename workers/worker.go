@@ -145,6 +145,7 @@ type workerRun struct {
 	skillBytes   *membudget.Budget // of skills that are being loaded
 	status       jobs.Status
 	instances    *sandboxes.Instances
+	byRuns       *fileRuns
 	reconciler   *sandboxes.Reconciler
 	settle       chan settlement // calls that were cancelled while nobody here had them in hand
 }
@@ -240,6 +241,7 @@ func (w *Worker) begin() *workerRun {
 		AccountMost: s.AccountSandboxes, WithJobs: s.jobs.Instances, Spec: keptSpecOf, Log: s.Log,
 		Known: func(n int) { s.Metrics.Boxes(s.Name, n) }, Ended: func(why string) { s.Metrics.BoxEnded(s.Name, why) },
 	})
+	s.byRuns = newFileRuns(s)
 	s.reconciler = &sandboxes.Reconciler{Bus: s.Bus, Provider: s.Provider, Name: s.Name, Records: s.Specs, Lease: s.lease,
 		WithJobs: s.jobs.Instances, Log: s.Log}
 	return s

@@ -251,7 +251,7 @@ var testsMay = map[string][]string{
 		"providers/supervisor", "providers/providertest", "workers/maintenance"},
 	"gateway/files":     {"client", "providers", "providers/bucket", "providers/runfs", "providers/workspacefs", "workers/files", "internal/s3test", "internal/safefs"},
 	"workers/files":     {"providers/bucket", "providers/runfs", "providers/providertest", "internal/s3test", "internal/safefs"},
-	"workers/artifacts": {"internal/safefs"},
+	"workers/artifacts": {"providers", "providers/runfs", "internal/safefs"},
 	"delivery":          {"delivery/webhook", "lifecycle"},
 	"delivery/webhook":  {"streams", "lifecycle"},
 	"delivery/chat": {"delivery/channel/chatfake", "delivery/telegram", "delivery/telegram/telegramtest",

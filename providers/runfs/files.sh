@@ -3,7 +3,7 @@
 export LC_ALL=C TZ=UTC0
 umask 022
 unset CDPATH POSIXLY_CORRECT
-form='%f %s %i %h %Y %y' # how programs describe a file
+form='%f %s %i %h %Y %y %Z %z' # how programs describe a file
 
 IFS= read -r mark
 IFS= read -r op
@@ -445,6 +445,72 @@ ask_walk() {
 	end
 }
 
+# go_down PATH: go into the folder PATH, which is reached by no link.
+go_down() {
+	rest=$1
+	[ "$rest" != . ] || return 0
+	while [ -n "$rest" ]; do
+		part=${rest%%/*}
+		case $rest in
+		*/*) rest=${rest#*/} ;;
+		*) rest='' ;;
+		esac
+		[ ! -h "./$part" ] || say not_directory
+		enter_here "$part"
+	done
+}
+
+# tree DEPTH HIDDEN: describe all but folders here and so many folders below, where DEPTH is less than 0 in all of them.
+tree() {
+	depth=$1 hidden=$2
+	set -- .
+	[ "$depth" -lt 0 ] || set -- "$@" -maxdepth $((depth + 1))
+	set -- "$@" -xdev
+	[ "$hidden" = 1 ] || set -- "$@" -name '.?*' -prune -o
+	find "$@" ! -type d -exec stat -c "//$form,%n" {} + 2>/dev/null
+}
+
+ask_trees() {
+	need base64 find head
+	IFS=' ' read -r n most output
+	ok
+	i=0
+	while [ "$i" -lt "$n" ]; do
+		IFS=' ' read -r depth hidden
+		IFS= read -r path
+		printf '\n//@%s\n' "$i"
+		(
+			say() { printf '//.\n'; exit 0; } # it has no entries
+			go_down "$path"
+			[ -r . ] && [ -x . ] || say denied
+			tree "$depth" "$hidden"
+			say whole
+		) </dev/null | head -c "$most"
+		i=$((i + 1))
+	done | packed "$output"
+	end
+}
+
+ask_sums() {
+	need sha256sum
+	IFS= read -r n
+	set --
+	while :; do # no program for each
+		[ -f "./$path" ] && [ ! -h "./$path" ] && [ -r "./$path" ] || say changed
+		set -- "$@" "./$path"
+		n=$((n - 1))
+		[ "$n" -gt 0 ] || break
+		IFS= read -r path
+	done
+	ok
+	stat -c "= $form" -- "$@" 2>/dev/null
+	sha256sum -- "$@" 2>/dev/null </dev/null | while IFS=' ' read -r sum _; do
+		printf '# %s\n' "${sum#\\}"
+	done
+	stat -c "= $form" -- "$@" 2>/dev/null
+	end
+}
+
 ask_mark() {
 	need chmod touch
 	IFS=' ' read -r executable time
@@ -467,6 +533,6 @@ need readlink stat
 cd -P . 2>/dev/null || say not_found
 root=$PWD
 case $op in
-stats | read | write | mkdir | remove | rmtree | rename | list | walk | mark) "ask_$op" ;;
+stats | read | write | mkdir | remove | rmtree | rename | list | walk | trees | sums | mark) "ask_$op" ;;
 esac
 exit 1

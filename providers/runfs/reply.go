@@ -3,7 +3,9 @@ package runfs
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,10 +19,11 @@ import (
 )
 
 // reply is what the script has answered: behind the line "sandjet MARK WORD" a line "= DESCRIPTION" or "! WORD" for each file that it looked
-// at, "more" where something is left, and a line "-", or "z" for content that is packed, before content in base64; "sandjet MARK ." ends it.
+// at, "# DIGEST" for each whose digest was asked for, "more" where something is left, and a line "-", or "z" for content that is packed, before content in base64; "sandjet MARK ." ends it.
 type reply struct {
 	word    string
 	found   []outcome
+	sums    []string
 	content []byte
 	more    bool
 }
@@ -58,6 +61,12 @@ func parse(mark string, out []byte) (r reply, err error) {
 				return r, errGarbled
 			}
 			r.found = append(r.found, outcome{err: c})
+		case strings.HasPrefix(text, "# "):
+			sum, err := hex.DecodeString(text[2:])
+			if err != nil || len(sum) != sha256.Size {
+				return r, errGarbled
+			}
+			r.sums = append(r.sums, hex.EncodeToString(sum))
 		case text == "more":
 			r.more = true
 		case text == "-", text == "z":
@@ -114,32 +123,49 @@ func (i info) Sys() any           { return i.Info }
 // Describe is of [workspacefs.Describer].
 func (i info) Describe(string) (workspacefs.Info, error) { return i.Info, nil }
 
-// description reads what stat prints: mode in hex, size, inode, links, seconds, and the time in words, of which the fraction is used.
+// description reads what stat prints: mode in hex, size, inode, links, and two times, of the content and of the last change of anything.
 func description(text string) (i info, err error) {
 	f := strings.Split(text, " ")
-	const fields = 7 // and a zone, which some leave out
-	if len(f) < fields || len(f) > fields+1 {
+	const before = 4
+	if len(f) <= before {
 		return i, errGarbled
 	}
 	mode, err1 := strconv.ParseUint(f[0], 16, 32)
 	size, err2 := strconv.ParseInt(f[1], 10, 64)
 	inode, err3 := strconv.ParseUint(f[2], 10, 64)
 	links, err4 := strconv.ParseUint(f[3], 10, 64)
-	sec, err5 := strconv.ParseInt(f[4], 10, 64)
-	if errors.Join(err1, err2, err3, err4, err5) != nil || size < 0 {
+	modified, rest, err5 := moment(f[before:])
+	changed, rest, err6 := moment(rest)
+	if errors.Join(err1, err2, err3, err4, err5, err6) != nil || size < 0 || len(rest) > 0 {
 		return i, errGarbled
 	}
+	i.mode = modeOf(uint32(mode))
+	i.Info = workspacefs.Info{Size: size, ModTime: modified, Changed: changed, Inode: inode, Links: links}
+	return i, nil
+}
+
+// moment reads a time: seconds, and the time in words, of which the fraction is used, with a zone that some leave out.
+func moment(f []string) (t time.Time, rest []string, err error) {
+	const fields = 3
+	if len(f) < fields {
+		return t, nil, errGarbled
+	}
+	sec, err := strconv.ParseInt(f[0], 10, 64)
+	if err != nil {
+		return t, nil, errGarbled
+	}
 	var ns int64
-	if _, fraction, ok := strings.Cut(f[6], "."); ok && len(fraction) == len("000000000") {
+	if _, fraction, ok := strings.Cut(f[2], "."); ok && len(fraction) == len("000000000") {
 		n, err := strconv.ParseUint(fraction, 10, 32)
 		if err != nil {
-			return i, errGarbled
+			return t, nil, errGarbled
 		}
 		ns = int64(n)
 	}
-	i.mode = modeOf(uint32(mode))
-	i.Info = workspacefs.Info{Size: size, ModTime: time.Unix(sec, ns), Inode: inode, Links: links}
-	return i, nil
+	if rest = f[fields:]; len(rest) > 0 && rest[0] != "" && (rest[0][0] == '+' || rest[0][0] == '-') {
+		rest = rest[1:]
+	}
+	return time.Unix(sec, ns), rest, nil
 }
 
 // modeOf is a mode of the system as Go has it.
@@ -173,6 +199,10 @@ func modeOf(m uint32) fs.FileMode {
 type entry struct {
 	path string
 	info info
+}
+
+func (e entry) entry() workspacefs.Entry {
+	return workspacefs.Entry{Name: path.Base(e.path), Type: e.info.Mode().Type(), Source: e.info}
 }
 
 // entries reads a listing: "//DESCRIPTION,./PATH" and a line break for each, and "//." at the end. No path has two slashes in a row, so

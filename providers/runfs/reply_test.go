@@ -11,7 +11,10 @@ import (
 	"time"
 )
 
-const found = "= 81a4 3 77 1 1795873460 2026-11-28 13:44:20.844457934 +0000\n"
+const (
+	changed = " 1795873461 2026-11-28 13:44:21.1 +0000"
+	found   = "= 81a4 3 77 1 1795873460 2026-11-28 13:44:20.844457934 +0000 1795873461 2026-11-28 13:44:21.000000009\n"
+)
 
 func answered(lines string) string { return "\nsandjet M ok\n" + lines + "sandjet M .\n" }
 
@@ -20,38 +23,42 @@ func TestAnAnswerIsReadStrictly(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]error{
 		"noise" + answered(found+"-\nYWJj\n") + "noise": nil,
-		answered(""):                                   nil,
-		"sandjet M ok\nsandjet M .\n":                  nil,
-		"":                                             errNoReply,
-		"sandjet N ok\nsandjet N .\n":                  errNoReply,
-		"\nsandjet M ok\n" + found:                     errNoReply,
-		"\nsandjet M ok\nsandjet M .":                  errNoReply,
-		answered("hello\n"):                            errGarbled,
-		answered("= x\n"):                              errGarbled,
-		answered("! surprise\n"):                       errGarbled,
-		answered("-\n*\n"):                             errGarbled,
-		answered("z\nYWJj\n"):                          errGarbled,
-		answered("= 81a4 -3 77 1 1 2026-11-28 1\n"):    errGarbled,
-		answered("= 81a4 3 77 1 1 2026-11-28 1 a b\n"): errGarbled,
+		answered(""):                               nil,
+		"sandjet M ok\nsandjet M .\n":              nil,
+		"":                                         errNoReply,
+		"sandjet N ok\nsandjet N .\n":              errNoReply,
+		"\nsandjet M ok\n" + found:                 errNoReply,
+		"\nsandjet M ok\nsandjet M .":              errNoReply,
+		answered("hello\n"):                        errGarbled,
+		answered("= x\n"):                          errGarbled,
+		answered("! surprise\n"):                   errGarbled,
+		answered("-\n*\n"):                         errGarbled,
+		answered("z\nYWJj\n"):                      errGarbled,
+		answered(found + "# 00\n"):                 errGarbled,
+		answered("= 81a4 3 77 1 1 2026-11-28 1\n"): errGarbled,
+		answered("= 81a4 -3 77 1 1 2026-11-28 1 1 2026-11-28 1\n"):    errGarbled,
+		answered("= 81a4 3 77 1 1 2026-11-28 1 1 2026-11-28 1 a b\n"): errGarbled,
 	} {
 		if r, err := parse("M", []byte(text)); !errors.Is(err, want) || err == nil && r.word != "ok" {
 			t.Errorf("%q: %+v, %v, want %v", text, r, err, want)
 		}
 	}
-	r, err := parse("M", []byte(answered(found+"! not_found\nmore\n-\nYWJj\nZGVm\n")))
+	r, err := parse("M", []byte(answered(found+"# "+strings.Repeat("A0", 32)+"\n! not_found\nmore\n-\nYWJj\nZGVm\n")))
 	if err != nil || len(r.found) != 2 || r.found[1].err == nil || !r.more || string(r.content) != "abcdef" {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	i := r.found[0].info
-	if i.Size() != 3 || i.Mode() != 0o644 || i.Inode != 77 || !i.ModTime().Equal(time.Unix(1795873460, 844457934)) {
-		t.Errorf("%+v", i)
+	if i.Size() != 3 || i.Mode() != 0o644 || i.Inode != 77 || !i.ModTime().Equal(time.Unix(1795873460, 844457934)) ||
+		!i.Changed.Equal(time.Unix(1795873461, 9)) || len(r.sums) != 1 || r.sums[0] != strings.Repeat("a0", 32) {
+		t.Errorf("%+v", r)
 	}
 }
 
 // TestAListingThatIsCutOffSaysSo, and its last, broken entry is none.
 func TestAListingThatIsCutOffSaysSo(t *testing.T) {
 	t.Parallel()
-	dir, file := "//41ed 4096 5 2 1 2026-11-28 13:44:20.844457934 +0000,./d\n", "//81a4 3 6 1 1 2026-11-28 13:44:20.1 +0000,./d/a,./b\nc\n"
+	dir, file := "//41ed 4096 5 2 1 2026-11-28 13:44:20.844457934 +0000"+changed+",./d\n",
+		"//81a4 3 6 1 1 2026-11-28 13:44:20.1 +0000"+changed+",./d/a,./b\nc\n"
 	all, whole, err := entries([]byte(dir + file + "//.\n"))
 	if err != nil || !whole || len(all) != 2 || all[0].path != "d" || all[0].info.Mode() != fs.ModeDir|0o755 || all[1].path != "d/a,./b\nc" {
 		t.Errorf("%+v, %v, %v", all, whole, err)
@@ -85,7 +92,7 @@ func TestAListingThatIsCutOffSaysSo(t *testing.T) {
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(answered(found + "more\n-\nYWJj\n")))
 	f.Add([]byte(answered("! not_found\nz\nH4sIAAAAAAAAA0tMSgYAwkEkNQMAAAA=\n")))
-	f.Add([]byte("//81a4 3 6 1 1 2026-11-28 13:44:20.1 +0000,./a\n//.\n"))
+	f.Add([]byte("//81a4 3 6 1 1 2026-11-28 13:44:20.1 +0000" + changed + ",./a\n//.\n"))
 	f.Fuzz(func(t *testing.T, out []byte) {
 		r, err := parse("M", out)
 		if err != nil && !errors.Is(err, errNoReply) && !errors.Is(err, errGarbled) {

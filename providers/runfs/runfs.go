@@ -20,7 +20,6 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"path"
 	"strings"
 	"sync"
 	"time"
@@ -50,8 +49,8 @@ const (
 // standard input and an OutputLimit.
 type Run func(context.Context, providers.Command) (providers.Result, error)
 
-// FS is the files of one workspace. It implements [workspacefs.FS], [workspacefs.Marker], [workspacefs.TreeWalker] and
-// [workspacefs.TreeRemover].
+// FS is the files of one workspace. It implements [workspacefs.FS], [workspacefs.Marker], [workspacefs.TreeWalker],
+// [workspacefs.TreesWalker], [workspacefs.TreeRemover] and [workspacefs.Summer].
 //
 // A change also finds out what it has made of its file. The next call answers from that where it is a Stat of that file.
 type FS struct {
@@ -73,6 +72,8 @@ var (
 	_ workspacefs.FS          = (*FS)(nil)
 	_ workspacefs.Marker      = (*FS)(nil)
 	_ workspacefs.TreeWalker  = (*FS)(nil)
+	_ workspacefs.TreesWalker = (*FS)(nil)
+	_ workspacefs.Summer      = (*FS)(nil)
 	_ workspacefs.TreeRemover = (*FS)(nil)
 )
 
@@ -433,12 +434,88 @@ func (f *FS) WalkTree(ctx context.Context, name string, b workspacefs.Bounds, vi
 // perEntry is what the description of an entry takes beside its name, and more.
 const perEntry = 160
 
+// WalkTrees is of [workspacefs.TreesWalker].
+func (f *FS) WalkTrees(ctx context.Context, trees []workspacefs.Tree, b workspacefs.Bounds,
+	visit func(tree int, path string, e workspacefs.Entry) error) (whole []bool, err error) {
+	if len(trees) == 0 {
+		return nil, nil
+	}
+	var of strings.Builder
+	for _, t := range trees {
+		folder, err := f.begin(ctx, t.Folder, false)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&of, "%d %d\n%s\n", max(-1, t.Depth), map[bool]int{true: 1}[t.Hidden], folder)
+	}
+	r, err := f.ask(ctx, "trees", ".", []byte(of.String()), f.output,
+		fmt.Sprint(len(trees), " ", min(mostListed, b.Bytes+b.Entries*perEntry), " ", f.packed()))
+	if err != nil {
+		return nil, err
+	}
+	begins := func(n int) string { return fmt.Sprintf("\n//@%d\n", n) } // no path has two slashes in a row
+	_, rest, _ := strings.Cut(string(r.content), begins(0))
+	whole = make([]bool, len(trees))
+	for n := range trees {
+		var body string
+		if body, rest, _ = strings.Cut(rest, begins(n+1)); len(body) < len("//") {
+			continue // the answer was cut off before it
+		}
+		list, all, err := entries([]byte(body))
+		if err != nil {
+			return nil, unreadable(providers.Result{}, err)
+		}
+		if len(list) > b.Entries {
+			list, all = list[:b.Entries], false
+		}
+		whole[n] = all
+		for _, e := range list {
+			if err := visit(n, e.path, e.entry()); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return whole, nil
+}
+
+// Sums is of [workspacefs.Summer].
+func (f *FS) Sums(ctx context.Context, names []string) ([]workspacefs.Sum, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	clean := make([]string, len(names))
+	for n, name := range names {
+		var err error
+		if clean[n], err = f.begin(ctx, name, false); err != nil {
+			return nil, err
+		}
+	}
+	r, err := f.ask(ctx, "sums", clean[0], []byte(strings.Join(clean[1:], "\n")+"\n"), f.output, fmt.Sprint(len(clean)))
+	if err != nil {
+		return nil, err
+	}
+	if len(r.sums) != len(clean) || len(r.found) != 2*len(clean) {
+		return nil, workspacefs.ErrChanged // one has just gone
+	}
+	sums := make([]workspacefs.Sum, len(names))
+	for n := range sums {
+		before, after := r.found[n], r.found[len(clean)+n]
+		if before.err == nil && after.err == nil && before.info.Same(after.info.Info) {
+			sums[n] = workspacefs.Sum{Info: before.info.Info, SHA256: r.sums[n]}
+		}
+	}
+	return sums, nil
+}
+
+// packed is how many bytes of a listing fit into one answer, as they are packed.
+func (f *FS) packed() int { return (f.output - head) / 77 * 76 / 4 * 3 }
+
 func (f *FS) list(ctx context.Context, op, name string, follow bool, most int, visit workspacefs.Visit) error {
 	name, err := f.begin(ctx, name, false)
 	if err != nil {
 		return err
 	}
-	r, err := f.ask(ctx, op, name, nil, f.output, fmt.Sprint(map[bool]int{true: 1}[follow], " ", most, " ", (f.output-head)/77*76/4*3))
+	r, err := f.ask(ctx, op, name, nil, f.output, fmt.Sprint(map[bool]int{true: 1}[follow], " ", most, " ", f.packed()))
 	if err != nil {
 		return err
 	}
@@ -450,7 +527,7 @@ func (f *FS) list(ctx context.Context, op, name string, follow bool, most int, v
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		if err := visit(e.path, workspacefs.Entry{Name: path.Base(e.path), Type: e.info.Mode().Type(), Source: e.info}); err != nil {
+		if err := visit(e.path, e.entry()); err != nil {
 			return err
 		}
 	}

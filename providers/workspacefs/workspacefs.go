@@ -100,6 +100,33 @@ type TreeWalker interface {
 	WalkTree(ctx context.Context, name string, b Bounds, visit Visit) error
 }
 
+// Tree is one of the trees that a [TreesWalker] visits.
+type Tree struct {
+	Folder string
+	Depth  int  // how many folders below it are entered; less than 0: any number
+	Hidden bool // names with a leading dot are visited too, and what is below them
+}
+
+// TreesWalker is an [FS] that visits several trees at less cost than folder by folder.
+type TreesWalker interface {
+	// WalkTrees visits all but directories in trees, tree by tree. Visit gets the index of the tree, and the path below its folder. No link is
+	// followed: neither that of a folder, nor one above it. A tree that is not there has no entries. Whole reports for each tree whether all
+	// that is in it was visited: entries and bytes of one tree have bounds, and so have those of all together. Visit's error ends the walk.
+	WalkTrees(ctx context.Context, trees []Tree, b Bounds, visit func(tree int, path string, e Entry) error) (whole []bool, err error)
+}
+
+// Sum is what a [Summer] knows of a file.
+type Sum struct {
+	Info   Info
+	SHA256 string // in hexadecimal digits; empty: not known
+}
+
+// Summer is an [FS] that finds digests of files at less cost than by reading them. They are worth no more than what runs in the workspace.
+type Summer interface {
+	// Sums returns one Sum for each name, of one version of a regular file. A file that is none, or no longer there, may be an error for all.
+	Sums(ctx context.Context, names []string) ([]Sum, error)
+}
+
 // TreeRemover is an [FS] that removes a tree faster than entry by entry. [RemoveTree] is it then.
 type TreeRemover interface {
 	// RemoveTree is [RemoveTree] of this package. It may have other bounds.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/wait"
@@ -28,6 +30,10 @@ type Store struct {
 const (
 	// knownBudget is how many bytes are read before a call to know contents that are not known yet.
 	knownBudget = 16 << 20
+	// SumsByRun is how many digests of files are asked for at a time where they are reached by runs, SumNamesByRun how many bytes their
+	// paths have together.
+	SumsByRun     = 256
+	SumNamesByRun = 64 << 10
 )
 
 // Collector reads the artifacts of one call.
@@ -50,6 +56,9 @@ func (c *Collector) Before(ctx context.Context) (Look, error) {
 		return Look{}, err
 	}
 	left := int64(knownBudget)
+	if w, ok := c.FS.(workspacefs.Summer); ok {
+		return l, c.known(ctx, w, l.Found, left)
+	}
 	for file, s := range l.Found {
 		if refusal(file, s) != "" {
 			continue
@@ -72,6 +81,79 @@ func (c *Collector) Before(ctx context.Context) (Look, error) {
 	return l, nil
 }
 
+// known adds digests to what a look has found, by one question. What it does not answer is not known; the error is ctx's.
+func (c *Collector) known(ctx context.Context, w workspacefs.Summer, found map[string]Seen, left int64) error {
+	ask := asking{left: left}
+	for _, file := range slices.Sorted(maps.Keys(found)) {
+		s := found[file]
+		if refusal(file, s) != "" {
+			continue
+		}
+		if !s.Fresh {
+			s.Sum = c.Memory.get(c.key(file), s.Info)
+			found[file] = s
+		}
+		if s.Sum == "" {
+			ask.add(file, s.Info.Size)
+		}
+	}
+	for file, sum := range c.sums(ctx, w, ask.names) {
+		if s := found[file]; s.Info.Same(sum.Info) {
+			s.Sum = sum.SHA256
+			found[file] = s
+			c.Memory.put(c.key(file), s.Info, s.Sum)
+		}
+	}
+	return ctx.Err()
+}
+
+// sums asks for digests of files, and leaves out what is not known.
+func (c *Collector) sums(ctx context.Context, w workspacefs.Summer, names []string) map[string]workspacefs.Sum {
+	known := map[string]workspacefs.Sum{}
+	if len(names) == 0 {
+		return known
+	}
+	sums, err := w.Sums(ctx, names)
+	if err != nil {
+		return known // each file counts by its times then
+	}
+	for n, s := range sums {
+		if s.SHA256 != "" {
+			known[names[n]] = s
+		}
+	}
+	return known
+}
+
+// sumsOf asks for the digests of those files that may be as they were, where that is cheaper than to read them.
+func (c *Collector) sumsOf(ctx context.Context, candidates []Candidate) map[string]workspacefs.Sum {
+	w, ok := c.FS.(workspacefs.Summer)
+	if !ok {
+		return nil
+	}
+	ask := asking{left: knownBudget}
+	for _, f := range candidates {
+		if f.Was != "" {
+			ask.add(f.Path, f.Info.Size)
+		}
+	}
+	return c.sums(ctx, w, ask.names)
+}
+
+// asking is a question for digests, within its bounds.
+type asking struct {
+	names []string
+	bytes int   // of them
+	left  int64 // bytes of files
+}
+
+func (a *asking) add(name string, size int64) {
+	if size > a.left || len(a.names) == SumsByRun || a.bytes+len(name) > SumNamesByRun {
+		return
+	}
+	a.names, a.bytes, a.left = append(a.names, name), a.bytes+len(name), a.left-size
+}
+
 // Collect looks at the places after the call, and stores the bytes of what has changed. What could not be had is skipped with its
 // reason. The error is ctx's, or a failure of the file system.
 func (c *Collector) Collect(ctx context.Context, before Look) (list []streams.KeptArtifact, skipped []schemas.SkippedArtifact, err error) {
@@ -82,11 +164,17 @@ func (c *Collector) Collect(ctx context.Context, before Look) (list []streams.Ke
 	candidates, skipped := Plan(before, after)
 	var l spent
 	var counted bool // what the conversation has
+	sums := c.sumsOf(ctx, candidates)
 	for _, f := range candidates {
 		skip := func(reason schemas.SkipReason) {
 			skipped = append(skipped, schemas.SkippedArtifact{Path: f.Path, Reason: reason, Size: f.Info.Size})
 		}
-		if f.Was != "" { // read it once before any of it is stored: it may be as it was
+		if sum, ok := sums[f.Path]; ok {
+			if sum.SHA256 == f.Was {
+				c.Memory.put(c.key(f.Path), sum.Info, sum.SHA256)
+				continue
+			}
+		} else if f.Was != "" { // read it once before any of it is stored: it may be as it was
 			r, err := c.read(ctx, f, nil)
 			if err == nil && r.sum == f.Was {
 				c.Memory.put(c.key(f.Path), r.info, r.sum)
@@ -222,6 +310,9 @@ type sink struct {
 // more than the size with which it begins is read. Without a sink only the digest is wanted.
 func (c *Collector) read(ctx context.Context, f Candidate, to *sink) (r whole, err error) {
 	file, err := c.FS.Open(ctx, f.Path)
+	if errors.Is(err, workspacefs.ErrChanged) {
+		return r, errChanged
+	}
 	if err != nil {
 		return r, fmt.Errorf("open: %w", err)
 	}
@@ -249,7 +340,7 @@ func (c *Collector) read(ctx context.Context, f Candidate, to *sink) (r whole, e
 			return r, err
 		}
 		if _, err := io.ReadFull(file, buf); err != nil {
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, workspacefs.ErrChanged) {
 				return r, errChanged
 			}
 			return r, fmt.Errorf("read: %w", err)

@@ -209,25 +209,32 @@ func TestWhatACallChanged(t *testing.T) {
 		{name: "everything", patterns: []string{"**"}, before: func(d *desk) { d.write(".sandjet/uploads/n-1", "") },
 			call: func(d *desk) { d.write("a", "a"); d.write("b/c", "c"); d.write(".sandjet/uploads/n-2", "no") }, want: "a=a b/c=c"},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			d := newDesk(t)
-			if tt.before != nil {
-				tt.before(d)
-			}
-			c := d.collector("call_1", tt.patterns...)
-			before := d.look(c)
-			d.age()
-			tt.call(d)
-			if got := d.found(c, before); got != tt.want {
-				t.Errorf("got  %q\nwant %q", got, tt.want)
-			}
-			next := d.collector("call_2", tt.patterns...)
-			if got := d.found(next, d.look(next)); strings.Contains(got, "=") {
-				t.Errorf("the next call, which does nothing, has left %q", got)
-			}
-		})
+	reach := map[string]func(*desk){"itself": func(*desk) {}}
+	for name, s := range shells(t) {
+		reach[name] = func(d *desk) { d.byRuns(s) }
+	}
+	for by, reached := range reach {
+		for _, tt := range tests {
+			t.Run(tt.name+" by "+by, func(t *testing.T) {
+				t.Parallel()
+				d := newDesk(t)
+				reached(d)
+				if tt.before != nil {
+					tt.before(d)
+				}
+				c := d.collector("call_1", tt.patterns...)
+				before := d.look(c)
+				d.age()
+				tt.call(d)
+				if got := d.found(c, before); got != tt.want {
+					t.Errorf("got  %q\nwant %q", got, tt.want)
+				}
+				next := d.collector("call_2", tt.patterns...)
+				if got := d.found(next, d.look(next)); strings.Contains(got, "=") {
+					t.Errorf("the next call, which does nothing, has left %q", got)
+				}
+			})
+		}
 	}
 }
 

@@ -3,8 +3,10 @@ package artifacts
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,19 +44,83 @@ type Places []schemas.ArtifactPattern
 // question. The error is ctx's, or a failure of the file system.
 func (p Places) Look(ctx context.Context, fsys workspacefs.FS, m *CallMemory) (Look, error) {
 	l := looker{fsys: fsys, look: Look{Found: map[string]Seen{}}, left: schemas.MaxArtifactsSeen, memory: m}
-	all := place{folder: schemas.OutputsFolder, depth: -1, hidden: true, matches: func(string) bool { return true }}
-	if err := l.place(ctx, all); err != nil {
-		return Look{}, err
+	places := p.all()
+	if w, ok := fsys.(workspacefs.TreesWalker); ok {
+		if err := l.atOnce(ctx, w, places); err != nil {
+			return Look{}, err
+		}
+		return l.look, nil
 	}
-	l.left = schemas.MaxArtifactsSeen // together
-	for _, g := range p {
-		at := place{hidden: g.Hidden(), matches: g.Matches}
-		at.folder, at.depth = g.Reach()
+	for n, at := range places {
+		if n == 1 {
+			l.left = schemas.MaxArtifactsSeen // together
+		}
 		if err := l.place(ctx, at); err != nil {
 			return Look{}, err
 		}
 	}
 	return l.look, nil
+}
+
+// all are the folder for outputs, and then what patterns name.
+func (p Places) all() []place {
+	places := []place{{Tree: workspacefs.Tree{Folder: schemas.OutputsFolder, Depth: -1, Hidden: true}, matches: func(string) bool { return true }}}
+	for _, g := range p {
+		at := place{Tree: workspacefs.Tree{Hidden: g.Hidden()}, matches: g.Matches}
+		at.Folder, at.Depth = g.Reach()
+		places = append(places, at)
+	}
+	return places
+}
+
+// nameBytes is about how long a path is: a look by runs has memory for so many bytes of each of its entries.
+const nameBytes = 64
+
+// atOnce looks at all places by one walk. Places in the same tree are visited once.
+func (l *looker) atOnce(ctx context.Context, w workspacefs.TreesWalker, places []place) error {
+	var trees []workspacefs.Tree
+	of := map[workspacefs.Tree][]place{}
+	for _, p := range places {
+		if of[p.Tree] == nil {
+			trees = append(trees, p.Tree)
+		}
+		of[p.Tree] = append(of[p.Tree], p)
+	}
+	beyond, at := make([]bool, len(trees)), 0
+	visit := func(tree int, below string, e workspacefs.Entry) error {
+		if at != tree {
+			if at == 0 {
+				l.left = schemas.MaxArtifactsSeen // of the patterns together
+			}
+			at = tree
+		}
+		full := path.Join(trees[tree].Folder, below)
+		if beyond[tree] || strings.HasPrefix(full, path.Dir(schemas.UploadsFolder)+"/") {
+			return nil
+		}
+		l.left--
+		matches := slices.ContainsFunc(of[trees[tree]], func(p place) bool { return p.matches(full) })
+		_, seen := l.look.Found[full]
+		switch {
+		case l.left < 0, matches && !seen && !l.hold(full):
+			beyond[tree] = true
+		case matches:
+			l.entry(full, e)
+		}
+		return nil
+	}
+	whole, err := w.WalkTrees(ctx, trees, workspacefs.Bounds{
+		Entries: schemas.MaxArtifactsSeen + 1, Bytes: schemas.MaxArtifactsSeen * nameBytes,
+	}, visit)
+	if err != nil {
+		return fmt.Errorf("walk the places: %w", err)
+	}
+	for n, t := range trees {
+		if beyond[n] || !whole[n] {
+			l.look.Beyond = append(l.look.Beyond, t.Folder)
+		}
+	}
+	return nil
 }
 
 type looker struct {
@@ -86,9 +152,8 @@ var errBeyond = errors.New("more entries than are looked at")
 
 // place is a folder in which something is looked for.
 type place struct {
-	folder  string
-	depth   int // of folders below it; less than 0: any
-	hidden  bool
+	workspacefs.Tree
+
 	matches func(path string) bool
 }
 
@@ -98,10 +163,10 @@ func (l *looker) place(ctx context.Context, p place) error {
 		name  string
 		depth int
 	}
-	if inside, err := l.noLinks(ctx, p.folder); err != nil || !inside {
+	if inside, err := l.noLinks(ctx, p.Folder); err != nil || !inside {
 		return err
 	}
-	for todo := []folder{{p.folder, 0}}; len(todo) > 0; {
+	for todo := []folder{{p.Folder, 0}}; len(todo) > 0; {
 		at := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		err := l.fsys.ReadDir(ctx, at.name, false, func(e workspacefs.Entry) error {
@@ -110,10 +175,10 @@ func (l *looker) place(ctx context.Context, p place) error {
 				return errBeyond
 			}
 			switch {
-			case full == path.Dir(schemas.UploadsFolder), strings.HasPrefix(e.Name, ".") && !p.hidden:
+			case full == path.Dir(schemas.UploadsFolder), strings.HasPrefix(e.Name, ".") && !p.Hidden:
 				return nil
 			case e.Type.IsDir():
-				if p.depth < 0 || at.depth < p.depth {
+				if p.Depth < 0 || at.depth < p.Depth {
 					if !l.hold(full) {
 						return errBeyond
 					}
@@ -132,7 +197,7 @@ func (l *looker) place(ctx context.Context, p place) error {
 		})
 		switch {
 		case errors.Is(err, errBeyond):
-			l.look.Beyond = append(l.look.Beyond, p.folder)
+			l.look.Beyond = append(l.look.Beyond, p.Folder)
 			return nil
 		case err != nil && (ctx.Err() != nil || workspacefs.CodeOf(err) == ""):
 			return err
