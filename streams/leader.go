@@ -66,7 +66,7 @@ func (b *Bus) lookAtLeader(stream string) (string, error) {
 func (b *Bus) connectedInfo(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
 	info, err := b.topology.info(ctx, stream)
 	if err == nil && !hasContact(info.Cluster, info.Config.Replicas) {
-		err = schemas.Errorf(schemas.Unavailable, "look at the stream "+stream, "its leader has not hasContact of the other servers: try again")
+		err = schemas.Errorf(schemas.Unavailable, "look at the stream "+stream, "its leader has not heard of the other servers: try again")
 	}
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (l *leaderLook) run() {
 		case err != nil:
 			l.leader, l.doubted = "", time.Now()
 		case time.Since(l.doubted) < deposedWithin:
-			err = schemas.Errorf(schemas.Unavailable, "look at a leader", "it has just hasContact of the other servers again: try again")
+			err = schemas.Errorf(schemas.Unavailable, "look at a leader", "it has just heard of the other servers again: try again")
 		default:
 			l.leader, l.began = leader, began
 		}

@@ -116,10 +116,10 @@ func (c IntakeConsumer) route(ctx context.Context, d streams.Delivery[streams.Ra
 		return streams.GiveUp(err)
 	case routeAgain: // the publisher is answered when it is known how it ends
 		return streams.RetryAfter(routeDelay(d.Attempt), err)
-	case routeRejected:
+	case routeTimedOut:
 		e := schemas.Public(err)
 		err = schemas.Errorf(e.Code, "", "it could not be admitted for %s: %s", age.Round(time.Minute), e.Message)
-	case routeTimedOut:
+	case routeRejected:
 	}
 	public := schemas.Public(err)
 	if rerr := streams.Reject(ctx, c.Bus, p, public, streams.Certainty{Since: d.Arrived, Generation: d.Generation}); rerr != nil {

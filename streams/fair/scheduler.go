@@ -47,7 +47,7 @@ type Message struct {
 	Begin, Drop func()
 
 	begun     bool
-	nakked    bool // by its handler
+	requeued  bool // by its handler
 	heavy     int  // bytes of a large message; 0: it is not large
 	lateHeavy int  // the same among overdue messages
 }
@@ -261,7 +261,7 @@ func (f *Scheduler) back(a *account, t *Message, now time.Time) Redelivery {
 func (f *Scheduler) Nak(t *Message, after time.Duration) Redelivery {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t.nakked = true
+	t.requeued = true
 	a := f.accounts[t.Account]
 	switch {
 	case a == nil: // impossible while the message is held
@@ -335,7 +335,7 @@ func (f *Scheduler) Release(t *Message, now time.Time) {
 	a := f.accounts[t.Account]
 	f.drop(a, t)
 	f.noteActive(t.Account, now)
-	if t.nakked || !t.begun {
+	if t.requeued || !t.begun {
 		return
 	}
 	a.ends++
