@@ -424,16 +424,23 @@ func (s *Service) sendSignal(w http.ResponseWriter, r *http.Request, b *box) {
 	servicetest.Answer(w, http.StatusOK, map[string]any{})
 }
 
-// kill sends a signal to the one process, and to no child of its.
+// kill sends a signal to the one process, and to no child of its. Right after a start it waits until nsenter has made it.
 func (p *process) kill(sig syscall.Signal) {
 	outside := p.cmd.Process.Pid // nsenter's, whose child it is
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", outside, outside))
-	if err != nil {
-		return // it has ended
-	}
-	for child := range strings.FieldsSeq(string(children)) {
-		if pid, err := strconv.Atoi(child); err == nil {
-			_ = syscall.Kill(pid, sig) // as above
+	const tries = 1000
+	for range tries {
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", outside, outside))
+		if err != nil {
+			return // it has ended
 		}
+		for child := range strings.FieldsSeq(string(children)) {
+			if pid, err := strconv.Atoi(child); err == nil {
+				_ = syscall.Kill(pid, sig) // as above
+			}
+		}
+		if len(strings.TrimSpace(string(children))) > 0 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 }
