@@ -106,21 +106,47 @@ func (g *Gateway) findInstance(r *http.Request, a schemas.AccountID) (streams.Bu
 	return lifecycle.FindInstance(r.Context(), g.Bus, a, schemas.InstanceID(strings.ToValidUTF8(r.PathValue("id"), "\uFFFD")))
 }
 
-// inside lists the calls that run in an instance, of the newest hundred of its sandbox and workspace, and its background jobs.
+// inside lists the calls that run in an instance, of the newest hundred there that have not timed out, and its background jobs.
 func (g *Gateway) inside(ctx context.Context, i schemas.Instance) (calls []schemas.CallID, jobs []schemas.JobID, err error) {
-	recent, _, err := g.recentCalls(ctx, i.Account, "", MaxRecentPage, func(c schemas.Call) bool {
-		return c.Provider == i.Provider && c.Sandbox == i.Sandbox && c.Workspace == i.Workspace
-	})
-	if err != nil {
+	if calls, err = g.callsInside(ctx, i, 1); err != nil {
 		return nil, nil, err
-	}
-	for _, c := range recent {
-		if c.Status == stateRunning {
-			calls = append(calls, c.ID)
-		}
 	}
 	jobs, err = lifecycle.JobsIn(ctx, g.Bus, i)
 	return calls, jobs, err
+}
+
+const (
+	// pagesCancelled is how many pages of calls are read when an instance is removed with those in it. What runs in it beside the calls of
+	// these ends with it, and has the result of a call whose sandbox is gone.
+	pagesCancelled = 10
+	// endedAfter is how long after its deadline a call certainly does not run any more.
+	endedAfter = 10 * time.Minute
+)
+
+// callsInside lists the calls that run in an instance, from a number of pages, the newest first.
+func (g *Gateway) callsInside(ctx context.Context, i schemas.Instance, pages int) (calls []schemas.CallID, err error) {
+	ended := g.Bus.Now().Add(-endedAfter)
+	var oldest time.Time
+	mayRun := func(c schemas.Call) bool {
+		oldest = c.Accepted
+		return c.Provider == i.Provider && c.Sandbox == i.Sandbox && c.Workspace == i.Workspace && c.Deadline.After(ended)
+	}
+	var before schemas.CallID
+	for range pages {
+		recent, next, err := g.recentCalls(ctx, i.Account, before, MaxRecentPage, mayRun)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range recent {
+			if c.Status == stateRunning {
+				calls = append(calls, c.ID)
+			}
+		}
+		if before = next; next == "" || oldest.Add(schemas.MaxDeadline).Before(ended) { // the rest have ended
+			return calls, nil
+		}
+	}
+	return calls, nil
 }
 
 // postInstancePause asks for an instance to be paused.
@@ -227,7 +253,7 @@ func (g *Gateway) mayWant(ctx context.Context, i schemas.Instance, want schemas.
 // cancelInside cancels the calls in an instance, also where an earlier request wanted it removed and left them alone, or died before
 // it had cancelled them all. Its jobs end with it.
 func (g *Gateway) cancelInside(ctx context.Context, i schemas.Instance) error {
-	calls, _, err := g.inside(ctx, i)
+	calls, err := g.callsInside(ctx, i, pagesCancelled)
 	if err != nil {
 		return err
 	}
