@@ -215,9 +215,9 @@ const (
 	routed         routeVerdict = "admitted"
 	routedBefore   routeVerdict = "admitted before"
 	rejectedBefore routeVerdict = "rejected before"
-	routeAgain     routeVerdict = "again"    // a part is unavailable
-	routeRejected  routeVerdict = "rejected" // it can never be admitted
-	routeTimedOut  routeVerdict = "given up" // nor could it for as long as it is tried
+	routeAgain     routeVerdict = "again"     // a part is unavailable
+	routeRejected  routeVerdict = "rejected"  // it can never be admitted
+	routeTimedOut  routeVerdict = "timed out" // nor could it for as long as it is tried
 )
 
 // verdictOf is the whole rule of the consumer. An unavailable part is waited for until the publication is too old. An error of our own,
