@@ -24,6 +24,8 @@ type execution struct {
 	began   time.Time
 	cold    bool // the session had no instance
 
+	artifacts []string // patterns that name those of its calls
+
 	fresh string // the id where there is no key
 	calls int    // that were made
 }
@@ -91,6 +93,7 @@ func (x *execution) call(ctx context.Context, tool schemas.Tool, input any, d sc
 	r := schemas.Request{
 		ID: x.id(x.calls), Conversation: conversationOf(x.session.ID), Tool: tool, Input: b, Dialect: d,
 		Workspace: string(x.session.Workspace), Sandbox: string(x.session.Sandbox), Timeout: schemas.Duration(timeout),
+		Artifacts: x.artifacts,
 	}
 	call, err := a.Calls.Submit(ctx, x.tenant, r, queueing)
 	if err != nil {

@@ -26,7 +26,11 @@ func (a *API) Execute(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if err != nil {
 		return err
 	}
-	return a.runCommand(w, r, c, "execute", q.common(), schemas.BashInput{Command: command})
+	var names []string
+	if q.Result { // so that its pictures are artifacts also where the files are reached by runs
+		names = []string{schemas.OutputsFolder + "/**"}
+	}
+	return a.runCommand(w, r, c, "execute", q.common(), schemas.BashInput{Command: command}, names...)
 }
 
 // Bash runs a command.
@@ -45,12 +49,14 @@ func (a *API) Bash(w http.ResponseWriter, r *http.Request, c Caller) error {
 	return a.runCommand(w, r, c, "bash", q.common(), schemas.BashInput{Command: commandOf(q, dir), Background: q.Background})
 }
 
-func (a *API) runCommand(w http.ResponseWriter, r *http.Request, c Caller, tool string, q common, in schemas.BashInput) error {
+func (a *API) runCommand(w http.ResponseWriter, r *http.Request, c Caller, tool string, q common, in schemas.BashInput,
+	artifacts ...string) error {
 	x, done, err := a.begin(w, r, c, tool, q)
 	if err != nil {
 		return answered(err)
 	}
 	defer done()
+	x.artifacts = artifacts
 	result, call, err := x.call(r.Context(), schemas.ToolBash, in, "", 0)
 	outcome, err := x.ran(w, result, call, err)
 	x.end(outcome, err)
