@@ -72,16 +72,16 @@ func jobFilter(q web.Query) (func(schemas.Job) bool, error) {
 func (g *Gateway) findJobs(ctx context.Context, a schemas.AccountID, want func(schemas.Job) bool, limit int) (JobList, error) {
 	jobs, more, err := streams.Newest(ctx, lifecycle.OpenJobs(g.Bus), a, schemas.JobKey(a, "*"), want, limit)
 	for i, j := range jobs {
-		jobs[i] = withoutLogs(j.Public())
+		jobs[i] = brief(j.Public())
 	}
 	return JobList{Jobs: jobs, More: more}, err
 }
 
-// withoutLogs keeps an answer with many jobs small.
-func withoutLogs(j schemas.Job) schemas.Job {
+// brief keeps an answer with many jobs small.
+func brief(j schemas.Job) schemas.Job {
 	if j.Completion != nil {
 		c := *j.Completion
-		c.Logs = ""
+		c.Logs, c.JobArtifacts = "", schemas.JobArtifacts{}
 		j.Completion = &c
 	}
 	return j

@@ -115,7 +115,7 @@ func Components() map[string]reflect.Type {
 func HiddenFields(t reflect.Type) []string {
 	switch t {
 	case reflect.TypeFor[schemas.Job]():
-		return []string{"token_hash", "places"}
+		return []string{"token_hash", "places", "outputs"}
 	case reflect.TypeFor[schemas.ApprovalGrant]():
 		return []string{"revoked"} // one that is, is in no answer
 	}

@@ -18,6 +18,8 @@ const (
 func Settled(j schemas.Job, c schemas.Completion) schemas.Job {
 	c.Reason = schemas.CutText(c.Reason, schemas.MaxJobReason, schemas.MaxJobReasonJSON)
 	j.Command = cutCommand(j.Command) // an older version may have written it
+	j.Outputs = nil
+	c.JobArtifacts = c.Within(schemas.MaxJobArtifacts)
 	printed, truncated := c.Logs, c.LogTruncated
 	c.Logs = ""
 	j.State, j.Completion = c.State, &c

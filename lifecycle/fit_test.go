@@ -27,6 +27,19 @@ func worst() *schemas.Origin {
 	return &schemas.Origin{Kind: schemas.OriginChannel, Channel: kind, Route: json.RawMessage(`{"a":"` + route + `"}`)}
 }
 
+// worstArtifacts are the most that a job can have, under the longest names.
+func worstArtifacts(c schemas.Call) (a schemas.JobArtifacts) {
+	for n := range schemas.MaxArtifacts {
+		name := fmt.Sprintf("%02d", n) + strings.Repeat(separator, (schemas.MaxFilePath-2)/len(separator))
+		a.Artifacts = append(a.Artifacts, schemas.NewArtifact(c, name, 1, strings.Repeat("a", 64), nil, time.Now()))
+	}
+	for range schemas.MaxArtifactsSkipped {
+		a.SkippedArtifacts = append(a.SkippedArtifacts, schemas.SkippedArtifact{Path: a.Artifacts[0].Path, Reason: schemas.SkipLink})
+	}
+	a.SkippedArtifacts = append(a.SkippedArtifacts, schemas.SkippedArtifact{Reason: schemas.SkipLink, Count: 7})
+	return a
+}
+
 // TestTheRecordOfAJobFitsItsBucket: from its start to its end, whatever bytes it is made of.
 //
 //guarantee:bounds
@@ -52,6 +65,11 @@ func TestTheRecordOfAJobFitsItsBucket(t *testing.T) {
 				}
 				end := completion(schemas.JobFailed)
 				end.Logs, end.Reason = strings.Repeat(bytes, schemas.MaxJobLogs), strings.Repeat(bytes, schemas.MaxJobReason+1)
+				end.JobArtifacts = worstArtifacts(c)
+				p.Value.Outputs = &schemas.JobOutputs{Patterns: []string{strings.Repeat("x", schemas.MaxJobPatterns-len(`[""]`))}}
+				if p.Revision, err = lifecycle.OpenJobs(b).Update(t.Context(), p.Key, p.Value, p.Revision); err != nil || p.Value.Outputs.Validate() != nil {
+					t.Fatal(err)
+				}
 				old := p.Value // as a version before this one has written it
 				old.Command = strings.Repeat(bytes, schemas.MaxJobCommand/len(bytes))
 				for _, j := range []schemas.Job{p.Value, old} {
@@ -62,6 +80,10 @@ func TestTheRecordOfAJobFitsItsBucket(t *testing.T) {
 					if got := *j.Completion; got.Logs == "" || got.State != schemas.JobFailed || !strings.HasSuffix(got.Reason, "…") ||
 						got.LogTruncated != (len(got.Logs) < len(end.Logs)) {
 						t.Errorf("%d bytes of output, truncated %v, %d of a reason", len(got.Logs), got.LogTruncated, len(got.Reason))
+					}
+					a := j.Completion.JobArtifacts
+					if len(a.Artifacts) == 0 || len(a.Artifacts)+a.MoreArtifacts != schemas.MaxArtifacts || j.Outputs != nil {
+						t.Errorf("%d artifacts and %d more", len(a.Artifacts), a.MoreArtifacts)
 					}
 				}
 			})

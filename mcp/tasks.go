@@ -242,7 +242,7 @@ func (c *session) getJob(ctx context.Context, p *taskParams) (*taskResult, error
 	}
 	t.Status = taskCompleted
 	t.Result = &sdk.CallToolResult{
-		Content: []sdk.Content{&sdk.TextContent{Text: text}}, StructuredContent: json.RawMessage(content),
+		Content: append([]sdk.Content{&sdk.TextContent{Text: text}}, links(stateless, end.Artifacts)...), StructuredContent: json.RawMessage(content),
 		IsError: j.State != schemas.JobCompleted,
 	}
 	return t, nil

@@ -124,6 +124,7 @@ const (
 	SkipNotStored        SkipReason = "not_stored"         // the log did not take it in time
 	SkipTimeout          SkipReason = "timeout"            // looking took too long
 	SkipUnsupported      SkipReason = "unsupported"        // the sandbox lacks a program that looking needs
+	SkipNoWorker         SkipReason = "no_worker"          // no worker answered that reaches the files of a job which had ended
 )
 
 // SkipReasons lists every reason.
@@ -131,6 +132,7 @@ func SkipReasons() []SkipReason {
 	return []SkipReason{
 		SkipTooLarge, SkipTooLargeTogether, SkipTooMany, SkipTooManyEntries, SkipNotRegular, SkipLink, SkipHardLink, SkipBadName,
 		SkipUnreadable, SkipChanged, SkipConversationFull, SkipAccountFull, SkipLogFull, SkipNotStored, SkipTimeout, SkipUnsupported,
+		SkipNoWorker,
 	}
 }
 

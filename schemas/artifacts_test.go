@@ -172,3 +172,28 @@ func TestAResultWithArtifactsFitsItsEvent(t *testing.T) {
 		t.Errorf("%d bytes, at most %d: %v", len(text), schemas.MaxEvent, err)
 	}
 }
+
+// TestArtifactsOfAJobWithin: what is left out is counted, and the rest is within the bytes but for the numbers.
+func TestArtifactsOfAJobWithin(t *testing.T) {
+	t.Parallel()
+	var all schemas.JobArtifacts
+	for n := range schemas.MaxArtifacts {
+		name := fmt.Sprint("outputs/", n)
+		all.Artifacts = append(all.Artifacts, schemas.NewArtifact(schemas.Call{ID: "c"}, name, 1, strings.Repeat("a", 64), nil, time.Now()))
+		all.SkippedArtifacts = append(all.SkippedArtifacts, schemas.SkippedArtifact{Path: name, Reason: schemas.SkipLink})
+	}
+	all.SkippedArtifacts = append(all.SkippedArtifacts, schemas.SkippedArtifact{Reason: schemas.SkipLink, Count: 30})
+	if got := all.Within(all.Size()); got.Size() != all.Size() {
+		t.Errorf("%+v", got)
+	}
+	for size := 0; size < all.Size(); size += 100 {
+		got := all.Within(size)
+		skipped := 0
+		for _, s := range got.SkippedArtifacts {
+			skipped += max(s.Count, 1)
+		}
+		if len(got.Artifacts)+got.MoreArtifacts != schemas.MaxArtifacts || skipped != schemas.MaxArtifacts+30 || got.Size() > size+200 {
+			t.Fatalf("within %d: %d bytes, %d artifacts and %d more, %d skipped", size, got.Size(), len(got.Artifacts), got.MoreArtifacts, skipped)
+		}
+	}
+}

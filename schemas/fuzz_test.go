@@ -154,6 +154,28 @@ func FuzzDecodeCompletion(f *testing.F) {
 	})
 }
 
+// A request for the artifacts of a job names both, or is refused; an answer is read or refused.
+func FuzzDecodeJobArtifacts(f *testing.F) {
+	for _, s := range []string{
+		`{"account":"acct_1","job":"job_1"}`, `{"account":"acct_1"}`, `{"artifacts":[{"id":"art_1","size":3}],"skipped_artifacts":[{"count":2}]}`, `null`, "\xff",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		q, err := DecodeJobArtifactsRequest(b)
+		if err == nil && (q.Account.Validate() != nil || q.Job.Validate() != nil) || err != nil && CodeOf(err) != Invalid {
+			t.Fatalf("%+v: %v", q, err)
+		}
+		a, err := DecodeJobArtifacts(b)
+		if err != nil && CodeOf(err) != Invalid {
+			t.Fatalf("code %s: %v", CodeOf(err), err)
+		}
+		if got, most := a.Within(1000), 1000+200; got.Size() > most {
+			t.Fatalf("%d bytes, want at most %d", got.Size(), most)
+		}
+	})
+}
+
 // Whatever a supervisor reports becomes a completion that the log takes and settlers read.
 func FuzzDecodeJobCallback(f *testing.F) {
 	for _, s := range []string{

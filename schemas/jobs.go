@@ -104,6 +104,8 @@ type Job struct {
 	Actions          []JobAction `json:"actions,omitzero"` // offered while it runs
 	// Places are what the job holds under caps, for those who give them back; the holder is its key.
 	Places []JobPlace `json:"places,omitzero"`
+	// Outputs says that artifacts are looked for when the job has ended. Nil: none are, or it has settled.
+	Outputs *JobOutputs `json:"outputs,omitzero"`
 	// TokenHash is the hex SHA-256 of the token that lets the job's supervisor report its end.
 	TokenHash string    `json:"token_hash,omitzero"`
 	Created   time.Time `json:"created"`
@@ -124,7 +126,7 @@ type JobPlace struct {
 
 // Public is the record as its account may see it: without what only roles of Sandjet need.
 func (j Job) Public() Job {
-	j.TokenHash, j.Places = "", nil
+	j.TokenHash, j.Places, j.Outputs = "", nil, nil
 	return j
 }
 
@@ -157,6 +159,7 @@ type Completion struct {
 	OOMKilled       bool      `json:"oom_killed,omitzero"`
 	ChildrenLeft    int       `json:"children_left,omitzero"` // processes that it left behind and that were ended
 	Finished        time.Time `json:"finished"`
+	JobArtifacts              // found when the job settles
 }
 
 // ReportedBy says which part reported the end of a job.
@@ -247,6 +250,7 @@ type JobResult struct {
 	Launched        time.Time `json:"launched,omitzero"`
 	Finished        time.Time `json:"finished"`
 	DurationMS      int64     `json:"duration_ms"`
+	JobArtifacts
 }
 
 // JobResultOf is what is published about a job that ended with c.
@@ -256,7 +260,7 @@ func JobResultOf(j Job, c Completion) JobResult {
 		State: c.State, ExitCode: c.ExitCode, Code: c.Code, Reason: c.Reason, ReportedBy: c.ReportedBy,
 		Logs: c.Logs, LogBytes: c.LogBytes, LogTruncated: c.LogTruncated, LogInvalidBytes: c.LogInvalidBytes,
 		OOMKilled: c.OOMKilled, ChildrenLeft: c.ChildrenLeft,
-		Launched: j.Launched, Finished: c.Finished,
+		Launched: j.Launched, Finished: c.Finished, JobArtifacts: c.JobArtifacts,
 	}
 	if !j.Launched.IsZero() && c.Finished.After(j.Launched) {
 		r.DurationMS = c.Finished.Sub(j.Launched).Milliseconds()

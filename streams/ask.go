@@ -161,6 +161,12 @@ func (b *Bus) guardedAnswer(ctx context.Context, m *nats.Msg, handle func(contex
 // JobControlSubject is where a worker answers questions about the jobs that it manages.
 func JobControlSubject(worker string) string { return "sandjet.rpc.jobs." + worker }
 
+// ArtifactsSubject is where the workers of a provider are asked for the artifacts of jobs that have ended: one of them answers.
+func ArtifactsSubject(provider string) string { return "sandjet.rpc.artifacts.provider." + provider }
+
+// ArtifactsSubjectOf is where one worker is asked.
+func ArtifactsSubjectOf(worker string) string { return "sandjet.rpc.artifacts.worker." + worker }
+
 // SweepSubject is where the workers of a provider are asked to compare its boxes with their records: one of them answers.
 func SweepSubject(provider string) string { return "sandjet.rpc.instances." + provider }
 

@@ -2,7 +2,10 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,10 +20,11 @@ import (
 )
 
 // jobHost is a provider whose boxes and jobs outlive its workers, in memory. A job's script has one
-// step on each line: print TEXT, sleep DURATION, read (a line of standard input, printed), exit CODE.
+// step on each line: print TEXT, sleep DURATION, read (a line of standard input, printed), write FILE TEXT, exit CODE.
 type jobHost struct {
 	fake
 
+	dir     string                                        // of its workspace
 	tied    bool                                          // its profile says that jobs end with the worker
 	tells   bool                                          // it calls Notify
 	before  func(n int) error                             // of the nth start: fails it before anything runs
@@ -39,6 +43,7 @@ type jobHost struct {
 
 type hostJob struct {
 	ref    schemas.JobRef
+	dir    string
 	notify func(providers.JobEnd)
 	cancel context.CancelFunc
 	input  chan string
@@ -127,7 +132,7 @@ func (h *jobHost) StartJob(_ context.Context, id schemas.JobID, cmd providers.Co
 	if !ok {
 		ctx, cancel := context.WithTimeout(context.Background(), cmd.Timeout)
 		j = &hostJob{
-			ref:    schemas.JobRef{Sandbox: cmd.Sandbox, ID: id, Instance: fmt.Sprint("start_", h.starts)},
+			ref: schemas.JobRef{Sandbox: cmd.Sandbox, ID: id, Instance: fmt.Sprint("start_", h.starts)}, dir: h.dir,
 			cancel: cancel, input: make(chan string, 16), done: make(chan struct{}),
 		}
 		if h.tells {
@@ -176,6 +181,13 @@ func (j *hostJob) steps(ctx context.Context, script string) int {
 			case s := <-j.input:
 				j.print("read " + s)
 			case <-ctx.Done():
+			}
+		case "write":
+			name, text, _ := strings.Cut(arg, " ")
+			at := filepath.Join(j.dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o644)); err != nil {
+				j.print(err.Error())
+				return 1
 			}
 		case "exit":
 			code, _ := strconv.Atoi(arg)

@@ -26,10 +26,14 @@ func (b *background) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	places, err := t.jobOutputs(o.sandbox)
+	if err != nil {
+		return err
+	}
 	if b.use, err = t.bringIn(ctx, o); err != nil {
 		return err
 	}
-	order := jobs.Order{Sandbox: o.sandbox, Command: o.command, Caps: sandboxes.Key(t.call)}
+	order := jobs.Order{Sandbox: o.sandbox, Command: o.command, Caps: sandboxes.Key(t.call), Outputs: places}
 	if o.sandbox.Persistent {
 		order.Acquire = func(ctx context.Context) (schemas.Ref, time.Time, error) {
 			if err := t.acquire(ctx, &o); err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/runfs"
 	"github.com/sandjet/sandjet/providers/workspacefs"
@@ -37,6 +38,7 @@ type outputs struct {
 	memory *artifacts.CallMemory
 	skip   schemas.SkipReason // why nothing is looked for; empty: it is
 	named  bool               // the call or its sandbox names files: runs may look for them, and what is not looked for is listed
+	still  func() error       // asked before each artifact is stored: nil while the call is not another's or over
 }
 
 // outputsOf is how the artifacts of a call are found; nil: it can have none. Code: invalid (a pattern is none).
@@ -55,13 +57,23 @@ func (t *execution) outputsOf(sandbox schemas.Sandbox, files schemas.Workspace) 
 		return nil, err
 	}
 	places := slices.Concat(usual, named)
+	sure := t.sure
+	return t.outputsIn(places, files, func() (err error) {
+		sure, err = t.stillRuns(sure)
+		return err
+	}), nil
+}
+
+// outputsIn is how artifacts are found in places of a workspace.
+func (t *execution) outputsIn(places artifacts.Places, files schemas.Workspace, still func() error) *outputs {
+	c := t.call
 	o := &outputs{t: t, mount: mountOf(c.Account, c.Workspace, files.Storage), places: places, named: len(places) > 0,
-		memory: t.w.memory.Of(c.Account)}
+		memory: t.w.memory.Of(c.Account), still: still}
 	var ok bool
 	if o.filer, ok = providers.As[providers.Filer](t.w.Provider); !ok && !o.named { // runs beside each call are only made where files are named
 		o.skip = schemas.SkipUnsupported
 	}
-	return o, nil
+	return o
 }
 
 // lookBefore looks at the places for artifacts before a call runs. Only a mistake in the call is an error: what cannot be looked at
@@ -215,7 +227,7 @@ func (o *outputs) find(ctx context.Context, r *schemas.Result) (found []streams.
 func (o *outputs) announce(ctx context.Context, r *schemas.Result, stored []schemas.Artifact, found []streams.KeptArtifact,
 	absent streams.Absence) error {
 	t := o.t
-	b, sure := t.w.Bus, t.sure
+	b := t.w.Bus
 	tell := func(a schemas.Artifact) error {
 		_, err := streams.StoreOnce(ctx, b, schemas.ArtifactEvent(t.call, a), absent)
 		if err == nil {
@@ -229,8 +241,7 @@ func (o *outputs) announce(ctx context.Context, r *schemas.Result, stored []sche
 		}
 	}
 	for _, k := range found {
-		var err error
-		if sure, err = t.stillRuns(sure); err != nil {
+		if err := o.still(); err != nil {
 			return streams.RetryAfter(again, err)
 		}
 		if err := t.insist(ctx, func() error { return streams.StoreArtifact(ctx, b, t.call.Account, k) }); err != nil {
@@ -244,7 +255,7 @@ func (o *outputs) announce(ctx context.Context, r *schemas.Result, stored []sche
 		}
 	}
 	if len(r.SkippedArtifacts) > 0 {
-		r.Text = strings.TrimRight(r.Text, "\n") + "\n\n[" + skippedText(r.SkippedArtifacts) + "]"
+		r.Text = strings.TrimRight(r.Text, "\n") + "\n\n[" + lifecycle.SkippedText(r.SkippedArtifacts) + "]"
 	}
 	if len(r.Artifacts) == 0 {
 		return nil
@@ -264,23 +275,6 @@ func (t *execution) insist(ctx context.Context, f func() error) error {
 			return streams.RetryAfter(again, fmt.Errorf("announce an artifact: %w", err))
 		}
 	}
-}
-
-// skippedText says in words for the model what was left out.
-func skippedText(skipped []schemas.SkippedArtifact) string {
-	var words []string
-	const most = 5
-	for i, s := range skipped {
-		switch {
-		case s.Count > 0:
-			words = append(words, fmt.Sprintf("%d more", s.Count))
-		case i < most:
-			words = append(words, fmt.Sprintf("%q: %s", s.Path, s.Reason))
-		case i == most:
-			words = append(words, fmt.Sprintf("%d others", len(skipped)-most))
-		}
-	}
-	return "not kept as artifacts: " + strings.Join(words, "; ")
 }
 
 // recoverArtifacts finds the artifacts of a call whose worker died: those that it has stored, and what was changed since the start of
@@ -309,12 +303,17 @@ func (t *execution) recoverArtifacts(ctx context.Context, r *schemas.Result) err
 		return nil //nolint:nilerr // a pattern that is none names nothing
 	}
 	defer o.close()
-	stored, err := streams.ArtifactsOfCall(ctx, t.w.Bus, t.call)
+	o.before.Since = t.lastStart.Add(time.Since(t.w.Bus.Now()) - clockTick)
+	return o.recover(ctx, r, t.w.Bus.AbsentAt(t.accepted()))
+}
+
+// recover adds to a result what is stored of the artifacts already, and what was changed since a time and is there now. Absent is when
+// the events about them were not there.
+func (o *outputs) recover(ctx context.Context, r *schemas.Result, absent streams.Absence) error {
+	stored, err := streams.ArtifactsOfCall(ctx, o.t.w.Bus, o.t.call)
 	if err != nil {
 		return err
 	}
-	const tick = 10 * time.Millisecond // by which the time of a file may be behind
-	o.before.Since = t.lastStart.Add(time.Since(t.w.Bus.Now()) - tick)
 	found, err := o.find(ctx, r)
 	if err != nil {
 		return err
@@ -329,5 +328,5 @@ func (t *execution) recoverArtifacts(ctx context.Context, r *schemas.Result) err
 			fresh = append(fresh, k)
 		}
 	}
-	return o.announce(ctx, r, stored, fresh, t.w.Bus.AbsentAt(t.accepted()))
+	return o.announce(ctx, r, stored, fresh, absent)
 }

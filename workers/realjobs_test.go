@@ -79,6 +79,15 @@ func (w *world) realJobs(t *testing.T) {
 		t.Errorf("it ended as %+v, want it stopped because of the reason given", done)
 	}
 
+	w.want(w.publish(w.shellCall("before", "mkdir -p outputs; echo old >outputs/old; touch outputs/touched")), schemas.StatusCompleted)
+	time.Sleep(100 * time.Millisecond) // the times of files are that coarse
+	leaves := w.publish(w.background("leaves", "echo new >outputs/new; echo more >>outputs/touched; ln -s old outputs/link"))
+	w.want(leaves, schemas.StatusCompleted)
+	if end := w.wantLeft(leaves, "outputs/new=new\n", "outputs/touched=more\n"); len(end.SkippedArtifacts) != 1 ||
+		end.SkippedArtifacts[0] != (schemas.SkippedArtifact{Path: "outputs/link", Reason: schemas.SkipLink}) {
+		t.Errorf("it left %+v", end.JobArtifacts)
+	}
+
 	w.specs.keepNone()
 	alone := w.publish(w.background("alone", "echo alone"))
 	w.want(alone, schemas.StatusCompleted)

@@ -304,6 +304,9 @@ func TestTheWorstEndOfAJobSettles(t *testing.T) {
 		w.end(j, func(c *schemas.Completion) {
 			c.Logs, c.LogBytes = strings.Repeat("\x01", schemas.MaxJobLogs), schemas.MaxJobLogs
 			c.Reason = strings.Repeat("\x01", 4<<10)
+			for range schemas.MaxArtifacts {
+				c.Artifacts = append(c.Artifacts, schemas.Artifact{Path: strings.Repeat(separator, schemas.MaxFilePath/len(separator))})
+			}
 		})
 		time.Sleep(time.Minute)
 		r := w.record(j.ID)

@@ -188,6 +188,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	parts.Go(func() { s.serveFiles(around) })
+	parts.Go(func() { s.serveJobOutputs(around) })
 	for _, place := range s.BucketPlaces {
 		parts.Go(func() {
 			(&files.Server{Bus: s.Bus, Place: place, Open: s.openInBucket, Room: s.BucketRoom, Log: s.Log}).Run(around)

@@ -123,3 +123,21 @@ func (c *artifactsRemoveCommand) Run(ctx context.Context, t terminal) error {
 	}
 	return nil
 }
+
+// artifactLines say what was left for people, and what was not kept and why.
+func artifactLines(a schemas.JobArtifacts) (lines []string) {
+	for _, f := range a.Artifacts {
+		lines = append(lines, fmt.Sprintf("kept %s (%s) as %s", printable(f.Path), count(f.Size, "byte"), f.ID))
+	}
+	if a.MoreArtifacts > 0 {
+		lines = append(lines, fmt.Sprintf("kept %d more: artifacts ls lists them", a.MoreArtifacts))
+	}
+	for _, s := range a.SkippedArtifacts {
+		if s.Count > 0 {
+			lines = append(lines, fmt.Sprintf("%d more not kept as artifacts", s.Count))
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("not kept as an artifact: %s: %s", printable(s.Path), s.Reason))
+	}
+	return lines
+}

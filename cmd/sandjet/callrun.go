@@ -304,18 +304,12 @@ func (c *callRun) print(r schemas.Result) error {
 
 // printArtifacts says what the call has left for people, and what it would have.
 func (c *callRun) printArtifacts(r schemas.Result) {
-	for _, a := range r.Artifacts {
-		fmt.Fprintf(c.t.err, "sandjet: kept %s (%s) as %s\n", printable(a.Path), count(a.Size, "byte"), a.ID)
-	}
+	a := schemas.JobArtifacts{Artifacts: r.Artifacts, SkippedArtifacts: r.SkippedArtifacts}
 	if r.Tool != schemas.ToolBash {
-		return // texts of other tools have the rest
+		a.SkippedArtifacts = nil // texts of other tools have them
 	}
-	for _, s := range r.SkippedArtifacts {
-		if s.Count > 0 {
-			fmt.Fprintf(c.t.err, "sandjet: %d more not kept as artifacts\n", s.Count)
-			continue
-		}
-		fmt.Fprintf(c.t.err, "sandjet: not kept as an artifact: %s: %s\n", printable(s.Path), s.Reason)
+	for _, line := range artifactLines(a) {
+		fmt.Fprintf(c.t.err, "sandjet: %s\n", line)
 	}
 }
 

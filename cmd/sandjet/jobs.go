@@ -178,6 +178,9 @@ func describeJob(j schemas.Job, names recordNames) string {
 		if n := c.LogInvalidBytes; n > 0 {
 			d.line("shown", are(n, "byte")+" not UTF-8 and shown as U+FFFD; jobs logs prints the bytes")
 		}
+		for _, line := range artifactLines(c.JobArtifacts) {
+			d.line("left", line)
+		}
 		d.below(c.Logs)
 		return d.String()
 	}
@@ -305,7 +308,8 @@ func (c *jobsWaitCommand) Run(ctx context.Context, t terminal) error {
 	if t.json {
 		err = printJSON(t.out, j)
 	} else {
-		_, err = fmt.Fprintf(t.err, "sandjet: %s\n", jobLine(schemas.JobResultOf(j, *j.Completion)))
+		lines := append([]string{jobLine(schemas.JobResultOf(j, *j.Completion))}, artifactLines(j.Completion.JobArtifacts)...)
+		_, err = fmt.Fprintf(t.err, "sandjet: %s\n", strings.Join(lines, "\nsandjet: "))
 	}
 	if err != nil {
 		return wrapOutput(err)

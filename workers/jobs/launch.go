@@ -53,6 +53,8 @@ func NewLauncher(o Options, m *Manager) *Launcher { return &Launcher{options: o,
 type Order struct {
 	Sandbox schemas.Sandbox
 	Command providers.Command
+	// Outputs is where the job leaves artifacts. Nil: it has none.
+	Outputs *schemas.JobOutputs
 	// Caps names what the number of jobs in one sandbox is counted under.
 	Caps string
 	// Acquire gets the call into the persistent instance of its sandbox and returns when this ends at the latest. It is called

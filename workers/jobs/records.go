@@ -69,6 +69,7 @@ func (x *Launch) recordLaunch(ctx context.Context, hash string) (mine bool, err 
 			return false
 		}
 		j.EndsWithWorker, j.DedicatedSandbox = providers.ProfileOf(o.Provider).JobsEndWithWorker, x.own
+		j.Outputs = x.order.Outputs
 		j.Ref = schemas.JobRef{Sandbox: x.order.Command.Sandbox, ID: x.call.Job}
 		j.Actions, j.TokenHash, j.Places = providers.JobActionsOf(o.Provider), hash, placesOf(x.places)
 		return true

@@ -176,6 +176,7 @@ func endText(s schemas.JobState, c schemas.Completion) string {
 	if c.ChildrenLeft > 0 {
 		fmt.Fprintf(&b, "\n[%d processes that it left behind were ended]", c.ChildrenLeft)
 	}
+	b.WriteString(lifecycle.JobArtifactsText(c.JobArtifacts))
 	return b.String()
 }
 

@@ -16,9 +16,13 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// maxFollowUpLogs is how many bytes of output all results of a follow-up carry together. Each result
-// is given as much as the others leave, and at least an even share.
-const maxFollowUpLogs = 192 << 10
+const (
+	// maxFollowUpLogs is how many bytes of output all results of a follow-up carry together. Each result is given as much as the others
+	// leave, and at least an even share.
+	maxFollowUpLogs = 192 << 10
+	// maxFollowUpArtifacts is likewise how many bytes of JSON the lists of their artifacts have, beside the numbers of those that are left out.
+	maxFollowUpArtifacts = 64 << 10
+)
 
 // Endpoints finds an account's webhook endpoints. It is asked for every settled job, so it should not
 // go far. Codes: unavailable.
@@ -135,11 +139,16 @@ func groupFollowUp(g schemas.Group, results []schemas.JobResult, at time.Time) s
 
 // worded bounds what the results carry and puts them into words.
 func worded(f schemas.FollowUp) schemas.FollowUp {
-	sizes := make([]int, len(f.Results))
+	sizes, listed := make([]int, len(f.Results)), make([]int, len(f.Results))
 	for i, r := range f.Results {
-		sizes[i] = len(r.Logs)
+		sizes[i], listed[i] = len(r.Logs), r.JobArtifacts.Size()
 	}
 	f.Results = slices.Clone(f.Results)
+	for i, most := range shares(listed, maxFollowUpArtifacts) {
+		if most < listed[i] {
+			f.Results[i].JobArtifacts = f.Results[i].Within(most)
+		}
+	}
 	for i, most := range shares(sizes, maxFollowUpLogs) {
 		if r := &f.Results[i]; len(r.Logs) > most {
 			r.Logs, r.LogTruncated = schemas.TailText(r.Logs, most), true
@@ -217,6 +226,7 @@ func resultText(r schemas.JobResult) string {
 	if r.LogInvalidBytes > 0 {
 		fmt.Fprintf(&b, "\n[bytes of the output that were not UTF-8 and are shown as U+FFFD: %d]", r.LogInvalidBytes)
 	}
+	b.WriteString(lifecycle.JobArtifactsText(r.JobArtifacts))
 	return b.String()
 }
 

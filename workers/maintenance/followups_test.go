@@ -60,6 +60,12 @@ func TestFollowUpText(t *testing.T) {
 		"group": {results: []schemas.JobResult{result(),
 			result(second, ended(schemas.JobUnstarted, -1, "Cancelled before it was started."))}, missing: 1},
 		"many": {results: []schemas.JobResult{result()}, missing: 3},
+		"artifacts": {results: []schemas.JobResult{result(func(r *schemas.JobResult) {
+			r.JobArtifacts = schemas.JobArtifacts{
+				Artifacts: []schemas.Artifact{{Path: "outputs/plot.png"}, {Path: "outputs/\u2028.csv"}}, MoreArtifacts: 2,
+				SkippedArtifacts: []schemas.SkippedArtifact{{Path: "outputs/link", Reason: schemas.SkipLink}},
+			}
+		})}},
 		"reported": {results: []schemas.JobResult{result(ended(schemas.JobFailed, -1, "the build service is away"),
 			func(r *schemas.JobResult) { r.Command, r.DurationMS = "", 0 })}},
 	} {
@@ -96,20 +102,30 @@ func TestAFollowUpIsBounded(t *testing.T) {
 	results := make([]schemas.JobResult, jobs)
 	for i := range results {
 		results[i] = result(printed(strings.Repeat("x", each-4)+"end\n", each))
+		for range schemas.MaxArtifacts {
+			a := schemas.NewArtifact(schemas.Call{ID: "call_1"}, "outputs/"+strings.Repeat("x", i%10), 1, "", nil, time.Now())
+			results[i].Artifacts = append(results[i].Artifacts, a)
+		}
 	}
 	results[7] = result() // a small one stays whole
 	f := groupFollowUp(schemas.Group{ID: "g", Account: testAccount}, results, time.Now())
-	logs := 0
+	logs, listed := 0, 0
 	for i, r := range f.Results {
 		if !strings.HasSuffix(r.Logs, "end\n") != (i == 7) || r.LogTruncated != (i != 7) {
 			t.Errorf("result %d has %d bytes of logs, truncated %v", i, len(r.Logs), r.LogTruncated)
 		}
-		logs += len(r.Logs)
+		logs, listed = logs+len(r.Logs), listed+r.JobArtifacts.Size()
+		if i != 7 && len(r.Artifacts)+r.MoreArtifacts != schemas.MaxArtifacts {
+			t.Errorf("result %d lists %d artifacts and counts %d", i, len(r.Artifacts), r.MoreArtifacts)
+		}
+	}
+	if most := maxFollowUpArtifacts + jobs*len(`{"artifacts":[],"more_artifacts":20}`); listed > most || listed < maxFollowUpArtifacts/2 {
+		t.Errorf("lists of artifacts of %d bytes, want at most %d", listed, most)
 	}
 	if logs > maxFollowUpLogs || logs < maxFollowUpLogs*9/10 {
 		t.Errorf("%d bytes of logs, want about %d", logs, maxFollowUpLogs)
 	}
-	if most := maxFollowUpLogs + jobs*300; len(f.Text) > most {
+	if most := maxFollowUpLogs + maxFollowUpArtifacts + jobs*300; len(f.Text) > most {
 		t.Errorf("a text of %d bytes, want at most %d", len(f.Text), most)
 	}
 	if len(results[0].Logs) != each {

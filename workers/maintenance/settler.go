@@ -24,8 +24,8 @@ const (
 	recordAwaited  = 10 * time.Second
 )
 
-// Settler draws the consequences of the ends of background jobs, each once: the job's slots under caps are released, its record becomes
-// final, job.finished is on its conversation and on its way to the webhooks, and its result is passed on as a follow-up: by itself, or with
+// Settler draws the consequences of the ends of background jobs, each once: the job's slots under caps are released, a worker collects its
+// artifacts, its record becomes final, job.finished is on its conversation and on its way to the webhooks, and its result is passed on as a follow-up: by itself, or with
 // those of its group.
 //
 // One per deployment is enough, more share the work and do no harm. It may die at any line: the end is
@@ -60,21 +60,22 @@ type SettlerMetrics struct {
 type SettleStage string
 
 const (
-	settleTaken     SettleStage = "taken"    // nothing was done
-	settleReleased  SettleStage = "released" // the slots are released
-	settleFinal     SettleStage = "final"    // the record is final
-	settlePublished SettleStage = "told"     // an event is on the conversation, its deliveries are not made
-	settleSent      SettleStage = "sent"     // job.finished is published and sent to the webhooks
-	settleCounted   SettleStage = "counted"  // it is counted in its group
-	settleClaimed   SettleStage = "claimed"  // a group's results are claimed for the follow-up
-	settleHanded    SettleStage = "handed"   // the follow-up is with its agent or channel, not published
-	settleFollowed  SettleStage = "followed" // all is done, the end is not acknowledged
+	settleTaken     SettleStage = "taken"     // nothing was done
+	settleReleased  SettleStage = "released"  // the slots are released
+	settleCollected SettleStage = "collected" // its artifacts are stored and announced, no record lists them
+	settleFinal     SettleStage = "final"     // the record is final
+	settlePublished SettleStage = "published" // an event is on the conversation, its deliveries are not made
+	settleSent      SettleStage = "sent"      // job.finished is published and sent to the webhooks
+	settleCounted   SettleStage = "counted"   // it is counted in its group
+	settleClaimed   SettleStage = "claimed"   // a group's results are claimed for the follow-up
+	settleHanded    SettleStage = "handed"    // the follow-up is with its agent or channel, not published
+	settleFollowed  SettleStage = "followed"  // all is done, the end is not acknowledged
 )
 
 // SettleStages lists the stages in their order.
 func SettleStages() []SettleStage {
 	return []SettleStage{
-		settleTaken, settleReleased, settleFinal, settlePublished, settleSent, settleCounted, settleClaimed, settleHanded, settleFollowed,
+		settleTaken, settleReleased, settleCollected, settleFinal, settlePublished, settleSent, settleCounted, settleClaimed, settleHanded, settleFollowed,
 	}
 }
 
@@ -124,7 +125,7 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	if err := x.at(settleTaken); err != nil {
 		return err
 	}
-	j, seen, err := x.final(ctx, d.Value)
+	j, seen, err := x.final(ctx, d)
 	// waiting for its turn counts as an attempt
 	if errors.Is(err, schemas.ErrNotFound) && (d.Attempt < recordAttempts || x.bus.Now().Sub(d.Published) < recordAwaited) {
 		return streams.RetryAfter(again, err) // a replica that is behind may not know it yet
@@ -163,9 +164,11 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 
 // final makes the record of a job final, and reports whether it was before. A job without a group has its follow-up claimed in the same
 // write: no call could have read its result.
-func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.Job, seen bool, err error) {
+func (x *settling) final(ctx context.Context, d streams.Delivery[schemas.Completion]) (j schemas.Job, seen bool, err error) {
+	c := d.Value
 	jobs, key := lifecycle.OpenJobs(x.bus), schemas.JobKey(c.Account, c.Job)
 	var contest streams.Contest
+	var collected bool
 	for {
 		p, err := jobs.Get(ctx, key)
 		switch {
@@ -183,6 +186,15 @@ func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.J
 		x.release(ctx, j) // before a client can see that the job is over, and start the next in its slot
 		if err := x.at(settleReleased); err != nil {
 			return j, false, err
+		}
+		if !collected && asksForArtifacts(j, c) {
+			if c.JobArtifacts, err = x.collect(ctx, j, d); err != nil {
+				return j, false, err
+			}
+			if err := x.at(settleCollected); err != nil {
+				return j, false, err
+			}
+			collected = true
 		}
 		j = lifecycle.Settled(j, c)
 		if j.Group == nil && c.State != schemas.JobUnstarted {
