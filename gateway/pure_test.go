@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"regexp"
 	"slices"
 	"sort"
@@ -146,7 +147,7 @@ func TestOpenAPIDescribesTheTypes(t *testing.T) {
 	for name, typ := range Components() {
 		s := d.Components.Schemas[name]
 		var fields, required []string
-		for f := range typ.Fields() {
+		for _, f := range reflect.VisibleFields(typ) {
 			tag, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if tag == "-" || tag == "" || slices.Contains(HiddenFields(typ), tag) {
 				continue

@@ -76,10 +76,14 @@ func (c *cluster) submitAs(ctx context.Context, t *testing.T, calls []wanted, ba
 			t.Error(err)
 			return
 		}
-		status, answer, err := c.ask(ctx, http.MethodPost, "/v1/calls", schemas.Request{
+		r := schemas.Request{
 			ID: schemas.CallID(w.id), Conversation: schemas.ConversationID(w.conversation), Tool: schemas.ToolBash, Input: input,
 			Sandbox: cmp.Or(w.sandbox, c.sandbox),
-		})
+		}
+		if w.artifact != "" {
+			r.Artifacts = []string{w.artifact}
+		}
+		status, answer, err := c.ask(ctx, http.MethodPost, "/v1/calls", r)
 		if err != nil || status != http.StatusAccepted && status != http.StatusOK {
 			t.Errorf("%s was not accepted: %d %s %v", w.id, status, answer, err)
 			refused.Store(true)

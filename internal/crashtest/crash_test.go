@@ -64,6 +64,7 @@ type wanted struct {
 	conversation string
 	command      string
 	sandbox      string // empty: the cluster's
+	artifact     string // a file that it leaves; empty: none
 }
 
 const mark = "ran.txt"

@@ -21,8 +21,10 @@ import (
 // TestEveryJobComesHomeInSpiteOfKills holds Sandjet to its promises about background jobs: while
 // jobs start, run and end, each role and the Redis server of their caps is killed with SIGKILL again and again. At the end every job has
 // settled once, its conversation was told once, one follow-up was made of it, and the webhook receiver,
-// which fails now and then, has heard of each, repeats under the same id only.
+// which fails now and then, has heard of each, repeats under the same id only. Each that ended by itself has its artifact, once, or says
+// why not.
 //
+//guarantee:an-artifact-is-announced-once-with-all-of-its-bytes
 //guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestEveryJobComesHomeInSpiteOfKills(t *testing.T) {
 	t.Parallel()
@@ -74,7 +76,8 @@ func newJobCalls(s size, r *rand.Rand) []wanted {
 		end := []string{"echo done " + id, "exit 3", "kill -9 $$", "exec sleep 0.1"}[i%4]
 		calls[i] = wanted{
 			id: id, conversation: fmt.Sprintf("jobs-%d", i%8),
-			command: fmt.Sprintf("echo %s >> %s; sleep %.3f; %s", id, mark, nap, end),
+			command:  fmt.Sprintf("echo %s >> %s; sleep %.3f; echo %s > %s.txt; %s", id, mark, nap, id, id, end),
+			artifact: id + ".txt",
 		}
 	}
 	return calls
@@ -129,7 +132,7 @@ func (c *cluster) checkJobs(
 	for began := time.Now(); !told.all(jobs) && time.Since(began) < patience && ctx.Err() == nil; told = c.told(ctx, t, calls) {
 		pause(ctx, 200*time.Millisecond)
 	}
-	count := map[schemas.JobState]int{}
+	count, skipped := map[schemas.JobState]int{}, map[schemas.SkipReason]int{}
 	for _, w := range calls {
 		j, ok := jobs[w.id]
 		r := results[w.id]
@@ -166,12 +169,22 @@ func (c *cluster) checkJobs(
 		if n := told.followUps[j.ID]; n != 1 {
 			t.Errorf("%s (%s): %d follow-ups have its result", w.id, j.ID, n)
 		}
+		a := told.artifacts[j.ID]
+		for _, s := range a.SkippedArtifacts {
+			skipped[s.Reason]++
+		}
+		if n := len(a.Artifacts); n > 1 || !cut && n+len(a.SkippedArtifacts) != 1 || n == 1 && a.Artifacts[0].Path != w.artifact {
+			t.Errorf("%s (%s) left %+v", w.id, j.State, a)
+		}
+		if n := told.announced[j.Call]; n != len(a.Artifacts) {
+			t.Errorf("%s: job.finished lists %d artifacts, %d were announced before", w.id, len(a.Artifacts), n)
+		}
 		sink.await(ctx, t, schemas.JobFinishedID(j.Account, j.ID))
 	}
 	for _, p := range c.roles {
 		t.Logf("%s was killed %d times", p.name, p.kills)
 	}
-	t.Logf("jobs: %v; %s", count, sink.summary())
+	t.Logf("jobs: %v; artifacts not kept: %v; %s", count, skipped, sink.summary())
 	sink.mu.Lock()
 	defer sink.mu.Unlock()
 	for _, wrong := range sink.wrong {
@@ -195,6 +208,8 @@ func index(id string) int {
 type toldOf struct {
 	finished  map[schemas.JobID]int
 	followUps map[schemas.JobID]int
+	artifacts map[schemas.JobID]schemas.JobArtifacts // by job.finished
+	announced map[schemas.CallID]int                 // before it
 }
 
 // all reports whether the end of each job that was started has been told and handed on.
@@ -210,13 +225,20 @@ func (o toldOf) all(jobs map[string]schemas.Job) bool {
 // told reads the conversations and counts.
 func (c *cluster) told(ctx context.Context, t *testing.T, calls []wanted) toldOf {
 	t.Helper()
-	got := toldOf{map[schemas.JobID]int{}, map[schemas.JobID]int{}}
+	got := toldOf{map[schemas.JobID]int{}, map[schemas.JobID]int{}, map[schemas.JobID]schemas.JobArtifacts{}, map[schemas.CallID]int{}}
+	ended := map[schemas.CallID]bool{}
 	c.eachOnce(ctx, t, calls, func(e schemas.Event) {
 		var r schemas.JobResult
 		var f schemas.FollowUp
+		var a schemas.Artifact
 		switch {
+		case e.Type == schemas.ArtifactCreated && json.Unmarshal(e.Data, &a) == nil:
+			if got.announced[a.Call]++; ended[a.Call] {
+				t.Errorf("%s of %s is announced behind the end of its job", a.Path, a.Call)
+			}
 		case e.Type == schemas.JobFinished && json.Unmarshal(e.Data, &r) == nil:
 			got.finished[r.Job]++
+			got.artifacts[r.Job], ended[r.Call] = r.JobArtifacts, true
 		case e.Type == schemas.FollowUpCreated && json.Unmarshal(e.Data, &f) == nil:
 			for _, r := range f.Results {
 				got.followUps[r.Job]++
