@@ -1,5 +1,5 @@
 // Package wait holds the one way to wait for a while, and the one way to wait longer after each failure. What waits
-// for something that sends a signal waits for that, on a channel, and needs neither.
+// for something that sends a signal waits for that, on a channel, and needs neither; [Broadcast] is such a signal for many.
 package wait
 
 import (

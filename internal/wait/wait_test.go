@@ -74,3 +74,22 @@ func TestBackoff(t *testing.T) {
 		t.Errorf("the first wait is %v, above the most", got)
 	}
 }
+
+func TestBroadcastWakesAllThatWait(t *testing.T) {
+	var b Broadcast
+	b.Notify() // no goroutine waits
+	first, second := b.Next(), b.Next()
+	select {
+	case <-first:
+		t.Error("woken by what was before")
+	default:
+	}
+	b.Notify()
+	<-first
+	<-second
+	select {
+	case <-b.Next():
+		t.Error("woken twice by one event")
+	default:
+	}
+}
