@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/usage"
 )
 
 func FuzzDecodeArtifact(f *testing.F) {
@@ -38,7 +39,7 @@ func TestSubjectsOfArtifacts(t *testing.T) {
 		if a := accountOf(subject); a != "acct_1" {
 			t.Errorf("%s is of %q", subject, a)
 		}
-		if a, class := usageOf(subject); a != "acct_1" || class != usageEvents {
+		if a, class := usageOf(subject); a != "acct_1" || class != usage.Events {
 			t.Errorf("%s counts for %q as %d", subject, a, class)
 		}
 		if n := strings.Count(subject, ".") + 1; n != tokens {

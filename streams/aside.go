@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/fair"
+	"github.com/sandjet/sandjet/streams/usage"
 )
 
 // Headers of a message that was put aside to wait for its turn, and has come again.
@@ -65,7 +66,7 @@ func (t Topic[T]) putAside(ctx context.Context, b *Bus, m *message, at time.Time
 	next.Data, next.Header = m.Data, clean(m.Header)
 	next.Header.Set(headerAside, strconv.Itoa(m.attempt()))
 	next.Header.Set(headerFirst, strconv.FormatUint(m.first(), 10))
-	if err := b.room.take(ctx, workGoing, sizeOfMessage(next.Subject, next.Data)); err != nil {
+	if err := b.capacity.room.Take(ctx, usage.Accepted, sizeOfMessage(next.Subject, next.Data)); err != nil {
 		return err // what waits in hand takes no room
 	}
 	return b.schedule(ctx, next, m.Subject, at)
@@ -87,7 +88,7 @@ func (c *consuming[T]) noteFired(m *message) {
 		return
 	}
 	timer := c.topic.timer(m.Subject)
-	c.bus.meter.fired(timer, sizeOfMessage(timer, m.Data), m.meta.Timestamp)
+	c.bus.capacity.fired(timer, sizeOfMessage(timer, m.Data), m.meta.Timestamp)
 }
 
 // takeTurn has a message wait for its account's turn, or hands it back. It does not block.

@@ -31,7 +31,7 @@ func (k *Bucket[T]) all(ctx context.Context, yield func(BucketEntry[T], error) b
 	if err != nil {
 		return err
 	}
-	lost := k.bus.drops.next()
+	lost := k.bus.drops.Next()
 	w, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
 	if err != nil {
 		return coded(k.op("read"), err)

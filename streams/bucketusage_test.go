@@ -10,6 +10,7 @@ import (
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/usage"
 )
 
 // TestRecordsOfJobsCountForTheirAccount: what a bucket keeps of an account is in its usage as it is written, without a count, and again
@@ -54,7 +55,7 @@ func TestRecordsOfJobsCountForTheirAccount(t *testing.T) {
 		other.Account = neighbour
 		testwait.Must(approvals.Create(ctx, other.Key(), other, 0))(t)
 		about("with an approval", 2*small, 2)
-		time.Sleep(2 * streams.CountPause)
+		time.Sleep(2 * usage.CountPause)
 		about("counted", 2*small, 2)
 		testwait.OK(t, approvals.DeleteRevision(ctx, asked.Key(), made))
 		about("without it", small, 1)

@@ -72,7 +72,7 @@ type following[T any] struct {
 
 // once follows over one connection. Begun says that it has begun.
 func (f *following[T]) once(ctx context.Context) (begun bool, err error) {
-	lost := f.bucket.bus.drops.next()
+	lost := f.bucket.bus.drops.Next()
 	after, err := f.from(ctx)
 	if err != nil {
 		return false, err

@@ -19,6 +19,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/fair"
+	"github.com/sandjet/sandjet/streams/usage"
 )
 
 // Options say where the log is and how it is kept.
@@ -102,12 +103,9 @@ type Bus struct {
 	letters   sometimes.Counted // lines of the log about dead letters
 
 	trouble  trouble
-	room     *room
-	meter    *meter
-	values   valueSizes
-	openJobs *openJobs
+	capacity *capacity
 	faults   faults
-	drops    changed         // notified when the connection of live events has reconnected
+	drops    wait.Broadcast  // notified when the connection of live events has reconnected
 	slow     sync.Map        // what to do when a subscription to live events fell behind: func() by *nats.Subscription
 	ctx      context.Context //nolint:containedctx // ends with the Bus: its background work hangs on it
 	stop     context.CancelFunc
@@ -140,7 +138,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.progress = newProgressAcks(b)
 	b.clock = newTimekeeper()
-	b.room, b.meter, b.openJobs = newRoom(b.lookAtRoom), newMeter(b), newOpenJobs(b, o.OpenJobs)
+	b.capacity = newCapacity(b)
 	b.tail = coreTail{bus: b}
 	if o.GroupCommit || o.Server != nil && o.Server.Durability() == embedded.DurabilityAlways {
 		b.calls = &group{bus: b}
@@ -165,15 +163,12 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	}
 	b.noteSteps(ctx)
 	b.limit = int(b.publish.MaxPayload()) - payloadHeadroom
-	b.room.refresh(ctx)
+	b.capacity.room.Refresh(ctx)
 	if o.Server != nil {
 		o.Server.bus.Store(b)
 	}
-	b.parts.Go(func() { b.room.run(b.ctx) })
-	b.parts.Go(func() { b.meter.run(b.ctx) })
-	for _, kind := range []countKind{largeCounts, quickCounts} {
-		b.parts.Go(func() { b.meter.runCounts(b.ctx, kind) })
-	}
+	b.parts.Go(func() { b.capacity.room.Run(b.ctx) })
+	b.parts.Go(func() { b.capacity.meter.Run(b.ctx) })
 	b.parts.Go(func() { b.progress.run(b.ctx) })
 	b.parts.Go(func() { b.revive(b.ctx) })
 	b.parts.Go(func() { b.followTime(b.ctx) })
@@ -189,7 +184,7 @@ func (b *Bus) connect(ctx context.Context) (err error) {
 	}{
 		{&b.publish, "publish", nil},
 		{&b.work, "work", nil},
-		{&b.live, roleLive, []nats.Option{nats.ReconnectHandler(func(*nats.Conn) { b.drops.tell() })}},
+		{&b.live, roleLive, []nats.Option{nats.ReconnectHandler(func(*nats.Conn) { b.drops.Notify() })}},
 		{&b.bulk, "bulk", nil},
 	} {
 		if *c.conn, err = b.dial(ctx, c.role, c.more...); err != nil {
@@ -353,7 +348,7 @@ func (b *Bus) fellBehind(role string, s *nats.Subscription) {
 		}
 	}
 	if role == roleLive { // it fell behind before it was known by whom
-		b.drops.tell()
+		b.drops.Notify()
 	}
 }
 
@@ -370,7 +365,7 @@ func (b *Bus) Close(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("close the log: events are still unconfirmed: %w", ctx.Err()))
 	}
 	if b.publish.IsConnected() {
-		b.meter.flush(ctx)
+		b.capacity.meter.Flush(ctx)
 	}
 	for _, c := range []*nats.Conn{b.work, b.publish, b.live, b.bulk} {
 		if c.IsConnected() {
@@ -416,8 +411,9 @@ func (b *Bus) Ready(ctx context.Context) error {
 	if err != nil {
 		return coded(op, err)
 	}
-	if v := viewOf(info, b.Replicas()); !v.fits(workNew, min(v.limit/100, embedded.MaxPayload)) { // one large message, or a hundredth
-		return errFull(workNew)
+	v := viewOf(info, b.Replicas())
+	if err := v.Check(usage.Requested, min(v.Limit/100, embedded.MaxPayload)); err != nil { // one large message, or a hundredth
+		return err
 	}
 	if err := b.trouble.now(time.Now()); err != nil {
 		return coded(op, err)
@@ -448,30 +444,6 @@ func deadlined(ctx context.Context) context.Context {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	context.AfterFunc(ctx, cancel)
 	return ctx
-}
-
-// changed is a broadcast: it wakes the goroutines that took next before. The zero value is ready.
-type changed struct {
-	mu sync.Mutex
-	c  chan struct{}
-}
-
-func (c *changed) next() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.c == nil {
-		c.c = make(chan struct{})
-	}
-	return c.c
-}
-
-func (c *changed) tell() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.c != nil {
-		close(c.c)
-		c.c = nil
-	}
 }
 
 // faults are what tests do to a Bus.

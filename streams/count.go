@@ -12,44 +12,72 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/usage"
 )
 
 const (
-	countWithin = 30 * time.Minute // a count of one account; one with very much is counted rarely
-	countPage   = 5000             // messages that are asked for at a time
-	countIdle   = time.Minute      // after which the server forgets a count that its process left
+	countPage = 5000        // messages that are asked for at a time
+	countIdle = time.Minute // after which the server forgets a count that its process left
 )
 
-// recount counts what an account keeps and puts it on record. What others have recorded meanwhile is added: of that, some may be in
-// the count already, so it errs to more, by what was written in its time. Timers that have fired meanwhile are not taken off, for the same
-// reason.
-func (m *meter) recount(ctx context.Context, a schemas.AccountID) error {
-	if err := m.record(ctx, a); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	before := m.account(a).record
-	m.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, countWithin)
+// accountLog reads what accounts keep on the log, message by message, and their records. It implements [usage.Log].
+type accountLog struct{ bus *Bus }
+
+// Now is the log's time.
+func (l accountLog) Now() time.Time { return l.bus.Now() }
+
+// room asks the server for the limit that it has for this log and for what is used of it.
+func (l accountLog) room(ctx context.Context) (usage.View, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	began := time.Now()
-	found, err := m.bus.countUsage(ctx, a)
+	info, err := l.bus.js.AccountInfo(ctx)
 	if err != nil {
-		return err
+		return usage.View{}, coded("look at the log's room", err)
 	}
-	took := time.Since(began)
-	return m.change(ctx, a, usage{}, func(r usageRecord) (usageRecord, bool) {
-		if !r.Counted.Equal(before.Counted) { // by another, meanwhile
-			return r, false
-		}
-		meanwhile := r.Usage.add(r.Fired).minus(before.Usage.add(before.Fired))
-		return usageRecord{Usage: found.plus(meanwhile), Counted: m.bus.Now().UTC(), Took: took}, true
-	})
+	return viewOf(info, l.bus.Replicas()), nil
 }
 
-// countUsage counts what an account keeps, message by message: the server knows numbers of messages by subject, but no bytes.
-func (b *Bus) countUsage(ctx context.Context, a schemas.AccountID) (usage, error) {
-	var u usage
+// Record reads the record of an account.
+func (l accountLog) Record(ctx context.Context, a schemas.AccountID) (usage.Record, error) {
+	p, err := OpenBucket[usage.Record](l.bus, usageRecords).Get(ctx, string(a))
+	if errors.Is(err, schemas.ErrNotFound) {
+		err = nil
+	}
+	return p.Value, err
+}
+
+// Change changes the record of an account.
+func (l accountLog) Change(
+	ctx context.Context, a schemas.AccountID, f func(usage.Record) (usage.Record, bool),
+) (usage.Record, error) {
+	bucket := OpenBucket[usage.Record](l.bus, usageRecords)
+	var contest Contest
+	for {
+		p, err := bucket.Get(ctx, string(a))
+		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+			return usage.Record{}, err
+		}
+		next, changes := f(p.Value)
+		if !changes {
+			return next, nil
+		}
+		if p.Revision == 0 { // also where there was one once
+			_, err = bucket.Create(ctx, string(a), next, 0)
+		} else {
+			_, err = bucket.Update(ctx, string(a), next, p.Revision)
+		}
+		if !errors.Is(err, schemas.ErrConflict) {
+			return next, err
+		}
+		if err := contest.Again(ctx); err != nil {
+			return usage.Record{}, err
+		}
+	}
+}
+
+// Count counts what an account keeps, message by message: the server knows numbers of messages by subject, but no bytes.
+func (l accountLog) Count(ctx context.Context, a schemas.AccountID) (usage.Amounts, error) {
+	var u usage.Amounts
 	if err := a.Validate(); err != nil {
 		return u, err
 	}
@@ -72,13 +100,13 @@ func (b *Bus) countUsage(ctx context.Context, a schemas.AccountID) (usage, error
 	for bucket := range accountBuckets() {
 		rows = append(rows, row{"KV_" + string(bucket), []string{prefixBucket + string(bucket) + "." + name + ".>"}})
 	}
-	for shard := range b.Shards() {
+	for shard := range l.bus.Shards() {
 		rows = append(rows, row{eventStream(shard), []string{eventSubjectPrefix(shard) + name + ".*"}},
 			row{transcriptStream(shard), []string{transcriptSubjectPrefix(shard) + name + ".*"}})
 	}
 	for _, r := range rows {
 		if strings.HasPrefix(r.filters[0], prefixBucket) { // of which most accounts have nothing
-			_, err := b.getOne(ctx, r.stream, getRequest{Seq: 1, Next: r.filters[0]})
+			_, err := l.bus.getOne(ctx, r.stream, getRequest{Seq: 1, Next: r.filters[0]})
 			if errors.Is(err, schemas.ErrNotFound) {
 				continue
 			}
@@ -86,7 +114,7 @@ func (b *Bus) countUsage(ctx context.Context, a schemas.AccountID) (usage, error
 				return u, err
 			}
 		}
-		err := b.eachHeader(ctx, r.stream, r.filters, 1, true, func(m jetstream.Msg) bool {
+		err := l.bus.eachHeader(ctx, r.stream, r.filters, 1, true, func(m jetstream.Msg) bool {
 			if size, err := strconv.ParseInt(m.Headers().Get(nats.MsgSize), 10, 64); err == nil { // there are none without
 				_, class := usageOf(m.Subject())
 				u[class].Bytes += size + sizeOfMessage(m.Subject(), nil)
@@ -98,27 +126,27 @@ func (b *Bus) countUsage(ctx context.Context, a schemas.AccountID) (usage, error
 			return u, err
 		}
 	}
-	if err := b.countWaiting(ctx, a, &u); err != nil {
+	if err := l.countWaiting(ctx, a, &u); err != nil {
 		return u, err
 	}
 	for _, stream := range []string{streamCalls, streamDead, streamJobs, eventStream(0)} {
-		if err := b.countPayloads(ctx, a, stream, &u); err != nil {
+		if err := l.countPayloads(ctx, a, stream, &u); err != nil {
 			return u, err
 		}
 	}
 	return u, nil
 }
 
-// countWaiting counts an account's requests that wait for the router: a queue cannot be looked at but by reading it.
-func (b *Bus) countWaiting(ctx context.Context, a schemas.AccountID, u *usage) error {
+// countWaiting counts an account's requests that wait to be admitted as calls: a queue shows nothing of its messages without a read of them.
+func (l accountLog) countWaiting(ctx context.Context, a schemas.AccountID, u *usage.Amounts) error {
 	for next, more := uint64(1), true; more; {
-		page, behind, err := b.getPage(ctx, streamIntake, waitingSubject(a), next, nil, 0)
+		page, behind, err := l.bus.getPage(ctx, streamIntake, waitingSubject(a), next, nil, 0)
 		if err != nil {
 			return err
 		}
 		for _, m := range page {
-			u[usageCalls].Bytes += sizeOfMessage(m.subject, m.data)
-			u[usageCalls].Messages++
+			u[usage.Calls].Bytes += sizeOfMessage(m.subject, m.data)
+			u[usage.Calls].Messages++
 			next = m.seq + 1
 		}
 		more = behind && len(page) > 0
@@ -127,13 +155,13 @@ func (b *Bus) countWaiting(ctx context.Context, a schemas.AccountID, u *usage) e
 }
 
 // countPayloads counts the large payloads of an account that are kept for messages of a stream.
-func (b *Bus) countPayloads(ctx context.Context, a schemas.AccountID, stream string, u *usage) error {
+func (l accountLog) countPayloads(ctx context.Context, a schemas.AccountID, stream string, u *usage.Amounts) error {
 	bucket, _ := payloadBucket(stream)
-	class := usageEvents
+	class := usage.Events
 	if stream == streamCalls {
-		class = usageCalls
+		class = usage.Calls
 	}
-	err := b.eachHeader(ctx, "OBJ_"+bucket, []string{"$O." + bucket + ".M.>"}, 1, false, func(m jetstream.Msg) bool {
+	err := l.bus.eachHeader(ctx, "OBJ_"+bucket, []string{"$O." + bucket + ".M.>"}, 1, false, func(m jetstream.Msg) bool {
 		if owner, size := payloadOf(m.Data()); owner == a {
 			u[class].Bytes += size
 			u[class].Messages++
@@ -144,6 +172,40 @@ func (b *Bus) countPayloads(ctx context.Context, a schemas.AccountID, stream str
 		return nil
 	}
 	return err
+}
+
+// countOpenJobs counts the marks of an account's open jobs: all of its marks, which is one read, and one by one only where they are as
+// many as it may have, since those of jobs that have just settled are still there.
+func (l accountLog) countOpenJobs(ctx context.Context, a schemas.AccountID, most int) (int, error) {
+	stream, subject := "KV_"+string(OpenJobMarks), "$KV."+string(OpenJobMarks)+"."+string(a)+".*"
+	first, err := l.bus.getOne(ctx, stream, getRequest{Seq: 1, Next: subject, Batch: 1})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if all, err := first.andBehind(); err != nil || all < uint64(most) {
+		return int(min(all, uint64(most))), err
+	}
+	open := 0
+	for next, more := uint64(1), true; more && open < most; {
+		page, behind, err := l.bus.getPage(ctx, stream, subject, next, nil, 0)
+		if err != nil {
+			return 0, err
+		}
+		for _, m := range page {
+			var mark struct {
+				Settled bool `json:"settled"`
+			}
+			if len(m.data) > 0 && json.Unmarshal(m.data, &mark) == nil && !mark.Settled { // a removal has no value
+				open++
+			}
+			next = m.seq + 1
+		}
+		more = behind && len(page) > 0
+	}
+	return open, nil
 }
 
 // payloadOf reads whose a large payload is, and its size, from what an object store says of it; of no account where that is not to be
@@ -203,35 +265,4 @@ func (b *Bus) eachHeader(
 		left -= min(n, left)
 	}
 	return nil
-}
-
-// Usage is what an account keeps, with its quotas. It is counted anew if that was not done lately; a count that takes long is not
-// waited for. Codes: unavailable.
-func (b *Bus) Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, error) {
-	if err := a.Validate(); err != nil {
-		return schemas.Usage{}, err
-	}
-	b.meter.reread(ctx, a)
-	if _, counted, due := b.meter.used(a, usageCalls); due {
-		b.meter.ask(a, true)
-		t := time.NewTimer(usagePatience)
-		defer t.Stop()
-		select {
-		case <-counted:
-		case <-t.C:
-		case <-ctx.Done():
-			return schemas.Usage{}, coded("count what an account keeps", ctx.Err())
-		}
-	}
-	b.meter.mu.Lock()
-	defer b.meter.mu.Unlock()
-	e := b.meter.account(a)
-	if e.read.IsZero() {
-		return schemas.Usage{}, schemas.Errorf(schemas.Unavailable, "count what an account keeps", "the log does not answer: try again")
-	}
-	sum := e.sum()
-	return schemas.Usage{
-		Account: a, Calls: sum[usageCalls], Events: sum[usageEvents], Durable: sum[usageDurable], Counted: e.record.Counted,
-		LogLimit: b.quota(a, usageCalls), DurableLimit: b.quota(a, usageDurable),
-	}, nil
 }

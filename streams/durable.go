@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/usage"
 )
 
 // Durable keeps the messages of durable streams: append-only sequences that clients make and name.
@@ -55,7 +56,7 @@ func (d Durable) Append(ctx context.Context, a schemas.AccountID, id, writer str
 		return 0, schemas.Invalidf("stream", "account, id and writer must be plain words")
 	}
 	subject := durableSubject(a, id, writer)
-	if err := d.bus.admit(ctx, workNew, subject, sizeOfMessage(subject, data)+int64(len(state))); err != nil {
+	if err := d.bus.capacity.admit(ctx, usage.Requested, subject, sizeOfMessage(subject, data)+int64(len(state))); err != nil {
 		return 0, err
 	}
 	m := nats.NewMsg(subject)
@@ -130,14 +131,14 @@ func (d Durable) Watch(ctx context.Context, a schemas.AccountID, id string, wake
 
 // rewake calls wake after a reconnection: notifications of appends in between were not received.
 func (d Durable) rewake(ended <-chan struct{}, wake func()) {
-	for drop := d.bus.drops.next(); ; {
+	for drop := d.bus.drops.Next(); ; {
 		select {
 		case <-ended:
 			return
 		case <-d.bus.ctx.Done():
 			return
 		case <-drop:
-			drop = d.bus.drops.next()
+			drop = d.bus.drops.Next()
 			ctx, cancel := context.WithTimeout(d.bus.ctx, requestWithin)
 			if err := d.bus.live.FlushWithContext(ctx); err != nil { // the server has the subscription again after it
 				d.bus.log.Debug("connection not flushed after reconnect", "error", err)
@@ -185,7 +186,7 @@ func (d Durable) Forget(ctx context.Context, key string, rev uint64) error {
 	if _, err := d.bus.storeOne(ctx, m); err != nil {
 		return err
 	}
-	d.bus.meter.changed(m.Subject, schemas.Amount{Bytes: -sizeOfMessage(m.Subject, nil), Messages: -1}) // the mark, which goes too
+	d.bus.capacity.changed(m.Subject, schemas.Amount{Bytes: -sizeOfMessage(m.Subject, nil), Messages: -1}) // the mark, which goes too
 	OpenBucket[struct{}](d.bus, DurableRecords).removed(key, rev)
 	return nil
 }

@@ -57,7 +57,7 @@ func (b *Bus) Received() uint64 {
 }
 
 // Drop makes every watch begin anew, as after a lost connection.
-func (b *Bus) Drop() { b.drops.tell() }
+func (b *Bus) Drop() { b.drops.Notify() }
 
 // Swallow makes the log take publications of clients and never confirm them, as one that cannot write. Taken is told
 // of each.

@@ -127,7 +127,7 @@ func (g *group) commit(batch []*grouped) {
 	for i, w := range batch {
 		switch {
 		case err == nil:
-			g.bus.meter.wrote(w.m.Subject, sizeOfMessage(w.m.Subject, w.m.Data))
+			g.bus.capacity.wrote(w.m.Subject, sizeOfMessage(w.m.Subject, w.m.Data))
 			w.stored = Stored{Cursor: schemas.Cursor{Seq: last - uint64(len(batch)-1-i)}}
 		case errors.Is(err, errBatchRefused):
 			w.alone = true

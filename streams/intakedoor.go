@@ -238,7 +238,7 @@ func (i IntakeDoor) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if d, err = openIntakeDoor(conn, i.Shares, i.Bus.admitPublication, i.Bus.log.Warn); err != nil {
+		if d, err = openIntakeDoor(conn, i.Shares, i.Bus.capacity.admitPublication, i.Bus.log.Warn); err != nil {
 			conn.Close()
 		}
 		return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/usage"
 )
 
 // Kept is a message as it lies on the log. Its value may be in the object store: [Topic.Read] reads it.
@@ -42,20 +43,20 @@ func (t Topic[T]) Holds(b *Bus, k Kept, v T) bool {
 
 // Accepted is the topic for what was accepted before: a log that takes nothing new, because it is nearly full, takes that.
 func (t Topic[T]) Accepted() Topic[T] {
-	t.work = workGoing
+	t.work = usage.Accepted
 	return t
 }
 
 // Requested is the topic for what an account's client wants written: it counts against the account's quota, and a log that takes
 // nothing new does not take it.
 func (t Topic[T]) Requested() Topic[T] {
-	t.work = workNew
+	t.work = usage.Requested
 	return t
 }
 
 // Reserved is the topic for messages for which room is reserved: [Bus.ReserveFor], [Bus.ReserveAccepted].
 func (t Topic[T]) Reserved() Topic[T] {
-	t.work = workReserved
+	t.work = usage.Reserved
 	return t
 }
 

@@ -45,7 +45,7 @@ type coreFeed struct {
 }
 
 func (t coreTail) open(ctx context.Context, subject string) (feed, error) {
-	f := &coreFeed{bus: t.bus, ahead: make(chan *nats.Msg, feedAhead), wake: make(chan struct{}, 1), drop: t.bus.drops.next()}
+	f := &coreFeed{bus: t.bus, ahead: make(chan *nats.Msg, feedAhead), wake: make(chan struct{}, 1), drop: t.bus.drops.Next()}
 	var err error
 	if f.sub, err = t.bus.live.Subscribe(subject, f.arrive); err != nil {
 		return nil, coded("follow", err)
@@ -106,7 +106,7 @@ func (f *coreFeed) next(ctx context.Context) (stored, uint64, error) {
 			idle.Stop()
 		case <-f.drop:
 			idle.Stop()
-			f.drop = f.bus.drops.next()
+			f.drop = f.bus.drops.Next()
 			if err := f.settle(ctx); err != nil {
 				f.behind.Store(true)
 				if !wait.Sleep(ctx, reconnectAfter) {

@@ -122,7 +122,7 @@ func (b *Bus) offload(ctx context.Context, stream string, m *nats.Msg) error {
 			return coded("store a large payload", err)
 		}
 	}
-	b.meter.wrote(m.Subject, int64(len(m.Data)))
+	b.capacity.wrote(m.Subject, int64(len(m.Data)))
 	m.Header.Set(headerPayload, bucket+"/"+name)
 	m.Header.Set(headerSize, strconv.Itoa(len(m.Data)))
 	m.Data = nil

@@ -63,7 +63,7 @@ func (b *Bus) storeBy(ctx context.Context, by *acks, m *nats.Msg) (Stored, error
 	}
 	b.trouble.wrote(m.Subject)
 	if !ack.duplicate {
-		b.meter.wrote(m.Subject, sizeOfMessage(m.Subject, m.Data))
+		b.capacity.wrote(m.Subject, sizeOfMessage(m.Subject, m.Data))
 	}
 	return Stored{Cursor: schemas.Cursor{Seq: ack.seq}, Duplicate: ack.duplicate}, nil
 }
@@ -106,7 +106,7 @@ func (t Topic[T]) PublishAsync(ctx context.Context, b *Bus, v T) (Future, error)
 	if err != nil {
 		return Future{}, coded("publish", err)
 	}
-	b.meter.wrote(m.Subject, sizeOfMessage(m.Subject, m.Data))
+	b.capacity.wrote(m.Subject, sizeOfMessage(m.Subject, m.Data))
 	return Future{f, &b.trouble}, nil
 }
 
@@ -120,7 +120,7 @@ func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.admit(ctx, t.work, subject, sizeOfMessage(subject, data)); err != nil {
+	if err := b.capacity.admit(ctx, t.work, subject, sizeOfMessage(subject, data)); err != nil {
 		return nil, err
 	}
 	m := nats.NewMsg(subject)

@@ -37,7 +37,7 @@ func (b *Bus) revive(ctx context.Context) {
 	look := time.NewTicker(every)
 	defer look.Stop()
 	for {
-		drop := b.drops.next()
+		drop := b.drops.Next()
 		select {
 		case <-ctx.Done():
 			return

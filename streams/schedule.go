@@ -25,7 +25,7 @@ func (t Topic[T]) Schedule(ctx context.Context, b *Bus, v T, at time.Time) error
 	if err != nil {
 		return err
 	}
-	if err := b.admit(ctx, t.work, subject, sizeOfMessage(subject, data)); err != nil {
+	if err := b.capacity.admit(ctx, t.work, subject, sizeOfMessage(subject, data)); err != nil {
 		return err
 	}
 	m := nats.NewMsg(t.timer(subject))

@@ -39,7 +39,7 @@ func StartServer(ctx context.Context, o embedded.Options, publications fair.Shar
 
 func (s *Server) admitPublication(a schemas.AccountID, n int64) error {
 	if b := s.bus.Load(); b != nil {
-		return b.admitPublication(a, n)
+		return b.capacity.admitPublication(a, n)
 	}
 	return nil // without a Bus no consumer runs, and the number of each account is bounded
 }

@@ -43,7 +43,7 @@ const tailAhead = 8 << 10
 // came than could be taken. It must not block.
 func NewTail(b *Bus, lost func()) *Tail {
 	return &Tail{
-		bus: b, lost: lost, ahead: make(chan *nats.Msg, tailAhead), over: make(chan struct{}, 1), drop: b.drops.next(),
+		bus: b, lost: lost, ahead: make(chan *nats.Msg, tailAhead), over: make(chan struct{}, 1), drop: b.drops.Next(),
 		take: map[string]func(LiveEvent){},
 	}
 }
@@ -74,7 +74,7 @@ func (t *Tail) Run(ctx context.Context) error {
 // again reports that something may have been lost, once the server has the subscriptions again: a reader that reads the log then misses
 // nothing.
 func (t *Tail) again(ctx context.Context) {
-	t.drop = t.bus.drops.next()
+	t.drop = t.bus.drops.Next()
 	for t.settle(ctx) != nil {
 		if !wait.Sleep(ctx, reconnectAfter) {
 			return

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/usage"
 )
 
 // Topic is a typed row of the topology: what is published on it and how it is found. Topics are
@@ -27,7 +28,7 @@ type Topic[T schemas.Eventer] struct {
 	due     func(h nats.Header, d []byte, stored time.Time) time.Time // from when on a message is only to be ended; nil: never
 	summary func(v T) string                                          // what stays readable when a large payload is gone; nil: nothing
 	outline func(v T) string                                          // what retention reads in place of a large payload; nil: nothing
-	work    work                                                      // what it is for
+	work    usage.Work                                                // what it is for
 }
 
 // Raw is a message as an outside publisher sent it.
@@ -46,7 +47,7 @@ var (
 	// any provider, is a conflict; so it stays for 24 hours.
 	Calls = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamCalls, subject: callPlace, encode: encodeJSON[schemas.Call], decode: decodeCall, filter: callFilter,
-		summary: summaryOf, work: workNew,
+		summary: summaryOf, work: usage.Requested,
 		expect: func(c schemas.Call) string { return callSubject("*", c.Account, c.ID) }, due: dueOfCall,
 		timer: func(subject string) string { return prefixCallTimers + strings.TrimPrefix(subject, prefixCalls) },
 		of:    func(s, account string) string { return prefixCalls + orAny(s) + "." + account + ".*" },
@@ -54,7 +55,7 @@ var (
 	// Parked are the calls that wait for a person. They are in the stream of the calls, so their ids
 	// are taken and [FindCall] finds them, but under a subject that no worker reads.
 	Parked = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
-		stream: streamCalls, encode: encodeJSON[schemas.Call], decode: decodeCall, expect: Calls.expect, summary: summaryOf, work: workNew,
+		stream: streamCalls, encode: encodeJSON[schemas.Call], decode: decodeCall, expect: Calls.expect, summary: summaryOf, work: usage.Requested,
 		subject: func(b *Bus, c schemas.Call) (string, error) {
 			if _, err := callPlace(b, c); err != nil { // it must be able to continue
 				return "", err

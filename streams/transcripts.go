@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/usage"
 )
 
 // headerFrom is on each commit of a transcript: the sequence from which on it is read.
@@ -41,12 +42,12 @@ func AppendCommit(
 	if err != nil {
 		return 0, err
 	}
-	shard, kind := shardOf(c, b.Shards()), workGoing
+	shard, kind := shardOf(c, b.Shards()), usage.Accepted
 	if after == 0 {
-		kind = workNew
+		kind = usage.Requested
 	}
 	subject := transcriptSubject(shard, a, c)
-	if err := b.admit(ctx, kind, subject, sizeOfMessage(subject, data)); err != nil {
+	if err := b.capacity.admit(ctx, kind, subject, sizeOfMessage(subject, data)); err != nil {
 		return 0, err
 	}
 	m := nats.NewMsg(subject)

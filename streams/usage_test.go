@@ -11,6 +11,7 @@ import (
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/usage"
 )
 
 const neighbour schemas.AccountID = "acct_quiet"
@@ -139,7 +140,7 @@ func TestACountFindsWhatIsThere(t *testing.T) {
 		if u = testwait.Must(b.Usage(ctx, account))(t); u.Durable.Messages != 1 {
 			t.Errorf("a count that is a moment old is believed: %+v", u)
 		}
-		time.Sleep(2 * streams.CountPause)
+		time.Sleep(2 * usage.CountPause)
 		if u = testwait.Must(b.Usage(ctx, account))(t); u.Durable.Messages != 0 || u.Durable.Bytes != 0 || u.Events.Messages != 5 {
 			t.Errorf("counted again: %+v", u)
 		}
@@ -190,10 +191,10 @@ func TestWhatIsPutAsideCountsForItsAccount(t *testing.T) {
 		about("when it has come", 1)
 		stop()
 		again(time.Hour)
-		time.Sleep(2 * streams.CountPause)
+		time.Sleep(2 * usage.CountPause)
 		about("counted", 2)
 		again(time.Second) // instead of the other
-		time.Sleep(2 * streams.CountPause)
+		time.Sleep(2 * usage.CountPause)
 		about("counted when it has come", 1)
 		stop = queue()
 		time.Sleep(30 * time.Second)

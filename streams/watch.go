@@ -17,7 +17,7 @@ func (t Topic[T]) Notify(ctx context.Context, b *Bus, wake func()) error {
 	if t.live == "" {
 		return schemas.Errorf(schemas.Unsupported, "notify", "this topic is not published live")
 	}
-	drop := b.drops.next()
+	drop := b.drops.Next()
 	sub, err := b.live.Subscribe(t.live, func(*nats.Msg) { wake() })
 	if err != nil {
 		return coded("notify", err)
@@ -32,7 +32,7 @@ func (t Topic[T]) Notify(ctx context.Context, b *Bus, wake func()) error {
 		case <-ctx.Done():
 			return nil
 		case <-drop:
-			drop = b.drops.next()
+			drop = b.drops.Next()
 			wake()
 		}
 	}

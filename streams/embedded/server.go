@@ -21,6 +21,7 @@ import (
 	"github.com/sandjet/sandjet/internal/host"
 	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/usage"
 )
 
 // Durability says when what the embedded server has accepted is on the disk. A kill of the process
@@ -54,12 +55,6 @@ type Options struct {
 	Memory      bool // keep everything in memory, for tests; DataDir may be empty then
 	Log         *slog.Logger
 }
-
-// Parts of the log's bytes, in percent, up to which it is written to: by what a client wants begun or kept, and by what follows from that.
-const (
-	NewUpTo   = 80
-	GoingUpTo = 90
-)
 
 // Logger is where the server logs.
 func (o Options) Logger() *slog.Logger {
@@ -291,10 +286,10 @@ func (s *Server) limitStore(srv *server.Server) error {
 	if s.options.Memory {
 		return nil
 	}
-	usage := srv.GlobalAccount().JetStreamUsage()
-	used := int64(usage.Store)
+	store := srv.GlobalAccount().JetStreamUsage()
+	used := int64(store.Store)
 	most, lifted := storeLimit(s.options.MaxStore, used, s.dir.room())
-	if have := usage.Limits.MaxStore; have > 0 && max(have, most)-min(have, most) <= have/50 { // not for every byte
+	if have := store.Limits.MaxStore; have > 0 && max(have, most)-min(have, most) <= have/50 { // not for every byte
 		return nil
 	}
 	if lifted && s.options.MaxStore > 0 {
@@ -345,8 +340,8 @@ func storeLimit(asked, used, free int64) (most int64, lifted bool) {
 	if most = asked; most <= 0 {
 		most = free/4*3 + used/4*3
 	}
-	if most < used/GoingUpTo*100 {
-		return used / ((NewUpTo + GoingUpTo) / 2) * 100, true // between the two: new calls are refused, accepted ones continue
+	if most < used/usage.AcceptedUpTo*100 {
+		return used / ((usage.RequestedUpTo + usage.AcceptedUpTo) / 2) * 100, true // between the two: new calls are refused, accepted ones continue
 	}
 	return most, false
 }

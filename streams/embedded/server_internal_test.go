@@ -1,6 +1,10 @@
 package embedded
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/sandjet/sandjet/streams/usage"
+)
 
 // TestTheLimitOfTheStore: what was asked for, else three quarters of the disk; never so little that what is there could not be removed.
 func TestTheLimitOfTheStore(t *testing.T) {
@@ -22,7 +26,7 @@ func TestTheLimitOfTheStore(t *testing.T) {
 	}
 	for _, asked := range []int64{gib, 0} {
 		got, lifted := storeLimit(asked, 4*gib, 0)
-		if going, fresh := got/100*GoingUpTo, got/100*NewUpTo; !lifted || 4*gib+1<<20 > going || 4*gib <= fresh || got > 5*gib {
+		if going, fresh := got/100*usage.AcceptedUpTo, got/100*usage.RequestedUpTo; !lifted || 4*gib+1<<20 > going || 4*gib <= fresh || got > 5*gib {
 			t.Errorf("asked for %d with more kept: %d %v", asked, got, lifted)
 		}
 	}

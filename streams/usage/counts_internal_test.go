@@ -1,4 +1,4 @@
-package streams
+package usage
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func TestALargeCountHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var done []schemas.AccountID
-		m := newMeter(nil)
+		m := NewMeter(Options{})
 		m.count = func(ctx context.Context, a schemas.AccountID) error {
 			took := 100 * time.Millisecond
 			if a[:5] == "large" || a == "grown" {
@@ -38,7 +38,7 @@ func TestALargeCountHoldsUpNoOther(t *testing.T) {
 		}
 		large := []schemas.AccountID{"large1", "large2", "large3"}
 		for _, a := range large {
-			m.account(a).record.Usage[usageEvents].Messages = 10 * quickMessages
+			m.account(a).record.Usage[Events].Messages = 10 * quickMessages
 			m.ask(a, true)
 		}
 		m.ask("grown", true) // nothing says that it is large

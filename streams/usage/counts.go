@@ -1,4 +1,4 @@
-package streams
+package usage
 
 import (
 	"context"
@@ -62,7 +62,7 @@ func (e *metered) large() bool {
 }
 
 // ask wants an account counted if that is due, or its record read again. Waits: a request waits for it.
-func (m *meter) ask(a schemas.AccountID, waits bool) {
+func (m *Meter) ask(a schemas.AccountID, waits bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.account(a)
@@ -77,16 +77,16 @@ func (m *meter) ask(a schemas.AccountID, waits bool) {
 	}
 	e.asked = true
 	m.due = append(m.due, wantedCount{account: a, waits: waits, large: e.large()})
-	m.wanted.tell()
+	m.wanted.Notify()
 }
 
 // nextDue takes the next count for a kind, or returns what is notified when there may be one.
-func (m *meter) nextDue(kind countKind) (w wantedCount, ok bool, wanted <-chan struct{}) {
+func (m *Meter) nextDue(kind countKind) (w wantedCount, ok bool, wanted <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := nextCount(m.due, kind)
 	if i < 0 {
-		return w, false, m.wanted.next()
+		return w, false, m.wanted.Next()
 	}
 	w = m.due[i]
 	m.due = slices.Delete(m.due, i, i+1)
@@ -94,7 +94,7 @@ func (m *meter) nextDue(kind countKind) (w wantedCount, ok bool, wanted <-chan s
 }
 
 // runCounts counts accounts of which that is wanted, one after the other, until ctx ends.
-func (m *meter) runCounts(ctx context.Context, kind countKind) {
+func (m *Meter) runCounts(ctx context.Context, kind countKind) {
 	for ctx.Err() == nil {
 		w, ok, wanted := m.nextDue(kind)
 		if !ok {
@@ -109,7 +109,7 @@ func (m *meter) runCounts(ctx context.Context, kind countKind) {
 }
 
 // countOne counts an account. One of which a count is not quick after all is left to the other goroutine.
-func (m *meter) countOne(ctx context.Context, w wantedCount, kind countKind) {
+func (m *Meter) countOne(ctx context.Context, w wantedCount, kind countKind) {
 	within := ctx
 	if kind == quickCounts {
 		var cancel context.CancelFunc
@@ -124,7 +124,7 @@ func (m *meter) countOne(ctx context.Context, w wantedCount, kind countKind) {
 		w.large = true
 		m.due = append(m.due, w)
 		m.mu.Unlock()
-		m.wanted.tell()
+		m.wanted.Notify()
 		return
 	}
 	e.asked = false
@@ -133,15 +133,15 @@ func (m *meter) countOne(ctx context.Context, w wantedCount, kind countKind) {
 	}
 	m.mu.Unlock()
 	if err != nil && ctx.Err() == nil {
-		m.bus.log.Warn("account usage not counted, retrying", "account", w.account, "error", err)
+		m.o.Logger.Warn("account usage not counted, retrying", "account", w.account, "error", err)
 	}
-	e.counted.tell()
+	e.counted.Notify()
 }
 
 // countDue counts an account if that is due still: another process may have done so a moment ago.
-func (m *meter) countDue(ctx context.Context, a schemas.AccountID) error {
+func (m *Meter) countDue(ctx context.Context, a schemas.AccountID) error {
 	m.reread(ctx, a)
-	if _, _, due := m.used(a, usageCalls); !due {
+	if _, _, due := m.used(a, Calls); !due {
 		return nil
 	}
 	return m.recount(ctx, a)
