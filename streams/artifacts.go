@@ -74,7 +74,7 @@ func StoreArtifactChunk(ctx context.Context, b *Bus, a schemas.AccountID, chunk 
 
 // ReadArtifactChunk reads a chunk. Codes: not_found, unavailable, internal (what is kept is something else).
 func ReadArtifactChunk(ctx context.Context, b *Bus, a schemas.AccountID, name string) ([]byte, error) {
-	m, err := b.getLast(ctx, streamArtifacts, chunkSubject(a, name))
+	m, err := b.reader.getLast(ctx, streamArtifacts, chunkSubject(a, name))
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func FindArtifact(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.A
 	if err := errors.Join(a.Validate(), id.Validate()); err != nil { // they become a subject
 		return KeptArtifact{}, schemas.Errorf(schemas.NotFound, "find an artifact", "there is no such artifact")
 	}
-	m, err := b.getNewest(ctx, streamArtifacts, getRequest{Last: artifactsOf(a, "*", "*", string(id), "*")})
+	m, err := b.reader.getNewest(ctx, streamArtifacts, getRequest{Last: artifactsOf(a, "*", "*", string(id), "*")})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return KeptArtifact{}, schemas.Errorf(schemas.NotFound, "find an artifact",
 			"there is no such artifact: it was removed, it has gone with its age, or there never was one")
@@ -160,7 +160,7 @@ func ArtifactsOfCall(ctx context.Context, b *Bus, c schemas.Call) ([]schemas.Art
 
 func (b *Bus) artifacts(ctx context.Context, subject string, from uint64, limit int) (list []KeptArtifact, more bool, err error) {
 	for {
-		page, behind, err := b.getPage(ctx, streamArtifacts, subject, from, nil, limit-len(list))
+		page, behind, err := b.reader.getPage(ctx, streamArtifacts, subject, from, nil, limit-len(list))
 		if err != nil {
 			return nil, false, err
 		}
@@ -215,7 +215,7 @@ func DeleteArtifact(ctx context.Context, b *Bus, a schemas.AccountID, k schemas.
 
 // removeOldArtifacts removes what was stored before a time.
 func (b *Bus) removeOldArtifacts(ctx context.Context, before time.Time, t *Tenure) error {
-	page, _, err := b.getPage(ctx, streamArtifacts, prefixArtifacts+">", 1, &before, 1)
+	page, _, err := b.reader.getPage(ctx, streamArtifacts, prefixArtifacts+">", 1, &before, 1)
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return err
 	}

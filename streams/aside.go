@@ -170,12 +170,12 @@ func (c *consuming[T]) lookAtQueue(ctx context.Context, big schemas.AccountID) (
 	case info.NumPending == 0:
 		return q, nil
 	case c.topic.of == nil: // what is done is removed: each subject that is left is an account
-		n, err := c.bus.subjectsOf(ctx, c.topic.stream)
+		n, err := c.bus.reader.subjectsOf(ctx, c.topic.stream)
 		q.Others = n > 1
 		return q, err
 	}
 	own := uint64(0)
-	first, err := c.bus.getOne(ctx, c.topic.stream,
+	first, err := c.bus.reader.getOne(ctx, c.topic.stream,
 		getRequest{Seq: info.Delivered.Stream + 1, Next: c.topic.of(c.options.Filter, orNone(big)), Batch: 1})
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
@@ -188,13 +188,4 @@ func (c *consuming[T]) lookAtQueue(ctx context.Context, big schemas.AccountID) (
 	}
 	q.Others = info.NumPending > own
 	return q, nil
-}
-
-// subjectsOf is how many subjects of a stream have messages.
-func (b *Bus) subjectsOf(ctx context.Context, stream string) (uint64, error) {
-	s, err := b.jsBulk.Stream(ctx, stream)
-	if err != nil {
-		return 0, coded("look at the stream "+stream, err)
-	}
-	return s.CachedInfo().State.NumSubjects, nil
 }

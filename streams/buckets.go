@@ -72,7 +72,7 @@ func (k *Bucket[T]) Get(ctx context.Context, key string) (BucketEntry[T], error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	m, err := k.bus.getNewest(ctx, "KV_"+k.row.config.Bucket, getRequest{Last: k.subject(key)})
+	m, err := k.bus.reader.getNewest(ctx, "KV_"+k.row.config.Bucket, getRequest{Last: k.subject(key)})
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
 		return BucketEntry[T]{}, coded(op, jetstream.ErrKeyNotFound)
@@ -141,7 +141,7 @@ func (k *Bucket[T]) Create(ctx context.Context, key string, v T, ttl time.Durati
 		return rev, refused
 	}
 	// The key has a value, or the mark of one that is gone. The library's Create takes "in process" for a value.
-	m, err := k.bus.getFromLeader(ctx, "KV_"+k.row.config.Bucket, getRequest{Last: k.subject(key)})
+	m, err := k.bus.reader.getFromLeader(ctx, "KV_"+k.row.config.Bucket, getRequest{Last: k.subject(key)})
 	switch {
 	case errors.Is(err, schemas.ErrNotFound): // its life has ended since
 		return create(0)

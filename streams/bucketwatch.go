@@ -164,7 +164,7 @@ func (k *Bucket[T]) lastReported(ctx context.Context, p reportedValues) (uint64,
 		if t.revision == 0 {
 			return 0, nil
 		}
-		m, err := k.bus.getNewest(ctx, "KV_"+k.row.config.Bucket, getRequest{Seq: t.revision})
+		m, err := k.bus.reader.getNewest(ctx, "KV_"+k.row.config.Bucket, getRequest{Seq: t.revision})
 		switch {
 		case err == nil && m.seq == t.revision && m.time.Equal(t.stored):
 			return t.revision, nil
@@ -182,7 +182,7 @@ func (k *Bucket[T]) mark(ctx context.Context, p *reportedValues, revision uint64
 	if revision == 0 {
 		return nil
 	}
-	m, err := k.bus.getNewest(ctx, "KV_"+k.row.config.Bucket, getRequest{Seq: revision})
+	m, err := k.bus.reader.getNewest(ctx, "KV_"+k.row.config.Bucket, getRequest{Seq: revision})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return nil
 	}

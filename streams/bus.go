@@ -82,10 +82,9 @@ type Bus struct {
 	publishChanges, workChanges reconnects          // of publish and work
 
 	topology topology
+	reader   *reader
 	limit    int      // bytes of a payload beyond which it goes to the object store
-	epochs   sync.Map // incarnation by stream
 	buckets  sync.Map // jetstream.KeyValue by name
-	leaders  sync.Map // *leaderLook by stream
 	objects  objects
 
 	outlivers outlivers // among the leases
@@ -93,7 +92,6 @@ type Bus struct {
 	progress  *progressAcks
 	clock     *timekeeper
 	tail      tail
-	reads     *fair.Semaphore // of reads in pages
 	lists     *fair.Semaphore // of [Newest]
 	asks      *fair.Semaphore // of [Bus.AskFor]
 	fileAsks  *fair.Semaphore // of [Bus.AskAboutFiles]
@@ -131,7 +129,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	if o.Server == nil && o.URL == "" {
 		return nil, schemas.Invalidf("nats_url", "is missing: give the URL of a server")
 	}
-	b := &Bus{options: o, log: o.Log.With("part", "streams"), reads: fair.NewSemaphore(concurrentReads, concurrentReads),
+	b := &Bus{options: o, log: o.Log.With("part", "streams"),
 		lists: fair.NewSemaphore(concurrentLists, concurrentLists/2), asks: fair.NewSemaphore(concurrentAsks, concurrentAsks*3/4),
 		fileAsks: fair.NewSemaphore(concurrentAsks, concurrentAsks*3/4)}
 	b.results.bus = b
@@ -147,6 +145,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 		b.abandon()
 		return nil, err
 	}
+	b.reader = newReader(b)
 	b.topology.options, b.topology.log, b.topology.stored = o, b.log, b.clock.stored
 	b.topology.conn, b.topology.js, b.topology.bulk = b.publish, b.js, b.jsBulk
 	if err := b.topology.ensure(ctx); err != nil {

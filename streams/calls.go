@@ -48,7 +48,7 @@ func (b *Bus) storedCall(ctx context.Context, account schemas.AccountID, id sche
 	if err := errors.Join(account.Validate(), id.Validate()); err != nil {
 		return stored{}, err
 	}
-	m, err := b.getLast(ctx, streamCalls, callSubject("*", account, id))
+	m, err := b.reader.getLast(ctx, streamCalls, callSubject("*", account, id))
 	if errors.Is(err, schemas.ErrNotFound) {
 		return stored{}, schemas.Errorf(schemas.NotFound, "", "there is no call %q: ids are known for 24 hours", schemas.Quotable(string(id)))
 	}
@@ -142,7 +142,7 @@ func (r *callReader) read(ctx context.Context) error {
 		if r.last > 0 {
 			since = nil
 		}
-		page, more, err := r.bus.getPage(ctx, r.stream, r.subject, r.last+1, since, 0)
+		page, more, err := r.bus.reader.getPage(ctx, r.stream, r.subject, r.last+1, since, 0)
 		if err != nil {
 			return err
 		}

@@ -91,7 +91,7 @@ func (s *CallStates) readOn(ctx context.Context, since *time.Time) error {
 		if s.last > 0 {
 			since = nil
 		}
-		page, more, err := s.bus.getPage(ctx, s.stream, s.subject, s.last+1, since, 0)
+		page, more, err := s.bus.reader.getPage(ctx, s.stream, s.subject, s.last+1, since, 0)
 		if err != nil {
 			return err
 		}

@@ -15,11 +15,6 @@ import (
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
-const (
-	countPage = 5000        // messages that are asked for at a time
-	countIdle = time.Minute // after which the server forgets a count that its process left
-)
-
 // accountLog reads what accounts keep on the log, message by message, and their records. It implements [usage.Log].
 type accountLog struct{ bus *Bus }
 
@@ -106,7 +101,7 @@ func (l accountLog) Count(ctx context.Context, a schemas.AccountID) (usage.Amoun
 	}
 	for _, r := range rows {
 		if strings.HasPrefix(r.filters[0], prefixBucket) { // of which most accounts have nothing
-			_, err := l.bus.getOne(ctx, r.stream, getRequest{Seq: 1, Next: r.filters[0]})
+			_, err := l.bus.reader.getOne(ctx, r.stream, getRequest{Seq: 1, Next: r.filters[0]})
 			if errors.Is(err, schemas.ErrNotFound) {
 				continue
 			}
@@ -114,7 +109,7 @@ func (l accountLog) Count(ctx context.Context, a schemas.AccountID) (usage.Amoun
 				return u, err
 			}
 		}
-		err := l.bus.eachHeader(ctx, r.stream, r.filters, 1, true, func(m jetstream.Msg) bool {
+		err := l.bus.reader.eachHeader(ctx, r.stream, r.filters, 1, true, func(m jetstream.Msg) bool {
 			if size, err := strconv.ParseInt(m.Headers().Get(nats.MsgSize), 10, 64); err == nil { // there are none without
 				_, class := usageOf(m.Subject())
 				u[class].Bytes += size + sizeOfMessage(m.Subject(), nil)
@@ -140,7 +135,7 @@ func (l accountLog) Count(ctx context.Context, a schemas.AccountID) (usage.Amoun
 // countWaiting counts an account's requests that wait to be admitted as calls: a queue shows nothing of its messages without a read of them.
 func (l accountLog) countWaiting(ctx context.Context, a schemas.AccountID, u *usage.Amounts) error {
 	for next, more := uint64(1), true; more; {
-		page, behind, err := l.bus.getPage(ctx, streamIntake, waitingSubject(a), next, nil, 0)
+		page, behind, err := l.bus.reader.getPage(ctx, streamIntake, waitingSubject(a), next, nil, 0)
 		if err != nil {
 			return err
 		}
@@ -161,7 +156,7 @@ func (l accountLog) countPayloads(ctx context.Context, a schemas.AccountID, stre
 	if stream == streamCalls {
 		class = usage.Calls
 	}
-	err := l.bus.eachHeader(ctx, "OBJ_"+bucket, []string{"$O." + bucket + ".M.>"}, 1, false, func(m jetstream.Msg) bool {
+	err := l.bus.reader.eachHeader(ctx, "OBJ_"+bucket, []string{"$O." + bucket + ".M.>"}, 1, false, func(m jetstream.Msg) bool {
 		if owner, size := payloadOf(m.Data()); owner == a {
 			u[class].Bytes += size
 			u[class].Messages++
@@ -178,7 +173,7 @@ func (l accountLog) countPayloads(ctx context.Context, a schemas.AccountID, stre
 // many as it may have, since those of jobs that have just settled are still there.
 func (l accountLog) countOpenJobs(ctx context.Context, a schemas.AccountID, most int) (int, error) {
 	stream, subject := "KV_"+string(OpenJobMarks), "$KV."+string(OpenJobMarks)+"."+string(a)+".*"
-	first, err := l.bus.getOne(ctx, stream, getRequest{Seq: 1, Next: subject, Batch: 1})
+	first, err := l.bus.reader.getOne(ctx, stream, getRequest{Seq: 1, Next: subject, Batch: 1})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return 0, nil
 	}
@@ -190,7 +185,7 @@ func (l accountLog) countOpenJobs(ctx context.Context, a schemas.AccountID, most
 	}
 	open := 0
 	for next, more := uint64(1), true; more && open < most; {
-		page, behind, err := l.bus.getPage(ctx, stream, subject, next, nil, 0)
+		page, behind, err := l.bus.reader.getPage(ctx, stream, subject, next, nil, 0)
 		if err != nil {
 			return 0, err
 		}
@@ -220,49 +215,4 @@ func payloadOf(data []byte) (schemas.AccountID, int64) {
 		return "", 0
 	}
 	return schemas.AccountID(owner), int64(info.Size)
-}
-
-// eachHeader calls f with the messages of a stream that the filters name and that are there now, from a sequence on and until it returns
-// false; without their data, where it is not needed. Code not_found: there is no such stream.
-func (b *Bus) eachHeader(
-	ctx context.Context, stream string, filters []string, from uint64, headersOnly bool, f func(jetstream.Msg) bool,
-) error {
-	op := "count the messages of " + stream
-	c, err := b.jsBulk.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubjects: filters, HeadersOnly: headersOnly, AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: countIdle,
-		Replicas: 1, MemoryStorage: true,
-	})
-	if err != nil {
-		return coded(op, err)
-	}
-	info := c.CachedInfo()
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestWithin)
-		defer cancel()
-		if err := b.jsBulk.DeleteConsumer(ctx, stream, info.Name); err != nil {
-			b.log.Debug("temporary consumer not removed, the server removes it when it is idle", "stream", stream, "error", err)
-		}
-	}()
-	for left := info.NumPending; left > 0; {
-		if err := ctx.Err(); err != nil {
-			return coded(op, err)
-		}
-		batch, err := c.FetchNoWait(int(min(left, countPage)))
-		if err != nil {
-			return coded(op, err)
-		}
-		n, enough := uint64(0), false
-		for m := range batch.Messages() {
-			enough = enough || !f(m)
-			n++
-		}
-		if err := batch.Error(); err != nil {
-			return coded(op, err)
-		}
-		if n == 0 || enough { // the rest was removed meanwhile
-			return nil
-		}
-		left -= min(n, left)
-	}
-	return nil
 }

@@ -92,7 +92,7 @@ func (s *forwarding) forward(ctx context.Context, d Delivery[notice]) error {
 
 func (s *forwarding) deadLetter(ctx context.Context, n notice, sure Certainty) error {
 	stream, consumer, seq, deliveries := n.Stream, n.Consumer, n.Seq, n.Deliveries
-	m, err := s.bus.getOne(ctx, stream, getRequest{Seq: seq})
+	m, err := s.bus.reader.getOne(ctx, stream, getRequest{Seq: seq})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return nil // another process was faster, or it has aged out
 	}
@@ -142,7 +142,7 @@ const intakeStuck = 8 * day
 func (s *forwarding) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*requestWithin)
 	defer cancel()
-	first, err := s.bus.getOne(ctx, streamIntake, getRequest{Seq: 1, Next: prefixIntake + "*"})
+	first, err := s.bus.reader.getOne(ctx, streamIntake, getRequest{Seq: 1, Next: prefixIntake + "*"})
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && s.bus.Now().Sub(first.time) < intakeStuck {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (s *forwarding) look(ctx context.Context) error {
 	if err := list.Err(); err != nil || consumer == "" {
 		return coded("look through the work queue", err)
 	}
-	page, _, err := s.bus.getPage(ctx, streamIntake, ">", 1, nil, 0)
+	page, _, err := s.bus.reader.getPage(ctx, streamIntake, ">", 1, nil, 0)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func (b *Bus) isDeadLettered(ctx context.Context, d schemas.DeadLetter) (bool, e
 	if err != nil {
 		return false, err
 	}
-	m, err := b.getLast(ctx, streamDead, subject)
+	m, err := b.reader.getLast(ctx, streamDead, subject)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return false, nil
 	}
@@ -83,7 +83,7 @@ func (l *DeadLetters) List(ctx context.Context, stream string, limit int) ([]sch
 	var list []schemas.DeadLetter
 	for next, more := uint64(1), true; more; {
 		var page []stored
-		page, more, err = l.bus.getPage(ctx, streamDead, subject, next, nil, 0)
+		page, more, err = l.bus.reader.getPage(ctx, streamDead, subject, next, nil, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +149,7 @@ func (l *DeadLetters) find(ctx context.Context, id string) (stored, error) {
 	if _, err := strconv.ParseUint(seq, 10, 64); !ok || err != nil || !plain(stream) {
 		return stored{}, schemas.Invalidf("id", "%q is not the id of a dead letter: want <stream>.<sequence>", schemas.Quotable(id))
 	}
-	m, err := l.bus.getLast(ctx, streamDead, prefixDead+stream+".*."+seq)
+	m, err := l.bus.reader.getLast(ctx, streamDead, prefixDead+stream+".*."+seq)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return stored{}, schemas.Errorf(schemas.NotFound, "", "there is no dead letter %q: letters are kept for 30 days", schemas.Quotable(id))
 	}
@@ -216,7 +216,7 @@ func (l *DeadLetters) resend(ctx context.Context, d schemas.DeadLetter) error {
 // callPlace returns the sequence that the call's record must have for it to be replaced: that of the message that failed, or 0 when it has
 // aged out.
 func (l *DeadLetters) callPlace(ctx context.Context, d schemas.DeadLetter) (uint64, error) {
-	have, err := l.bus.getLast(ctx, streamCalls, d.Subject)
+	have, err := l.bus.reader.getLast(ctx, streamCalls, d.Subject)
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
 		return 0, nil

@@ -47,31 +47,31 @@ var errDirectGet = errors.New("the log answers a read in a way that is not known
 
 // getOne reads one message, from whichever copy is nearest; that it is not there is the leader's word. Code
 // not_found if there is none.
-func (b *Bus) getOne(ctx context.Context, stream string, r getRequest) (stored, error) {
-	m, err := b.getNear(ctx, stream, r)
-	if errors.Is(err, schemas.ErrNotFound) && b.topology.copied.Load() {
-		return b.getFromLeader(ctx, stream, r)
+func (rd *reader) getOne(ctx context.Context, stream string, r getRequest) (stored, error) {
+	m, err := rd.getNear(ctx, stream, r)
+	if errors.Is(err, schemas.ErrNotFound) && rd.topology.copied.Load() {
+		return rd.getFromLeader(ctx, stream, r)
 	}
 	return m, err
 }
 
 // getNewest is getOne for who must not get what was there a moment ago.
-func (b *Bus) getNewest(ctx context.Context, stream string, r getRequest) (stored, error) {
-	if b.topology.copied.Load() {
-		return b.getFromLeader(ctx, stream, r)
+func (rd *reader) getNewest(ctx context.Context, stream string, r getRequest) (stored, error) {
+	if rd.topology.copied.Load() {
+		return rd.getFromLeader(ctx, stream, r)
 	}
-	return b.getNear(ctx, stream, r)
+	return rd.getNear(ctx, stream, r)
 }
 
 // getNear reads one message from whichever copy is nearest, which may lag behind.
-func (b *Bus) getNear(ctx context.Context, stream string, r getRequest) (stored, error) {
+func (rd *reader) getNear(ctx context.Context, stream string, r getRequest) (stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	body, err := json.Marshal(r)
 	if err != nil {
 		return stored{}, coded("read", err)
 	}
-	m, err := b.bulk.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream, body)
+	m, err := rd.conn.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream, body)
 	if err != nil {
 		return stored{}, coded("read from "+stream, err)
 	}
@@ -88,26 +88,26 @@ func (b *Bus) getNear(ctx context.Context, stream string, r getRequest) (stored,
 }
 
 // getLast reads the last message of a subject, which may have wildcards.
-func (b *Bus) getLast(ctx context.Context, stream, subject string) (stored, error) {
-	return b.getOne(ctx, stream, getRequest{Last: subject})
+func (rd *reader) getLast(ctx context.Context, stream, subject string) (stored, error) {
+	return rd.getOne(ctx, stream, getRequest{Last: subject})
 }
 
 // getPage reads the messages of a subject from a sequence or a time on, in order: at most a page,
 // whose size is limited in number and bytes. More reports whether there are more behind it. A page that
 // reaches the present has everything that was confirmed before it was asked for.
-func (b *Bus) getPage(
+func (rd *reader) getPage(
 	ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int,
 ) (page []stored, more bool, err error) {
 	limit = min(orDefault(limit, pageMessages), pageMessages)
-	page, more, err = b.getPageNear(ctx, stream, subject, from, since, limit)
-	if err != nil || more || !b.topology.copied.Load() {
+	page, more, err = rd.getPageNear(ctx, stream, subject, from, since, limit)
+	if err != nil || more || !rd.topology.copied.Load() {
 		return page, more, err
 	}
-	return b.toPresent(ctx, stream, subject, from, since, limit, page)
+	return rd.toPresent(ctx, stream, subject, from, since, limit, page)
 }
 
 // toPresent adds to a page what the copy that gave it does not have yet. Mostly that is nothing.
-func (b *Bus) toPresent(
+func (rd *reader) toPresent(
 	ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int, page []stored,
 ) ([]stored, bool, error) {
 	r := getRequest{Seq: max(from, 1), Next: subject}
@@ -122,7 +122,7 @@ func (b *Bus) toPresent(
 		size += len(m.data)
 	}
 	for ; len(page) < limit && size < pageBytes; r.StartTime = nil {
-		m, err := b.getFromLeader(ctx, stream, r)
+		m, err := rd.getFromLeader(ctx, stream, r)
 		if errors.Is(err, schemas.ErrNotFound) {
 			return page, false, nil
 		}
@@ -136,31 +136,31 @@ func (b *Bus) toPresent(
 	return page, true, nil
 }
 
-// hasPlace marks a context whose owner has a place among the reads in pages.
-type hasPlace struct{}
+// hasSlot marks a context whose owner has a slot among the reads in pages.
+type hasSlot struct{}
 
-// placeToRead takes a place among the reads in pages. What reads with the context that it returns takes no other: the place is for a page
-// and for the payloads that it names.
-func (b *Bus) placeToRead(ctx context.Context, stream, subject string) (_ context.Context, give func(), err error) {
-	if ctx.Value(hasPlace{}) != nil {
+// acquire takes a slot among the reads in pages. Reads with the context that it returns take no other slot: this one is for a page and for
+// the payloads that it names.
+func (rd *reader) acquire(ctx context.Context, stream, subject string) (_ context.Context, release func(), err error) {
+	if ctx.Value(hasSlot{}) != nil {
 		return ctx, func() {}, nil
 	}
 	a := readFor(subject)
-	if err := b.reads.Acquire(ctx, a); err != nil {
+	if err := rd.slots.Acquire(ctx, a); err != nil {
 		return nil, nil, coded("read from "+stream, err)
 	}
-	return context.WithValue(ctx, hasPlace{}, true), func() { b.reads.Release(a) }, nil
+	return context.WithValue(ctx, hasSlot{}, true), func() { rd.slots.Release(a) }, nil
 }
 
 // getPageNear reads a page from whichever copy is nearest, which may lag behind.
-func (b *Bus) getPageNear(
+func (rd *reader) getPageNear(
 	ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int,
 ) (page []stored, more bool, err error) {
-	ctx, give, err := b.placeToRead(ctx, stream, subject)
+	ctx, release, err := rd.acquire(ctx, stream, subject)
 	if err != nil {
 		return nil, false, err
 	}
-	defer give()
+	defer release()
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	r := getRequest{Seq: max(from, 1), Next: subject, Batch: limit, MaxBytes: pageBytes}
@@ -173,14 +173,14 @@ func (b *Bus) getPageNear(
 	}
 	inbox := nats.NewInbox()
 	answers := make(chan *nats.Msg, limit+1)
-	sub, err := b.bulk.ChanSubscribe(inbox, answers)
+	sub, err := rd.conn.ChanSubscribe(inbox, answers)
 	if err != nil {
 		return nil, false, coded("read from "+stream, err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // nothing follows from it
-	lost := b.bulk.StatusChanged(nats.RECONNECTING, nats.CLOSED)
-	defer b.bulk.RemoveStatusListener(lost)
-	if err := b.bulk.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, body); err != nil {
+	lost := rd.conn.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer rd.conn.RemoveStatusListener(lost)
+	if err := rd.conn.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, body); err != nil {
 		return nil, false, coded("read from "+stream, err)
 	}
 	last := uint64(0)

@@ -74,14 +74,14 @@ func (d Durable) Last(ctx context.Context, a schemas.AccountID, id, writer strin
 	if writer != "" {
 		subject = durableSubject(a, id, writer)
 	}
-	s, err := d.bus.getFromLeader(ctx, streamDurable, getRequest{Last: subject})
+	s, err := d.bus.reader.getFromLeader(ctx, streamDurable, getRequest{Last: subject})
 	return durableEntry(s), err
 }
 
 // Page returns the messages after a sequence, in order: at most a page, whose size is limited in
 // number (256) and bytes (1 MiB, or one message). More reports whether there are more behind it.
 func (d Durable) Page(ctx context.Context, a schemas.AccountID, id string, after uint64) (page []DurableEntry, more bool, err error) {
-	found, more, err := d.bus.getPage(ctx, streamDurable, durableSubject(a, id, "*"), after+1, nil, 0)
+	found, more, err := d.bus.reader.getPage(ctx, streamDurable, durableSubject(a, id, "*"), after+1, nil, 0)
 	for _, s := range found {
 		page = append(page, durableEntry(s))
 	}

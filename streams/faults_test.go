@@ -42,7 +42,10 @@ func (b *Bus) DeleteStream(ctx context.Context, stream string) error {
 }
 
 // Again makes the topology as Open does.
-func (b *Bus) Again(ctx context.Context) error { b.epochs.Clear(); return b.topology.ensure(ctx) }
+func (b *Bus) Again(ctx context.Context) error {
+	b.reader.forgetEpochs()
+	return b.topology.ensure(ctx)
+}
 
 // Ungrouped makes the Bus write each call by itself, for comparison.
 func (b *Bus) Ungrouped() { b.calls = nil }
@@ -144,7 +147,7 @@ func (b *Bus) HasStream(ctx context.Context, name string) error {
 
 // SpoilPayload makes the newest of the large payloads in a bucket one that cannot be read, until mend is called.
 func (b *Bus) SpoilPayload(ctx context.Context, bucket string) (mend func() error, err error) {
-	m, err := b.getLast(ctx, "OBJ_"+bucket, "$O."+bucket+".M.*")
+	m, err := b.reader.getLast(ctx, "OBJ_"+bucket, "$O."+bucket+".M.*")
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +161,7 @@ func (b *Bus) SpoilPayload(ctx context.Context, bucket string) (mend func() erro
 // HoldPayload makes the newest of the large payloads in a bucket one that no server has yet, until arrive is called.
 func (b *Bus) HoldPayload(ctx context.Context, bucket string) (arrive func() error, err error) {
 	b.topology.copied.Store(true) // a log without copies has no payload that is on its way
-	m, err := b.getLast(ctx, "OBJ_"+bucket, "$O."+bucket+".M.*")
+	m, err := b.reader.getLast(ctx, "OBJ_"+bucket, "$O."+bucket+".M.*")
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +173,7 @@ func (b *Bus) HoldPayload(ctx context.Context, bucket string) (arrive func() err
 
 // Sequences reads one page of a stream.
 func (b *Bus) Sequences(ctx context.Context, stream string) (seqs []uint64, more bool, err error) {
-	page, more, err := b.getPageNear(ctx, stream, ">", 1, nil, pageMessages)
+	page, more, err := b.reader.getPageNear(ctx, stream, ">", 1, nil, pageMessages)
 	for _, m := range page {
 		seqs = append(seqs, m.seq)
 	}

@@ -107,7 +107,7 @@ func (f *follower) run(
 
 // head is the cursor of the conversation's last event, or the place from which it will be read.
 func (f *follower) head(ctx context.Context, at place) (schemas.Cursor, error) {
-	last, err := f.bus.getNewest(ctx, f.stream, getRequest{Last: f.subject})
+	last, err := f.bus.reader.getNewest(ctx, f.stream, getRequest{Last: f.subject})
 	switch {
 	case err == nil:
 		return f.cursor(max(last.seq, at.last)), nil
@@ -184,7 +184,7 @@ func (f *follower) catchUp(ctx context.Context, expect uint64) error {
 			more bool
 		}
 		r, err := persist(ctx, f.bus, func() (result, error) {
-			page, more, err := f.bus.getPage(ctx, f.stream, f.subject, f.last+1, nil, 0)
+			page, more, err := f.bus.reader.getPage(ctx, f.stream, f.subject, f.last+1, nil, 0)
 			return result{page, more}, err
 		})
 		if err != nil {
@@ -267,7 +267,7 @@ type place struct {
 
 // resolve turns a cursor into a place and finds out whether something is missing after it.
 func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas.Cursor) (place, error) {
-	epoch, err := b.epoch(ctx, stream)
+	epoch, err := b.reader.epoch(ctx, stream)
 	if err != nil {
 		return place{}, err
 	}
@@ -288,7 +288,7 @@ func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas
 	case after.Seq == 0:
 		return p, nil
 	}
-	m, err := b.getOne(ctx, stream, getRequest{Seq: after.Seq})
+	m, err := b.reader.getOne(ctx, stream, getRequest{Seq: after.Seq})
 	if err == nil && after.Mark != 0 && after.Mark != schemas.MarkOf(m.id) { // the log has lost its end in a crash, and has grown again
 		p.last, p.gap = 0, &Gap{From: after, To: schemas.Cursor{Epoch: epoch}}
 		return p, nil
@@ -299,7 +299,7 @@ func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas
 	if !errors.Is(err, schemas.ErrNotFound) {
 		return place{}, err
 	}
-	info, err := b.connectedInfo(ctx, stream)
+	info, err := b.reader.connectedInfo(ctx, stream)
 	if err != nil {
 		return place{}, err
 	}
@@ -310,7 +310,7 @@ func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas
 	}
 	// Where the stream begins says nothing: each conversation is cut for itself, and another that runs
 	// may hold the stream's beginning.
-	next, err := b.getOne(ctx, stream, getRequest{Seq: after.Seq + 1, Next: subject})
+	next, err := b.reader.getOne(ctx, stream, getRequest{Seq: after.Seq + 1, Next: subject})
 	switch {
 	case err == nil:
 		p.last = next.seq - 1

@@ -48,7 +48,7 @@ type history struct {
 
 func (b *Bus) historyOf(ctx context.Context, stream, subject string) (*history, error) {
 	var h history
-	first, err := b.getNewest(ctx, stream, getRequest{Seq: 1, Next: subject})
+	first, err := b.reader.getNewest(ctx, stream, getRequest{Seq: 1, Next: subject})
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (b *Bus) queues(ctx context.Context) (*queues, error) {
 		return nil, coded(op, err)
 	}
 	// After the ack floors: a message that is redelivered in between is behind last, and so does not count as acknowledged.
-	q.aside, err = b.has(ctx, streamCalls, getRequest{Seq: 1, Next: prefixCallTimers + "*.*.*"})
+	q.aside, err = b.reader.has(ctx, streamCalls, getRequest{Seq: 1, Next: prefixCallTimers + "*.*.*"})
 	return q, err
 }
 
@@ -141,11 +141,11 @@ func (q *queues) past(ended time.Time) bool {
 func (q *queues) acknowledged(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.CallID) (is, isParked bool, err error) {
 	if q.aside {
 		timer := prefixCallTimers + "*." + string(a) + "." + token(string(id))
-		if aside, err := b.has(ctx, streamCalls, getRequest{Last: timer}); aside || err != nil {
+		if aside, err := b.reader.has(ctx, streamCalls, getRequest{Last: timer}); aside || err != nil {
 			return false, false, err
 		}
 	}
-	m, err := b.getNewest(ctx, streamCalls, getRequest{Last: callSubject("*", a, id)})
+	m, err := b.reader.getNewest(ctx, streamCalls, getRequest{Last: callSubject("*", a, id)})
 	if errors.Is(err, schemas.ErrNotFound) { // who removes calls knows that they have their end
 		return true, false, nil
 	}
@@ -154,13 +154,4 @@ func (q *queues) acknowledged(ctx context.Context, b *Bus, a schemas.AccountID, 
 	}
 	provider := callProvider(m.subject)
 	return m.seq <= q.ackFloors[provider] || q.empty[provider] && m.seq <= q.last, provider == parked, nil
-}
-
-// has reports whether a stream has a message.
-func (b *Bus) has(ctx context.Context, stream string, r getRequest) (bool, error) {
-	_, err := b.getNewest(ctx, stream, r)
-	if errors.Is(err, schemas.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
 }

@@ -25,7 +25,7 @@ func (t Topic[T]) Last(ctx context.Context, b *Bus, key T) (Kept, error) {
 	if t.expect == nil {
 		return Kept{}, schemas.Errorf(schemas.Unsupported, "look up", "messages of this topic have no keys")
 	}
-	m, err := b.getLast(ctx, t.stream, t.expect(key))
+	m, err := b.reader.getLast(ctx, t.stream, t.expect(key))
 	return Kept{m}, err
 }
 
@@ -127,7 +127,7 @@ func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.Ac
 		at = nil
 	}
 	for {
-		page, more, err := b.getPage(ctx, t.stream, subject, from, at, 0)
+		page, more, err := b.reader.getPage(ctx, t.stream, subject, from, at, 0)
 		if err != nil {
 			return err
 		}

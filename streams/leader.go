@@ -22,16 +22,16 @@ import (
 // majority since: a majority needs four seconds without a leader before it elects one, and hasContact counts three. The check before must
 // have found the same leader over the same connection, else a former leader may have answered, and the request is repeated. That check must
 // also have begun less than those four seconds ago: within them no other can have led, been cut off, and been followed by this one again.
-func (b *Bus) getFromLeader(ctx context.Context, stream string, r getRequest) (stored, error) {
-	if !b.topology.copied.Load() {
-		return b.askLeader(ctx, stream, r)
+func (rd *reader) getFromLeader(ctx context.Context, stream string, r getRequest) (stored, error) {
+	if !rd.topology.copied.Load() {
+		return rd.askLeader(ctx, stream, r)
 	}
-	v, _ := b.leaders.LoadOrStore(stream, &leaderLook{parts: &b.parts, at: func() (string, error) { return b.lookAtLeader(stream) }})
+	v, _ := rd.leaders.LoadOrStore(stream, &leaderLook{parts: rd.checks, at: func() (string, error) { return rd.lookAtLeader(stream) }})
 	l, _ := v.(*leaderLook)
-	return l.read(ctx, func() (stored, error) { return b.askLeader(ctx, stream, r) })
+	return l.read(ctx, func() (stored, error) { return rd.askLeader(ctx, stream, r) })
 }
 
-func (b *Bus) askLeader(ctx context.Context, stream string, r getRequest) (stored, error) {
+func (rd *reader) askLeader(ctx context.Context, stream string, r getRequest) (stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	r.Batch, r.MaxBytes = 0, 0 // one message is all that a leader gives
@@ -39,7 +39,7 @@ func (b *Bus) askLeader(ctx context.Context, stream string, r getRequest) (store
 	if err != nil {
 		return stored{}, coded("read", err)
 	}
-	m, err := b.bulk.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	m, err := rd.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
 	if err != nil {
 		return stored{}, coded("read from "+stream, err)
 	}
@@ -53,18 +53,18 @@ func (b *Bus) askLeader(ctx context.Context, stream string, r getRequest) (store
 
 // lookAtLeader returns which server leads a stream, and over which connection it was asked. Code unavailable if the leader has no contact
 // with the other servers.
-func (b *Bus) lookAtLeader(stream string) (string, error) {
-	info, err := b.connectedInfo(b.ctx, stream)
+func (rd *reader) lookAtLeader(stream string) (string, error) {
+	info, err := rd.connectedInfo(rd.ctx, stream)
 	if err != nil || info.Cluster == nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s %d", info.Cluster.Leader, b.bulk.Stats().Reconnects), nil
+	return fmt.Sprintf("%s %d", info.Cluster.Leader, rd.conn.Stats().Reconnects), nil
 }
 
 // connectedInfo is the stream's information by its leader. Code unavailable if the leader had no contact with a majority a moment ago: its
 // information may be outdated.
-func (b *Bus) connectedInfo(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
-	info, err := b.topology.info(ctx, stream)
+func (rd *reader) connectedInfo(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
+	info, err := rd.topology.info(ctx, stream)
 	if err == nil && !hasContact(info.Cluster, info.Config.Replicas) {
 		err = schemas.Errorf(schemas.Unavailable, "look at the stream "+stream, "its leader has not heard of the other servers: try again")
 	}

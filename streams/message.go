@@ -58,7 +58,7 @@ func (m *message) confirm(ctx context.Context) error {
 	if m.confirmed.Load() == generation {
 		return nil
 	}
-	at, err := m.bus.getNewest(ctx, m.meta.Stream, getRequest{Seq: m.meta.Sequence.Stream})
+	at, err := m.bus.reader.getNewest(ctx, m.meta.Stream, getRequest{Seq: m.meta.Sequence.Stream})
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
 		return errReplaced

@@ -31,7 +31,7 @@ func summaryOf(c schemas.Call) string {
 // OldCalls says which calls are older than they are the record of their id: those before a sequence, and
 // where they begin. Both are 0 when there are none that are older by more than slack.
 func OldCalls(ctx context.Context, b *Bus, slack time.Duration) (first, before uint64, err error) {
-	oldest, err := b.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: callFilter("")})
+	oldest, err := b.reader.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: callFilter("")})
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && b.Now().Sub(oldest.time) < callsKept+slack {
 		return 0, 0, nil
 	}
@@ -39,7 +39,7 @@ func OldCalls(ctx context.Context, b *Bus, slack time.Duration) (first, before u
 		return 0, 0, err
 	}
 	from := b.Now().Add(-callsKept)
-	page, _, err := b.getPage(ctx, streamCalls, callFilter(""), 1, &from, 1)
+	page, _, err := b.reader.getPage(ctx, streamCalls, callFilter(""), 1, &from, 1)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -73,7 +73,7 @@ type PlacedCall struct {
 func CallsBetween(ctx context.Context, b *Bus, provider string, from, before uint64) iter.Seq2[PlacedCall, error] {
 	return func(yield func(PlacedCall, error) bool) {
 		for next := from; next < before; {
-			page, more, err := b.getPage(ctx, streamCalls, callFilter(provider), next, nil, 0)
+			page, more, err := b.reader.getPage(ctx, streamCalls, callFilter(provider), next, nil, 0)
 			if err != nil {
 				yield(PlacedCall{}, err)
 				return
@@ -124,7 +124,7 @@ func (b *Bus) placedCall(ctx context.Context, m stored) (p PlacedCall, skip bool
 	if summary := m.headers.Get(headerSummary); summary != "" && json.Unmarshal([]byte(summary), &c) == nil {
 		return m.placed(c), false, nil
 	}
-	dead, err := b.has(ctx, streamDead, getRequest{Last: prefixDead + streamCalls + ".*." + strconv.FormatUint(m.seq, 10)})
+	dead, err := b.reader.has(ctx, streamDead, getRequest{Last: prefixDead + streamCalls + ".*." + strconv.FormatUint(m.seq, 10)})
 	return PlacedCall{Seq: m.seq, Unread: true}, dead, err
 }
 
@@ -152,7 +152,7 @@ func (b *Bus) QueueNames(ctx context.Context) ([]string, error) {
 // ForgetCalls removes the calls before a sequence from the log: all of them must have their end. What is put aside
 // stays, and what is behind it.
 func ForgetCalls(ctx context.Context, b *Bus, before uint64) error {
-	switch first, err := b.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: prefixCallTimers + "*.*.*"}); {
+	switch first, err := b.reader.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: prefixCallTimers + "*.*.*"}); {
 	case err == nil:
 		before = min(before, first.seq)
 	case !errors.Is(err, schemas.ErrNotFound):

@@ -20,7 +20,7 @@ import (
 // caller then stores nothing, and gets the position before the first remaining event.
 func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (schemas.Cursor, error) {
 	shard := shardOf(e.Conversation, b.Shards())
-	epoch, err := b.epoch(ctx, eventStream(shard))
+	epoch, err := b.reader.epoch(ctx, eventStream(shard))
 	if err != nil {
 		return schemas.Cursor{}, err
 	}
@@ -112,7 +112,7 @@ func scan(ctx context.Context, b *Bus, e schemas.Event, since *time.Time) (seq u
 	whole, accepted := since == nil, schemas.AcceptedID(e.Account, schemas.CallID(e.Subject))
 	for from, more := uint64(1), true; more; since = nil {
 		var page []stored
-		if page, more, err = b.getPage(ctx, stream, subject, from, since, 0); err != nil {
+		if page, more, err = b.reader.getPage(ctx, stream, subject, from, since, 0); err != nil {
 			return 0, err
 		}
 		more = more && len(page) > 0

@@ -42,15 +42,15 @@ func Page(
 	if after.Place() == r.Next {
 		r.Next = after // it is proven
 	}
-	ctx, give, err := b.placeToRead(ctx, stream, subject)
+	ctx, release, err := b.reader.acquire(ctx, stream, subject)
 	if err != nil {
 		return PageResult{}, err
 	}
-	defer give()
+	defer release()
 	size := 0
 	for more, full := true, false; more && !full && len(r.Events) < limit; {
 		var page []stored
-		page, more, err = b.getPage(ctx, stream, subject, r.Next.Seq+1, nil, limit-len(r.Events))
+		page, more, err = b.reader.getPage(ctx, stream, subject, r.Next.Seq+1, nil, limit-len(r.Events))
 		if err != nil {
 			return PageResult{}, err
 		}
@@ -91,16 +91,16 @@ type EventPage struct {
 // on, in one round trip. A page of several is not larger than 1 MiB.
 func ReadEvents(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, from uint64, limit int) (EventPage, error) {
 	stream, subject := b.placeOf(a, c)
-	epoch, err := b.epoch(ctx, stream)
+	epoch, err := b.reader.epoch(ctx, stream)
 	if err != nil {
 		return EventPage{}, err
 	}
-	ctx, give, err := b.placeToRead(ctx, stream, subject)
+	ctx, release, err := b.reader.acquire(ctx, stream, subject)
 	if err != nil {
 		return EventPage{}, err
 	}
-	defer give()
-	page, more, err := b.getPage(ctx, stream, subject, from, nil, limit)
+	defer release()
+	page, more, err := b.reader.getPage(ctx, stream, subject, from, nil, limit)
 	if err != nil {
 		return EventPage{}, err
 	}
@@ -142,11 +142,11 @@ func (b *Bus) event(ctx context.Context, epoch string, m stored) (e Entry[schema
 // LastEvent is the cursor of a conversation's last event; its sequence is 0 if there is none.
 func LastEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID) (schemas.Cursor, error) {
 	stream, subject := b.placeOf(a, c)
-	epoch, err := b.epoch(ctx, stream)
+	epoch, err := b.reader.epoch(ctx, stream)
 	if err != nil {
 		return schemas.Cursor{}, err
 	}
-	last, err := b.getNewest(ctx, stream, getRequest{Last: subject})
+	last, err := b.reader.getNewest(ctx, stream, getRequest{Last: subject})
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return schemas.Cursor{}, err
 	}
@@ -167,13 +167,11 @@ func (b *Bus) ShardOf(c schemas.ConversationID) int { return shardOf(c, b.Shards
 // ReadShard asks the server for the state of a shard, and remembers its epoch.
 func ReadShard(ctx context.Context, b *Bus, shard int) (ShardState, error) {
 	stream := eventStream(shard)
-	info, err := b.connectedInfo(ctx, stream)
+	info, err := b.reader.connectedInfo(ctx, stream)
 	if err != nil {
 		return ShardState{}, err
 	}
-	epoch := epochOf(stream, info.Created)
-	b.epochs.Store(stream, incarnation{epoch: epoch})
-	return ShardState{Epoch: epoch, First: info.State.FirstSeq, Last: info.State.LastSeq, Server: b.live.ConnectedServerId()}, nil
+	return ShardState{Epoch: b.reader.noteEpoch(stream, info), First: info.State.FirstSeq, Last: info.State.LastSeq, Server: b.live.ConnectedServerId()}, nil
 }
 
 // placeOf is where the events of a conversation lie.

@@ -188,7 +188,7 @@ func (b *Bus) whole(ctx context.Context, stream string, h nats.Header, data []by
 func (b *Bus) readObject(ctx context.Context, bucket, name string) ([]byte, error) {
 	const op = "read a large payload"
 	stream := "OBJ_" + bucket
-	m, err := b.getOne(ctx, stream, getRequest{Last: "$O." + bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))})
+	m, err := b.reader.getOne(ctx, stream, getRequest{Last: "$O." + bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))})
 	if err != nil {
 		return nil, err
 	}
@@ -205,9 +205,9 @@ func (b *Bus) readObject(ctx context.Context, bucket, name string) ([]byte, erro
 	whole, chunks := make([]byte, 0, info.Size), "$O."+bucket+".C."+info.NUID
 	for from, more := uint64(1), true; more && uint64(len(whole)) < info.Size; {
 		var page []stored
-		page, more, err = b.getPageNear(ctx, stream, chunks, from, nil, pageMessages)
+		page, more, err = b.reader.getPageNear(ctx, stream, chunks, from, nil, pageMessages)
 		if err == nil && !more && uint64(len(whole))+sizeOf(page) < info.Size && b.topology.copied.Load() {
-			page, more, err = b.toPresent(ctx, stream, chunks, from, nil, pageMessages, page)
+			page, more, err = b.reader.toPresent(ctx, stream, chunks, from, nil, pageMessages, page)
 		}
 		if err != nil {
 			return nil, err

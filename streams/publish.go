@@ -44,7 +44,7 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 	stored, err := b.storeOne(ctx, m)
 	if err == nil && t.stream == "" {
 		stored.Cursor.Mark = schemas.MarkOf(v.EventID())
-		stored.Cursor.Epoch, _ = b.epoch(ctx, t.streamOf(m.Subject)) // it is stored even without an epoch
+		stored.Cursor.Epoch, _ = b.reader.epoch(ctx, t.streamOf(m.Subject)) // it is stored even without an epoch
 	}
 	return stored, err
 }

@@ -100,7 +100,7 @@ func (b *Bus) recentEnd(ctx context.Context, a schemas.AccountID, before schemas
 		m, err := b.storedCall(ctx, a, before)
 		return m.seq, err
 	}
-	m, err := b.getNewest(ctx, streamCalls, getRequest{Last: callSubjects(a)})
+	m, err := b.reader.getNewest(ctx, streamCalls, getRequest{Last: callSubjects(a)})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return 0, nil
 	}
@@ -133,7 +133,7 @@ func (w *backward) read(ctx context.Context, b *Bus, subject string) ([]stored, 
 	if w.end > w.width {
 		from = w.end - w.width
 	}
-	page, more, err := b.getPage(ctx, streamCalls, subject, from, nil, 0)
+	page, more, err := b.reader.getPage(ctx, streamCalls, subject, from, nil, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +234,7 @@ func readTogether(ctx context.Context, group []*callReader) (whole bool, err err
 	first, most := earliest(group), common+len(group)/perRead
 	from, since := uint64(1), &first.since
 	for range most {
-		page, more, err := first.bus.getPage(ctx, first.stream, first.subject, from, since, 0)
+		page, more, err := first.bus.reader.getPage(ctx, first.stream, first.subject, from, since, 0)
 		if err != nil {
 			return false, err
 		}

@@ -55,7 +55,7 @@ func TestALetterThatIsSentTwiceIsOneMessage(t *testing.T) {
 		if d.Stream != streamIntake {
 			continue
 		}
-		m, err := b.getOne(ctx, d.Stream, getRequest{Seq: after})
+		m, err := b.reader.getOne(ctx, d.Stream, getRequest{Seq: after})
 		if err != nil {
 			t.Fatal(err)
 		}

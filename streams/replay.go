@@ -3,9 +3,7 @@ package streams
 import (
 	"context"
 	"errors"
-	"hash/fnv"
 	"iter"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,34 +20,6 @@ type Entry[T any] struct {
 	Lost bool
 }
 
-// incarnation is what is known of a stream that may be recreated.
-type incarnation struct {
-	epoch string
-}
-
-// epochOf is a short name of a stream's incarnation: another after it was recreated.
-func epochOf(name string, created time.Time) string {
-	h := fnv.New64a()
-	h.Write([]byte(name + "\x00" + strconv.FormatInt(created.UnixNano(), 10))) // never fails
-	return strconv.FormatUint(h.Sum64(), 36)
-}
-
-// epoch returns the epoch of a stream. It is cached until the connection reconnects.
-func (b *Bus) epoch(ctx context.Context, stream string) (string, error) {
-	if v, ok := b.epochs.Load(stream); ok {
-		if i, ok := v.(incarnation); ok {
-			return i.epoch, nil
-		}
-	}
-	info, err := b.topology.info(ctx, stream)
-	if err != nil {
-		return "", err
-	}
-	i := incarnation{epoch: epochOf(stream, info.Created)}
-	b.epochs.Store(stream, i)
-	return i.epoch, nil
-}
-
 // Replay reads the topic from after a cursor to its present end. Filter is that of Consume; for
 // [Events] it is "<account>/<conversation>". A message that cannot be decoded, and a failure of the
 // log, is an error in the sequence; only the latter ends it. What is stored while it reads may or
@@ -61,7 +31,7 @@ func (t Topic[T]) Replay(ctx context.Context, b *Bus, filter string, after schem
 			yield(Entry[T]{}, err)
 			return
 		}
-		epoch, err := b.epoch(ctx, stream)
+		epoch, err := b.reader.epoch(ctx, stream)
 		if err == nil && !after.IsStart() && after.Epoch != epoch {
 			err = schemas.Errorf(schemas.Conflict, "replay", "the cursor %s is of another stream: begin at -1", after)
 		}
@@ -70,7 +40,7 @@ func (t Topic[T]) Replay(ctx context.Context, b *Bus, filter string, after schem
 			return
 		}
 		for next := after.Seq + 1; ; {
-			page, more, err := b.getPage(ctx, stream, subject, next, nil, 0)
+			page, more, err := b.reader.getPage(ctx, stream, subject, next, nil, 0)
 			if err != nil {
 				yield(Entry[T]{}, err)
 				return

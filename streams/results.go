@@ -249,7 +249,7 @@ func (w *watch) look(ctx, former context.Context) (idle context.Context, fresh [
 
 // catchUp reads what is there for those that are fresh.
 func (w *watch) catchUp(ctx context.Context, fresh []*awaited) error {
-	epoch, err := persist(ctx, w.results.bus, func() (string, error) { return w.results.bus.epoch(ctx, w.stream) })
+	epoch, err := persist(ctx, w.results.bus, func() (string, error) { return w.results.bus.reader.epoch(ctx, w.stream) })
 	if err != nil {
 		return err
 	}
@@ -363,7 +363,7 @@ func (w *watch) forgetPast(ctx context.Context, unseen []*awaited) error {
 
 // again reads events that may have been missed. The stream may have been recreated meanwhile: then nothing received before counts.
 func (w *watch) again(ctx context.Context) error {
-	epoch, err := persist(ctx, w.results.bus, func() (string, error) { return w.results.bus.epoch(ctx, w.stream) })
+	epoch, err := persist(ctx, w.results.bus, func() (string, error) { return w.results.bus.reader.epoch(ctx, w.stream) })
 	if err != nil {
 		return err
 	}
@@ -393,7 +393,7 @@ func (w *watch) read(ctx context.Context, after uint64, fresh []*awaited) error 
 			since = nil
 		}
 		r, err := persist(ctx, w.results.bus, func() (result, error) {
-			page, more, err := w.results.bus.getPage(ctx, w.stream, w.subject, after+1, since, 0)
+			page, more, err := w.results.bus.reader.getPage(ctx, w.stream, w.subject, after+1, since, 0)
 			return result{page, more}, err
 		})
 		if err != nil {

@@ -50,7 +50,7 @@ func (b *Bus) revive(ctx context.Context) {
 			continue
 		case <-drop:
 		}
-		b.epochs.Clear()
+		b.reader.forgetEpochs()
 		b.objects.forget()
 		b.clock.askSoon()
 		for try := 1; ctx.Err() == nil; try++ {

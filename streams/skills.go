@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,7 +81,7 @@ func ReadSkill(ctx context.Context, b *Bus, a schemas.AccountID, digest string, 
 // ReadSkillChunk reads the n-th piece, of [SkillChunk] bytes but for the last, of a bundle. Codes: not_found, unavailable.
 func ReadSkillChunk(ctx context.Context, b *Bus, a schemas.AccountID, digest string, size, n int64) ([]byte, error) {
 	length := min(SkillChunk, size-n*SkillChunk)
-	m, err := b.getLast(ctx, streamSkills, skillSubject(a, digest, strconv.FormatInt(n, 10), strconv.FormatInt(length, 10)))
+	m, err := b.reader.getLast(ctx, streamSkills, skillSubject(a, digest, strconv.FormatInt(n, 10), strconv.FormatInt(length, 10)))
 	if err != nil {
 		return nil, fmt.Errorf("read a skill: %w", err)
 	}
@@ -95,43 +93,13 @@ func ReadSkillChunk(ctx context.Context, b *Bus, a schemas.AccountID, digest str
 
 // SkillBytes is how many bytes of bundles are kept for an account, but for one digest. Codes: unavailable.
 func SkillBytes(ctx context.Context, b *Bus, a schemas.AccountID, but string) (n int64, err error) {
-	subjects, err := b.skillSubjects(ctx, prefixSkills+string(a)+".>")
+	subjects, err := b.reader.subjects(ctx, "count the bundles of skills", streamSkills, prefixSkills+string(a)+".>")
 	for subject := range subjects {
 		if _, digest, size, ok := parseSkillSubject(subject); ok && digest != but {
 			n += size
 		}
 	}
 	return n, err
-}
-
-// skillSubjects are those below a filter. The server answers at most 100,000 at a time, which one account never has.
-func (b *Bus) skillSubjects(ctx context.Context, filter string) (map[string]uint64, error) {
-	const op = "count the bundles of skills"
-	all, total := map[string]uint64{}, 1
-	for len(all) < total {
-		body, err := json.Marshal(struct {
-			Filter string `json:"subjects_filter"`
-			Offset int    `json:"offset"`
-		}{filter, len(all)})
-		if err != nil {
-			return nil, coded(op, err)
-		}
-		within, cancel := context.WithTimeout(ctx, requestWithin)
-		m, err := b.bulk.RequestWithContext(within, "$JS.API.STREAM.INFO."+streamSkills, body)
-		cancel()
-		if err != nil {
-			return nil, coded(op, err)
-		}
-		page, n, err := parseCounts(m.Data)
-		if err != nil {
-			return nil, coded(op, err)
-		}
-		maps.Copy(all, page)
-		if total = n; len(page) == 0 {
-			break
-		}
-	}
-	return all, nil
 }
 
 func parseSkillSubject(subject string) (a schemas.AccountID, digest string, size int64, ok bool) {
@@ -151,7 +119,7 @@ type StoredSkill struct {
 
 // StoredSkills lists the bundles that are kept, sorted. Codes: unavailable.
 func StoredSkills(ctx context.Context, b *Bus) ([]StoredSkill, error) {
-	subjects, err := b.skillSubjects(ctx, prefixSkills+">")
+	subjects, err := b.reader.subjects(ctx, "count the bundles of skills", streamSkills, prefixSkills+">")
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +145,7 @@ func RemoveSkill(ctx context.Context, b *Bus, k StoredSkill, before time.Time) (
 	var last uint64
 	for from, more := uint64(1), true; more; {
 		var page []stored
-		if page, more, err = b.getPage(ctx, streamSkills, filter, from, nil, 0); err != nil {
+		if page, more, err = b.reader.getPage(ctx, streamSkills, filter, from, nil, 0); err != nil {
 			return false, err
 		}
 		for _, m := range page {

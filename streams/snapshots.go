@@ -62,7 +62,7 @@ func (b *Bus) each(
 			more bool
 		}
 		r, err := persist(ctx, b, func() (result, error) {
-			page, more, err := b.getPage(ctx, stream, subject, from, since, 0)
+			page, more, err := b.reader.getPage(ctx, stream, subject, from, since, 0)
 			return result{page, more}, err
 		})
 		if err != nil {

@@ -36,7 +36,7 @@ func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, erro
 		}
 		return QueueStats{}, err
 	}
-	epoch, err := b.epoch(ctx, streamCalls)
+	epoch, err := b.reader.epoch(ctx, streamCalls)
 	if err != nil {
 		return QueueStats{}, err
 	}
@@ -45,7 +45,7 @@ func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, erro
 	if info.AckFloor.Stream > 0 {
 		s.Floor = schemas.Cursor{Epoch: epoch, Seq: info.AckFloor.Stream}
 	}
-	switch first, err := b.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: prefixCallTimers + provider + ".*.*", Batch: 1}); {
+	switch first, err := b.reader.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: prefixCallTimers + provider + ".*.*", Batch: 1}); {
 	case err == nil:
 		if s.Aside, err = first.andBehind(); err != nil {
 			return s, err
@@ -56,7 +56,7 @@ func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, erro
 	if s.Pending == 0 {
 		return s, nil
 	}
-	m, err := b.getOne(ctx, streamCalls, getRequest{Seq: info.Delivered.Stream + 1, Next: callFilter(provider)})
+	m, err := b.reader.getOne(ctx, streamCalls, getRequest{Seq: info.Delivered.Stream + 1, Next: callFilter(provider)})
 	if err == nil {
 		s.Oldest = max(b.Now().Sub(m.time), 0)
 	} else if !errors.Is(err, schemas.ErrNotFound) {
@@ -67,7 +67,7 @@ func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, erro
 
 // unserved looks at the queue of a provider that no worker ever served: all its calls wait.
 func (b *Bus) unserved(ctx context.Context, provider string) (QueueStats, error) {
-	first, err := b.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: callFilter(provider), Batch: 1})
+	first, err := b.reader.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: callFilter(provider), Batch: 1})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return QueueStats{}, nil
 	}

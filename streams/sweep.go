@@ -139,7 +139,7 @@ func (s *sweep) list(ctx context.Context) error {
 
 // listOld lists conversations with messages before the cut.
 func (s *sweep) listOld(ctx context.Context, due *dueList) error {
-	return s.bus.eachHeader(ctx, s.stream, []string{s.all}, s.from, true, func(m jetstream.Msg) bool {
+	return s.bus.reader.eachHeader(ctx, s.stream, []string{s.all}, s.from, true, func(m jetstream.Msg) bool {
 		meta, err := m.Metadata()
 		if err != nil {
 			return true // there are none without
@@ -313,7 +313,7 @@ func (s *sweep) trim(ctx context.Context, c *trimming) (done bool, err error) {
 // readPage reads the next page of a conversation, from its first event on, as far as what is old or beyond the number reaches, and until
 // nothing runs.
 func (s *sweep) readPage(ctx context.Context, c *trimming) error {
-	page, more, err := s.bus.getPage(ctx, s.stream, c.subject, c.next, nil, 0)
+	page, more, err := s.bus.reader.getPage(ctx, s.stream, c.subject, c.next, nil, 0)
 	if err != nil {
 		return err
 	}
@@ -450,7 +450,7 @@ func parseCounts(data []byte) (page map[string]uint64, total int, err error) {
 
 // findCut finds the first event that is not old.
 func (s *sweep) findCut(ctx context.Context, oldest time.Time) error {
-	page, _, err := s.bus.getPage(ctx, s.stream, s.all, 1, &oldest, 1)
+	page, _, err := s.bus.reader.getPage(ctx, s.stream, s.all, 1, &oldest, 1)
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return err
 	}

@@ -86,7 +86,7 @@ func AppendCommit(
 
 // behind is the first commit after a sequence, and whether it has an id. Seq is 0 if there is none.
 func (b *Bus) behind(ctx context.Context, shard int, subject string, after uint64, id string) (seq uint64, is bool, err error) {
-	m, err := b.getNewest(ctx, transcriptStream(shard), getRequest{Seq: after + 1, Next: subject})
+	m, err := b.reader.getNewest(ctx, transcriptStream(shard), getRequest{Seq: after + 1, Next: subject})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return 0, false, nil
 	}
@@ -99,7 +99,7 @@ func (b *Bus) behind(ctx context.Context, shard int, subject string, after uint6
 
 // lastCommit is the sequence of a transcript's last commit; 0 if there is none. Where that is not known it is the highest.
 func (b *Bus) lastCommit(ctx context.Context, shard int, subject string) uint64 {
-	m, err := b.getNewest(ctx, transcriptStream(shard), getRequest{Last: subject})
+	m, err := b.reader.getNewest(ctx, transcriptStream(shard), getRequest{Last: subject})
 	switch {
 	case err == nil:
 		return m.seq
@@ -128,7 +128,7 @@ func (b *Bus) eachCommit(ctx context.Context, a schemas.AccountID, c schemas.Con
 	}
 	shard := shardOf(c, b.Shards())
 	subject := transcriptSubject(shard, a, c)
-	last, err := b.getNewest(ctx, transcriptStream(shard), getRequest{Last: subject})
+	last, err := b.reader.getNewest(ctx, transcriptStream(shard), getRequest{Last: subject})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (b *Bus) eachCommit(ctx context.Context, a schemas.AccountID, c schemas.Con
 		return schemas.Wrap(schemas.Internal, op, "its last commit does not say from where it is read", err)
 	}
 	for size := 0; ; {
-		page, more, err := b.getPage(ctx, transcriptStream(shard), subject, from, nil, 0)
+		page, more, err := b.reader.getPage(ctx, transcriptStream(shard), subject, from, nil, 0)
 		if err != nil {
 			return err
 		}

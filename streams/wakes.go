@@ -75,7 +75,7 @@ func ReadTurns(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conve
 	subject := prefixTurns + string(a) + "." + token(string(c)) + ".*"
 	var list []WaitingTurn
 	for {
-		page, more, err := b.getPage(ctx, streamTurns, subject, after+1, nil, 0)
+		page, more, err := b.reader.getPage(ctx, streamTurns, subject, after+1, nil, 0)
 		if err != nil {
 			return nil, err
 		}

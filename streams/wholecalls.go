@@ -50,7 +50,7 @@ func readWhole(ctx context.Context, group []*callReader, pages int) (bool, error
 		}
 		var page []stored
 		var err error
-		if page, more, err = first.bus.getPage(ctx, first.stream, first.subject, next, nil, 0); err != nil {
+		if page, more, err = first.bus.reader.getPage(ctx, first.stream, first.subject, next, nil, 0); err != nil {
 			return false, err
 		}
 		more = more && len(page) > 0
