@@ -83,9 +83,8 @@ type Bus struct {
 
 	topology topology
 	reader   *reader
-	limit    int      // bytes of a payload beyond which it goes to the object store
+	payloads *payloads
 	buckets  sync.Map // jetstream.KeyValue by name
-	objects  objects
 
 	outlivers outlivers // among the leases
 	calls     *group    // nil: each call is written by itself
@@ -146,6 +145,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 		return nil, err
 	}
 	b.reader = newReader(b)
+	b.payloads = newPayloads(b)
 	b.topology.options, b.topology.log, b.topology.stored = o, b.log, b.clock.stored
 	b.topology.conn, b.topology.js, b.topology.bulk = b.publish, b.js, b.jsBulk
 	if err := b.topology.ensure(ctx); err != nil {
@@ -161,7 +161,6 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 		return nil, err
 	}
 	b.noteSteps(ctx)
-	b.limit = int(b.publish.MaxPayload()) - payloadHeadroom
 	b.capacity.room.Refresh(ctx)
 	if o.Server != nil {
 		o.Server.bus.Store(b)

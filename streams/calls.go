@@ -37,7 +37,7 @@ func FindWholeCall(ctx context.Context, b *Bus, account schemas.AccountID, id sc
 }
 
 func (b *Bus) callOf(ctx context.Context, m stored) (schemas.Call, error) {
-	data, err := b.whole(ctx, streamCalls, m.headers, m.data, m.time)
+	data, err := b.payloads.whole(ctx, streamCalls, m.headers, m.data, m.time)
 	if err != nil {
 		return schemas.Call{}, err
 	}

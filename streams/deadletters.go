@@ -28,7 +28,7 @@ func (b *Bus) deadLetter(ctx context.Context, d schemas.DeadLetter) error {
 	}
 	if h := nats.Header(d.Headers); h.Get(headerPayload) != "" && d.Stream != streamIntake {
 		// The letter outlives the payload that the message names: it gets its own copy.
-		data, err := b.whole(ctx, d.Stream, h, d.Payload, d.First)
+		data, err := b.payloads.whole(ctx, d.Stream, h, d.Payload, d.First)
 		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 			return err
 		}
@@ -204,7 +204,7 @@ func (l *DeadLetters) resend(ctx context.Context, d schemas.DeadLetter) error {
 	default:
 		return schemas.Errorf(schemas.Unsupported, "redrive", "messages of %s cannot be sent again", schemas.Quotable(d.Stream))
 	}
-	if err := l.bus.offload(ctx, d.Stream, m); err != nil {
+	if err := l.bus.payloads.offload(ctx, d.Stream, m); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)

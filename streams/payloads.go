@@ -31,7 +31,24 @@ const (
 	unledTries     = 12 // to store a payload while its store has no leader
 )
 
-// objects are the object stores for payloads above the server's limit, made when first needed.
+// payloads keeps payloads above the server's limit in object stores, which are made when first needed. It is safe for concurrent use.
+type payloads struct {
+	stores   objects
+	reader   *reader
+	topology *topology // makes the stores
+	now      func() time.Time
+	wrote    func(subject string, n int64) // counts a payload of n bytes
+	limit    int                           // bytes of a payload beyond which it goes to an object store
+}
+
+func newPayloads(b *Bus) *payloads {
+	return &payloads{
+		reader: b.reader, topology: &b.topology, now: b.Now, wrote: b.capacity.wrote,
+		limit: int(b.publish.MaxPayload()) - payloadHeadroom,
+	}
+}
+
+// objects are the object stores that are open.
 type objects struct {
 	mu      sync.Mutex // no request is made under it: a store without a leader must not hold up the others
 	open    map[string]jetstream.ObjectStore
@@ -79,16 +96,17 @@ func (o *objects) forget() {
 	clear(o.opening)
 }
 
-func (b *Bus) objectStore(ctx context.Context, stream string) (jetstream.ObjectStore, string, error) {
+// store opens the object store for payloads of a stream, and returns its name.
+func (p *payloads) store(ctx context.Context, stream string) (jetstream.ObjectStore, string, error) {
 	name, kept := payloadBucket(stream)
 	for {
-		s, opening, own := b.objects.find(name)
+		s, opening, own := p.stores.find(name)
 		switch {
 		case s != nil:
 			return s, name, nil
 		case own:
-			s, err := b.topology.ensureObjects(ctx, name, kept)
-			b.objects.opened(name, opening, s, err)
+			s, err := p.topology.ensureObjects(ctx, name, kept)
+			p.stores.opened(name, opening, s, err)
 			return s, name, err
 		}
 		select {
@@ -101,11 +119,11 @@ func (b *Bus) objectStore(ctx context.Context, stream string) (jetstream.ObjectS
 
 // offload moves a payload that is too large into the object store and leaves its name. If the
 // process dies before the message itself is published, the object ages out.
-func (b *Bus) offload(ctx context.Context, stream string, m *nats.Msg) error {
-	if len(m.Data) <= b.limit {
+func (p *payloads) offload(ctx context.Context, stream string, m *nats.Msg) error {
+	if len(m.Data) <= p.limit {
 		return nil
 	}
-	store, bucket, err := b.objectStore(ctx, stream)
+	store, bucket, err := p.store(ctx, stream)
 	if err != nil {
 		return err
 	}
@@ -122,7 +140,7 @@ func (b *Bus) offload(ctx context.Context, stream string, m *nats.Msg) error {
 			return coded("store a large payload", err)
 		}
 	}
-	b.capacity.wrote(m.Subject, int64(len(m.Data)))
+	p.wrote(m.Subject, int64(len(m.Data)))
 	m.Header.Set(headerPayload, bucket+"/"+name)
 	m.Header.Set(headerSize, strconv.Itoa(len(m.Data)))
 	m.Data = nil
@@ -159,7 +177,7 @@ func withinPage(page []stored, more bool) ([]stored, bool) {
 }
 
 // whole returns the payload of a message that was stored at a time, from the object store if it is there.
-func (b *Bus) whole(ctx context.Context, stream string, h nats.Header, data []byte, stored time.Time) ([]byte, error) {
+func (p *payloads) whole(ctx context.Context, stream string, h nats.Header, data []byte, stored time.Time) ([]byte, error) {
 	const op = "read a large payload"
 	place := h.Get(headerPayload)
 	if place == "" || stream == streamIntake { // an outside publisher cannot name objects
@@ -172,11 +190,11 @@ func (b *Bus) whole(ctx context.Context, stream string, h nats.Header, data []by
 	if want, _ := payloadBucket(stream); !ok || bucket != want {
 		return nil, schemas.Errorf(schemas.Invalid, op, "%q is not the place of a payload", schemas.Quotable(place))
 	}
-	if _, _, err := b.objectStore(ctx, stream); err != nil {
+	if _, _, err := p.store(ctx, stream); err != nil {
 		return nil, err
 	}
-	data, err := b.readObject(ctx, bucket, name)
-	if errors.Is(err, schemas.ErrNotFound) && b.topology.copied.Load() && b.Now().Sub(stored) < payloadAwaited {
+	data, err := p.readObject(ctx, bucket, name)
+	if errors.Is(err, schemas.ErrNotFound) && p.topology.copied.Load() && p.now().Sub(stored) < payloadAwaited {
 		return nil, schemas.Wrap(schemas.Unavailable, op, "it is not there yet: try again", err)
 	}
 	return data, err
@@ -185,10 +203,10 @@ func (b *Bus) whole(ctx context.Context, stream string, h nats.Header, data []by
 // readObject reads an object, by pages and not by a consumer, as each page can be completed from the leader:
 // a message that names a payload may be with us before the nearest copy has the payload. Code: not_found when
 // the leader does not have it, or not whole.
-func (b *Bus) readObject(ctx context.Context, bucket, name string) ([]byte, error) {
+func (p *payloads) readObject(ctx context.Context, bucket, name string) ([]byte, error) {
 	const op = "read a large payload"
 	stream := "OBJ_" + bucket
-	m, err := b.reader.getOne(ctx, stream, getRequest{Last: "$O." + bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))})
+	m, err := p.reader.getOne(ctx, stream, getRequest{Last: "$O." + bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))})
 	if err != nil {
 		return nil, err
 	}
@@ -205,9 +223,9 @@ func (b *Bus) readObject(ctx context.Context, bucket, name string) ([]byte, erro
 	whole, chunks := make([]byte, 0, info.Size), "$O."+bucket+".C."+info.NUID
 	for from, more := uint64(1), true; more && uint64(len(whole)) < info.Size; {
 		var page []stored
-		page, more, err = b.reader.getPageNear(ctx, stream, chunks, from, nil, pageMessages)
-		if err == nil && !more && uint64(len(whole))+sizeOf(page) < info.Size && b.topology.copied.Load() {
-			page, more, err = b.reader.toPresent(ctx, stream, chunks, from, nil, pageMessages, page)
+		page, more, err = p.reader.getPageNear(ctx, stream, chunks, from, nil, pageMessages)
+		if err == nil && !more && uint64(len(whole))+sizeOf(page) < info.Size && p.topology.copied.Load() {
+			page, more, err = p.reader.toPresent(ctx, stream, chunks, from, nil, pageMessages, page)
 		}
 		if err != nil {
 			return nil, err

@@ -131,7 +131,7 @@ func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, error) {
 	if trace := traceOf(v); trace != "" {
 		m.Header.Set(headerTrace, trace)
 	}
-	if err := b.offload(ctx, t.streamOf(subject), m); err != nil {
+	if err := b.payloads.offload(ctx, t.streamOf(subject), m); err != nil {
 		return nil, err
 	}
 	if t.summary != nil && m.Header.Get(headerPayload) != "" {

@@ -81,7 +81,7 @@ func (t Topic[T]) source(b *Bus, filter string) (stream, subject string, err err
 // entry decodes a stored message.
 func (t Topic[T]) entry(ctx context.Context, b *Bus, epoch string, m stored) (Entry[T], error) {
 	e := Entry[T]{Cursor: schemas.Cursor{Epoch: epoch, Seq: m.seq, Mark: schemas.MarkOf(m.id)}, Stored: m.time, Subject: m.subject}
-	data, err := b.whole(ctx, m.stream, m.headers, m.data, m.time)
+	data, err := b.payloads.whole(ctx, m.stream, m.headers, m.data, m.time)
 	if err != nil {
 		return e, err
 	}

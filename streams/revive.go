@@ -51,7 +51,7 @@ func (b *Bus) revive(ctx context.Context) {
 		case <-drop:
 		}
 		b.reader.forgetEpochs()
-		b.objects.forget()
+		b.payloads.stores.forget()
 		b.clock.askSoon()
 		for try := 1; ctx.Err() == nil; try++ {
 			err := b.restore(ctx)

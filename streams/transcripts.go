@@ -54,7 +54,7 @@ func AppendCommit(
 	m.Data = data
 	m.Header.Set(headerFrom, strconv.FormatUint(from, 10))
 	expectLast(m, after, subject)
-	if err := b.offload(ctx, transcriptStream(shard), m); err != nil {
+	if err := b.payloads.offload(ctx, transcriptStream(shard), m); err != nil {
 		return 0, err
 	}
 	const tries = 4
@@ -164,7 +164,7 @@ func (b *Bus) eachCommit(ctx context.Context, a schemas.AccountID, c schemas.Con
 
 // keptCommit reads a message of a transcript.
 func (b *Bus) keptCommit(ctx context.Context, shard int, m stored) (KeptCommit, error) {
-	data, err := b.whole(ctx, transcriptStream(shard), m.headers, m.data, m.time)
+	data, err := b.payloads.whole(ctx, transcriptStream(shard), m.headers, m.data, m.time)
 	if err != nil {
 		return KeptCommit{}, err
 	}
