@@ -42,19 +42,18 @@ func AppendCommit(
 	if err != nil {
 		return 0, err
 	}
-	shard, kind := shardOf(c, b.Shards()), usage.Accepted
+	t, kind := transcriptOf(b, a, c), usage.Accepted
 	if after == 0 {
 		kind = usage.Requested
 	}
-	subject := transcriptSubject(shard, a, c)
-	if err := b.capacity.admit(ctx, kind, subject, sizeOfMessage(subject, data)); err != nil {
+	if err := b.capacity.admit(ctx, kind, t.subject, sizeOfMessage(t.subject, data)); err != nil {
 		return 0, err
 	}
-	m := nats.NewMsg(subject)
+	m := nats.NewMsg(t.subject)
 	m.Data = data
 	m.Header.Set(headerFrom, strconv.FormatUint(from, 10))
-	expectLast(m, after, subject)
-	if err := b.payloads.offload(ctx, transcriptStream(shard), m); err != nil {
+	expectLast(m, after, t.subject)
+	if err := b.payloads.offload(ctx, t.stream, m); err != nil {
 		return 0, err
 	}
 	const tries = 4
@@ -68,13 +67,13 @@ func AppendCommit(
 		if !lost && !errors.Is(err, schemas.ErrConflict) {
 			return 0, err
 		}
-		seq, is, found := b.behind(ctx, shard, subject, after, commit.ID)
+		seq, is, found := t.behind(ctx, after, commit.ID)
 		switch {
 		case found == nil && is:
 			return seq, nil
 		case found == nil && seq > 0:
 			return 0, schemas.Wrap(schemas.Conflict, "append to a transcript", "another has written to it: read it anew", err)
-		case found == nil && !lost && b.lastCommit(ctx, shard, subject) < after: // what it was to stand behind is gone
+		case found == nil && !lost && t.last(ctx) < after: // what it was to stand behind is gone
 			return 0, schemas.Wrap(schemas.Conflict, "append to a transcript", "it was removed: read it anew", err)
 		}
 		// What was refused while nothing is behind meets a write that is not stored yet: perhaps our own.
@@ -84,22 +83,33 @@ func AppendCommit(
 	}
 }
 
+// transcript is where the commits of a conversation are kept.
+type transcript struct {
+	bus             *Bus
+	stream, subject string
+}
+
+func transcriptOf(b *Bus, a schemas.AccountID, c schemas.ConversationID) transcript {
+	shard := shardOf(c, b.Shards())
+	return transcript{b, transcriptStream(shard), transcriptSubject(shard, a, c)}
+}
+
 // behind is the first commit after a sequence, and whether it has an id. Seq is 0 if there is none.
-func (b *Bus) behind(ctx context.Context, shard int, subject string, after uint64, id string) (seq uint64, is bool, err error) {
-	m, err := b.reader.getNewest(ctx, transcriptStream(shard), getRequest{Seq: after + 1, Next: subject})
+func (t transcript) behind(ctx context.Context, after uint64, id string) (seq uint64, is bool, err error) {
+	m, err := t.bus.reader.getNewest(ctx, t.stream, getRequest{Seq: after + 1, Next: t.subject})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return 0, false, nil
 	}
 	if err != nil {
 		return 0, false, err
 	}
-	k, err := b.keptCommit(ctx, shard, m)
+	k, err := t.commit(ctx, m)
 	return m.seq, err == nil && k.Commit.ID == id, nil // what cannot be read is another's
 }
 
-// lastCommit is the sequence of a transcript's last commit; 0 if there is none. Where that is not known it is the highest.
-func (b *Bus) lastCommit(ctx context.Context, shard int, subject string) uint64 {
-	m, err := b.reader.getNewest(ctx, transcriptStream(shard), getRequest{Last: subject})
+// last is the sequence of the last commit; 0 if there is none. Where that is not known it is the highest.
+func (t transcript) last(ctx context.Context) uint64 {
+	m, err := t.bus.reader.getNewest(ctx, t.stream, getRequest{Last: t.subject})
 	switch {
 	case err == nil:
 		return m.seq
@@ -115,20 +125,20 @@ func (b *Bus) lastCommit(ctx context.Context, shard int, subject string) uint64 
 // unavailable, exhausted (more than [schemas.MaxTranscript] bytes), internal (a commit cannot be read).
 func ReadTranscript(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID) iter.Seq2[KeptCommit, error] {
 	return func(yield func(KeptCommit, error) bool) {
-		if err := b.eachCommit(ctx, a, c, func(k KeptCommit) bool { return yield(k, nil) }); err != nil {
+		err := errors.Join(a.Validate(), c.Validate())
+		if err == nil {
+			err = transcriptOf(b, a, c).each(ctx, func(k KeptCommit) bool { return yield(k, nil) })
+		}
+		if err != nil {
 			yield(KeptCommit{}, err)
 		}
 	}
 }
 
-func (b *Bus) eachCommit(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, yield func(KeptCommit) bool) error {
+// each yields the commits from where the last one says that the transcript is read.
+func (t transcript) each(ctx context.Context, yield func(KeptCommit) bool) error {
 	const op = "read a transcript"
-	if err := errors.Join(a.Validate(), c.Validate()); err != nil {
-		return err
-	}
-	shard := shardOf(c, b.Shards())
-	subject := transcriptSubject(shard, a, c)
-	last, err := b.reader.getNewest(ctx, transcriptStream(shard), getRequest{Last: subject})
+	last, err := t.bus.reader.getNewest(ctx, t.stream, getRequest{Last: t.subject})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return nil
 	}
@@ -140,12 +150,12 @@ func (b *Bus) eachCommit(ctx context.Context, a schemas.AccountID, c schemas.Con
 		return schemas.Wrap(schemas.Internal, op, "its last commit does not say from where it is read", err)
 	}
 	for size := 0; ; {
-		page, more, err := b.reader.getPage(ctx, transcriptStream(shard), subject, from, nil, 0)
+		page, more, err := t.bus.reader.getPage(ctx, t.stream, t.subject, from, nil, 0)
 		if err != nil {
 			return err
 		}
 		for _, m := range page {
-			k, err := b.keptCommit(ctx, shard, m)
+			k, err := t.commit(ctx, m)
 			if err != nil {
 				return err
 			}
@@ -162,9 +172,9 @@ func (b *Bus) eachCommit(ctx context.Context, a schemas.AccountID, c schemas.Con
 	}
 }
 
-// keptCommit reads a message of a transcript.
-func (b *Bus) keptCommit(ctx context.Context, shard int, m stored) (KeptCommit, error) {
-	data, err := b.payloads.whole(ctx, transcriptStream(shard), m.headers, m.data, m.time)
+// commit reads a message of the transcript.
+func (t transcript) commit(ctx context.Context, m stored) (KeptCommit, error) {
+	data, err := t.bus.payloads.whole(ctx, t.stream, m.headers, m.data, m.time)
 	if err != nil {
 		return KeptCommit{}, err
 	}
