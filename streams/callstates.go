@@ -23,7 +23,7 @@ type CallStates struct {
 // NewCallStates is for calls of a conversation that were accepted at a time, by the log's clock, or later. It reads nothing yet.
 func NewCallStates(b *Bus, a schemas.AccountID, c schemas.ConversationID, calls []schemas.CallID, since time.Time) *CallStates {
 	s := &CallStates{bus: b, since: since.Add(-ClocksApart), account: a, of: make(map[schemas.CallID]*CallState, len(calls))}
-	s.stream, s.subject = b.placeOf(a, c)
+	s.stream, s.subject = b.topology.eventsOf(a, c)
 	for _, id := range calls {
 		s.of[id] = &CallState{Call: schemas.Call{ID: id, Account: a, Conversation: c}}
 	}

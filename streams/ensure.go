@@ -253,6 +253,12 @@ func (t *topology) info(ctx context.Context, stream string) (*jetstream.StreamIn
 	return s.CachedInfo(), nil
 }
 
+// eventsOf is where the events of a conversation are kept.
+func (t *topology) eventsOf(a schemas.AccountID, c schemas.ConversationID) (stream, subject string) {
+	shard := shardOf(c, int(t.shards.Load()))
+	return eventStream(shard), eventSubject(shard, a, c)
+}
+
 // refresh learns what was changed since the log was opened.
 func (t *topology) refresh(ctx context.Context) error {
 	info, err := t.info(ctx, eventStream(0))

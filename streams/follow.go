@@ -84,7 +84,7 @@ func (f *follower) run(
 		return err
 	}
 	defer feed.close()
-	at, err := f.bus.resolve(ctx, f.stream, f.subject, after)
+	at, err := f.bus.reader.resolve(ctx, f.stream, f.subject, after)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (f *follower) live(ctx context.Context, feed feed) error {
 // again continues reading after a reconnection. The stream may have been recreated meanwhile.
 func (f *follower) again(ctx context.Context) error {
 	at, err := persist(ctx, f.bus, func() (place, error) {
-		return f.bus.resolve(ctx, f.stream, f.subject, f.cursor(f.last))
+		return f.bus.reader.resolve(ctx, f.stream, f.subject, f.cursor(f.last))
 	})
 	if err != nil {
 		return err
@@ -215,7 +215,7 @@ func (f *follower) catchUp(ctx context.Context, expect uint64) error {
 func (f *follower) event(ctx context.Context, m stored) error {
 	is := false
 	e, err := persist(ctx, f.bus, func() (e Entry[schemas.Event], err error) {
-		e, is, err = f.bus.event(ctx, f.epoch, m)
+		e, is, err = readEvent(ctx, f.bus, f.epoch, m)
 		return e, err
 	})
 	if err != nil {
@@ -253,8 +253,8 @@ type Place struct {
 
 // Locate finds the position at which to continue after a cursor, and whether something is missing after it.
 func Locate(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, after schemas.Cursor) (Place, error) {
-	stream, subject := b.placeOf(a, c)
-	p, err := b.resolve(ctx, stream, subject, after)
+	stream, subject := b.topology.eventsOf(a, c)
+	p, err := b.reader.resolve(ctx, stream, subject, after)
 	return Place{At: schemas.Cursor{Epoch: p.epoch, Seq: p.last}, Gap: p.gap}, err
 }
 
@@ -266,8 +266,8 @@ type place struct {
 }
 
 // resolve turns a cursor into a place and finds out whether something is missing after it.
-func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas.Cursor) (place, error) {
-	epoch, err := b.reader.epoch(ctx, stream)
+func (rd *reader) resolve(ctx context.Context, stream, subject string, after schemas.Cursor) (place, error) {
+	epoch, err := rd.epoch(ctx, stream)
 	if err != nil {
 		return place{}, err
 	}
@@ -276,7 +276,7 @@ func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas
 	case after.IsStart():
 		return p, nil
 	case after.IsTail():
-		info, err := b.topology.info(ctx, stream)
+		info, err := rd.topology.info(ctx, stream)
 		if err != nil {
 			return place{}, err
 		}
@@ -288,7 +288,7 @@ func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas
 	case after.Seq == 0:
 		return p, nil
 	}
-	m, err := b.reader.getOne(ctx, stream, getRequest{Seq: after.Seq})
+	m, err := rd.getOne(ctx, stream, getRequest{Seq: after.Seq})
 	if err == nil && after.Mark != 0 && after.Mark != schemas.MarkOf(m.id) { // the log has lost its end in a crash, and has grown again
 		p.last, p.gap = 0, &Gap{From: after, To: schemas.Cursor{Epoch: epoch}}
 		return p, nil
@@ -299,7 +299,7 @@ func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas
 	if !errors.Is(err, schemas.ErrNotFound) {
 		return place{}, err
 	}
-	info, err := b.reader.connectedInfo(ctx, stream)
+	info, err := rd.connectedInfo(ctx, stream)
 	if err != nil {
 		return place{}, err
 	}
@@ -310,7 +310,7 @@ func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas
 	}
 	// Where the stream begins says nothing: each conversation is cut for itself, and another that runs
 	// may hold the stream's beginning.
-	next, err := b.reader.getOne(ctx, stream, getRequest{Seq: after.Seq + 1, Next: subject})
+	next, err := rd.getOne(ctx, stream, getRequest{Seq: after.Seq + 1, Next: subject})
 	switch {
 	case err == nil:
 		p.last = next.seq - 1

@@ -33,7 +33,7 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (sc
 			return schemas.Cursor{Epoch: epoch, Seq: seq, Mark: schemas.MarkOf(e.ID)}, nil
 		}
 		if absent.cautious {
-			stream, subject := b.placeOf(e.Account, e.Conversation)
+			stream, subject := b.topology.eventsOf(e.Account, e.Conversation)
 			of, err := b.historyOf(ctx, stream, subject)
 			if err != nil {
 				return schemas.Cursor{}, err
@@ -108,7 +108,7 @@ func findEvent(ctx context.Context, b *Bus, e schemas.Event, since time.Time) (u
 // scan finds an event in what was stored since a time, or in the whole conversation, where another use of a call's id may lie: what
 // is before the acceptance of the newest is of another, and an acceptance is that of the call which was accepted at its time.
 func scan(ctx context.Context, b *Bus, e schemas.Event, since *time.Time) (seq uint64, err error) {
-	stream, subject := b.placeOf(e.Account, e.Conversation)
+	stream, subject := b.topology.eventsOf(e.Account, e.Conversation)
 	whole, accepted := since == nil, schemas.AcceptedID(e.Account, schemas.CallID(e.Subject))
 	for from, more := uint64(1), true; more; since = nil {
 		var page []stored

@@ -32,9 +32,8 @@ func Page(
 		return PageResult{}, err
 	}
 	limit = min(orDefault(limit, common), MaxPage)
-	shard := shardOf(conversation, b.Shards())
-	stream, subject := eventStream(shard), eventSubject(shard, account, conversation)
-	at, err := b.resolve(ctx, stream, subject, after)
+	stream, subject := b.topology.eventsOf(account, conversation)
+	at, err := b.reader.resolve(ctx, stream, subject, after)
 	if err != nil {
 		return PageResult{}, err
 	}
@@ -62,7 +61,7 @@ func Page(
 			}
 			before := r.Next
 			r.Next = schemas.Cursor{Epoch: at.epoch, Seq: m.seq, Mark: schemas.MarkOf(m.id)}
-			e, is, err := b.event(ctx, at.epoch, m)
+			e, is, err := readEvent(ctx, b, at.epoch, m)
 			switch {
 			case err != nil:
 				return PageResult{}, err
@@ -90,7 +89,7 @@ type EventPage struct {
 // ReadEvents reads at most limit events (0: as many as a page has) of a conversation from a sequence
 // on, in one round trip. A page of several is not larger than 1 MiB.
 func ReadEvents(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, from uint64, limit int) (EventPage, error) {
-	stream, subject := b.placeOf(a, c)
+	stream, subject := b.topology.eventsOf(a, c)
 	epoch, err := b.reader.epoch(ctx, stream)
 	if err != nil {
 		return EventPage{}, err
@@ -110,7 +109,7 @@ func ReadEvents(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conv
 		r.First, r.Last = page[0].seq, page[len(page)-1].seq
 	}
 	for _, m := range page {
-		e, is, err := b.event(ctx, epoch, m)
+		e, is, err := readEvent(ctx, b, epoch, m)
 		if err != nil {
 			return EventPage{}, err
 		}
@@ -121,9 +120,9 @@ func ReadEvents(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conv
 	return r, nil
 }
 
-// event reads a stored event. is is false if a publisher with all rights stored something else there; the entry is lost if its payload is
+// readEvent reads a stored event. is is false if a publisher with all rights stored something else there; the entry is lost if its payload is
 // gone for good. A payload that is only not there yet is an error of code unavailable.
-func (b *Bus) event(ctx context.Context, epoch string, m stored) (e Entry[schemas.Event], is bool, err error) {
+func readEvent(ctx context.Context, b *Bus, epoch string, m stored) (e Entry[schemas.Event], is bool, err error) {
 	e, err = Events.entry(ctx, b, epoch, m)
 	switch {
 	case err == nil:
@@ -141,7 +140,7 @@ func (b *Bus) event(ctx context.Context, epoch string, m stored) (e Entry[schema
 
 // LastEvent is the cursor of a conversation's last event; its sequence is 0 if there is none.
 func LastEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID) (schemas.Cursor, error) {
-	stream, subject := b.placeOf(a, c)
+	stream, subject := b.topology.eventsOf(a, c)
 	epoch, err := b.reader.epoch(ctx, stream)
 	if err != nil {
 		return schemas.Cursor{}, err
@@ -172,10 +171,4 @@ func ReadShard(ctx context.Context, b *Bus, shard int) (ShardState, error) {
 		return ShardState{}, err
 	}
 	return ShardState{Epoch: b.reader.noteEpoch(stream, info), First: info.State.FirstSeq, Last: info.State.LastSeq, Server: b.live.ConnectedServerId()}, nil
-}
-
-// placeOf is where the events of a conversation lie.
-func (b *Bus) placeOf(a schemas.AccountID, c schemas.ConversationID) (stream, subject string) {
-	shard := b.ShardOf(c)
-	return eventStream(shard), eventSubject(shard, a, c)
 }

@@ -217,7 +217,7 @@ func summaryOfEvent(e schemas.Event) string {
 
 // recentReader is callReader without the question for when the call was stored.
 func (b *Bus) recentReader(c RecentCall) *callReader {
-	stream, subject := b.placeOf(c.Call.Account, c.Call.Conversation)
+	stream, subject := b.topology.eventsOf(c.Call.Account, c.Call.Conversation)
 	r := &callReader{
 		bus: b, stream: stream, subject: subject, stored: c.stored, since: c.stored.Add(-ClocksApart), state: CallState{Call: c.Call},
 		short: true,

@@ -54,8 +54,7 @@ func (b *Bus) each(
 	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, from, before uint64, since *time.Time, most int,
 	f func(schemas.Event, uint64),
 ) error {
-	shard := shardOf(c, b.Shards())
-	stream, subject := eventStream(shard), eventSubject(shard, a, c)
+	stream, subject := b.topology.eventsOf(a, c)
 	for n := 0; most == 0 || n < most; {
 		type result struct {
 			page []stored
