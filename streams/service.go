@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"log/slog"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -61,11 +62,11 @@ func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.C
 	}
 	hard := context.WithoutCancel(ctx)
 	waiting := fair.NewQueue[micro.Request](o.Shares)
-	refuse := func(r micro.Request, err error) { b.refuse(r, o.Refused, err) }
+	h := requestHandler{log: b.log, handle: handle, refused: o.Refused}
 	// The subscriptions are shared by all accounts: their callback never waits.
 	handler := micro.HandlerFunc(func(r micro.Request) {
 		if err := waiting.Offer(accountOf(r.Subject()), len(r.Data())+len(r.Subject()), r, time.Now()); err != nil {
-			refuse(r, err)
+			h.refuse(r, err)
 		}
 	})
 	var inHand sync.WaitGroup
@@ -76,9 +77,9 @@ func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.C
 		waiting.Run(taking, func(r micro.Request, done func()) {
 			inHand.Go(func() {
 				defer done()
-				b.serveOne(hard, r, handle)
+				h.serve(hard, r)
 			})
-		}, refuse)
+		}, h.refuse)
 	})
 	for i, subject := range o.Subjects {
 		if err = s.AddEndpoint("e"+strconv.Itoa(i), handler, micro.WithEndpointSubject(subject)); err != nil {
@@ -135,15 +136,23 @@ func (b *Bus) Respond(ctx context.Context, subject string, slots int, answer fun
 	return nil
 }
 
-func (b *Bus) serveOne(ctx context.Context, r micro.Request, handle func(context.Context, Request) ([]byte, error)) {
+// requestHandler answers single requests to a service.
+type requestHandler struct {
+	log     *slog.Logger
+	handle  func(context.Context, Request) ([]byte, error)
+	refused func(error) []byte // see ServiceOptions.Refused
+}
+
+// serve handles a request and answers it.
+func (h requestHandler) serve(ctx context.Context, r micro.Request) {
 	answer, err := func() (answer []byte, err error) {
 		defer func() {
 			if p := recover(); p != nil {
-				b.log.Error("service handler panicked", "subject", r.Subject(), "panic", p, "stack", string(debug.Stack()))
+				h.log.Error("service handler panicked", "subject", r.Subject(), "panic", p, "stack", string(debug.Stack()))
 				err = schemas.Errorf(schemas.Internal, "", "internal error")
 			}
 		}()
-		return handle(ctx, Request{
+		return h.handle(ctx, Request{
 			Subject: r.Subject(), Account: accountOf(r.Subject()), Data: r.Data(), Headers: copyHeaders(nats.Header(r.Headers())),
 		})
 	}()
@@ -156,7 +165,7 @@ func (b *Bus) serveOne(ctx context.Context, r micro.Request, handle func(context
 		err = respondError(r, err)
 	}
 	if err != nil {
-		b.log.Info("request not answered", "subject", r.Subject(), "error", err)
+		h.log.Info("request not answered", "subject", r.Subject(), "error", err)
 	}
 }
 
@@ -167,17 +176,17 @@ func respondError(r micro.Request, err error) error {
 }
 
 // refuse answers a request that is not handled.
-func (b *Bus) refuse(r micro.Request, word func(error) []byte, err error) {
+func (h requestHandler) refuse(r micro.Request, err error) {
 	switch {
 	case r.Reply() == "":
 		return
-	case word == nil:
+	case h.refused == nil:
 		err = respondError(r, err)
 	default:
-		err = r.Respond(word(err))
+		err = r.Respond(h.refused(err))
 	}
 	if err != nil {
-		b.log.Debug("refusal of a request not sent", "subject", r.Subject(), "error", err)
+		h.log.Debug("refusal of a request not sent", "subject", r.Subject(), "error", err)
 	}
 }
 
