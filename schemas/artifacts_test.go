@@ -183,17 +183,17 @@ func TestArtifactsOfAJobWithin(t *testing.T) {
 		all.SkippedArtifacts = append(all.SkippedArtifacts, schemas.SkippedArtifact{Path: name, Reason: schemas.SkipLink})
 	}
 	all.SkippedArtifacts = append(all.SkippedArtifacts, schemas.SkippedArtifact{Reason: schemas.SkipLink, Count: 30})
-	if got := all.Within(all.Size()); got.Size() != all.Size() {
+	if got := all.Within(all.ListSize()); got.ListSize() != all.ListSize() {
 		t.Errorf("%+v", got)
 	}
-	for size := 0; size < all.Size(); size += 100 {
+	for size := 0; size < all.ListSize(); size += 100 {
 		got := all.Within(size)
 		skipped := 0
 		for _, s := range got.SkippedArtifacts {
 			skipped += max(s.Count, 1)
 		}
-		if len(got.Artifacts)+got.MoreArtifacts != schemas.MaxArtifacts || skipped != schemas.MaxArtifacts+30 || got.Size() > size+200 {
-			t.Fatalf("within %d: %d bytes, %d artifacts and %d more, %d skipped", size, got.Size(), len(got.Artifacts), got.MoreArtifacts, skipped)
+		if len(got.Artifacts)+got.MoreArtifacts != schemas.MaxArtifacts || skipped != schemas.MaxArtifacts+30 || got.ListSize() > size+200 {
+			t.Fatalf("within %d: %d bytes, %d artifacts and %d more, %d skipped", size, got.ListSize(), len(got.Artifacts), got.MoreArtifacts, skipped)
 		}
 	}
 }

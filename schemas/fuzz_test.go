@@ -170,8 +170,8 @@ func FuzzDecodeJobArtifacts(f *testing.F) {
 		if err != nil && CodeOf(err) != Invalid {
 			t.Fatalf("code %s: %v", CodeOf(err), err)
 		}
-		if got, most := a.Within(1000), 1000+200; got.Size() > most {
-			t.Fatalf("%d bytes, want at most %d", got.Size(), most)
+		if got, most := a.Within(1000), 1000+200; got.ListSize() > most {
+			t.Fatalf("%d bytes, want at most %d", got.ListSize(), most)
 		}
 	})
 }

@@ -56,8 +56,8 @@ func (a JobArtifacts) Within(size int) JobArtifacts {
 	return cut
 }
 
-// Size is how many bytes a is as JSON.
-func (a JobArtifacts) Size() int { return sizeAsJSON(a) }
+// ListSize is how many bytes a is as JSON.
+func (a JobArtifacts) ListSize() int { return sizeAsJSON(a) }
 
 func sizeAsJSON(v any) int {
 	text, err := EncodeJSON(v)

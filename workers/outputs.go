@@ -300,7 +300,7 @@ func (t *execution) recoverArtifacts(ctx context.Context, r *schemas.Result) err
 	}
 	o, err := t.outputsOf(sandbox, files)
 	if o == nil || err != nil {
-		return nil //nolint:nilerr // a pattern that is none names nothing
+		return nil // an invalid pattern names nothing
 	}
 	defer o.close()
 	o.before.Since = t.lastStart.Add(time.Since(t.w.Bus.Now()) - clockTick)

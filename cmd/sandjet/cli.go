@@ -77,8 +77,7 @@ type commands struct {
 // none, as before a flag. All have six hundred flags, and to make them takes longer than most commands.
 func commandsFor(word string) any {
 	all := reflect.TypeFor[commands]()
-	for i := range all.NumField() {
-		f := all.Field(i)
+	for f := range all.Fields() {
 		if word == cmp.Or(f.Tag.Get("name"), strings.ToLower(f.Name)) || word != "" && word == f.Tag.Get("aliases") {
 			return reflect.New(reflect.StructOf([]reflect.StructField{f})).Interface()
 		}

@@ -83,6 +83,7 @@ type ticket[T any] struct {
 	size  int
 }
 
+// NewQueue returns an empty queue, which accounts use in turn.
 func NewQueue[T any](s Shares) *Queue[T] {
 	s = s.withDefaults()
 	return &Queue[T]{

@@ -141,7 +141,7 @@ func groupFollowUp(g schemas.Group, results []schemas.JobResult, at time.Time) s
 func worded(f schemas.FollowUp) schemas.FollowUp {
 	sizes, listed := make([]int, len(f.Results)), make([]int, len(f.Results))
 	for i, r := range f.Results {
-		sizes[i], listed[i] = len(r.Logs), r.JobArtifacts.Size()
+		sizes[i], listed[i] = len(r.Logs), r.ListSize()
 	}
 	f.Results = slices.Clone(f.Results)
 	for i, most := range shares(listed, maxFollowUpArtifacts) {

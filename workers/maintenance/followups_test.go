@@ -114,7 +114,7 @@ func TestAFollowUpIsBounded(t *testing.T) {
 		if !strings.HasSuffix(r.Logs, "end\n") != (i == 7) || r.LogTruncated != (i != 7) {
 			t.Errorf("result %d has %d bytes of logs, truncated %v", i, len(r.Logs), r.LogTruncated)
 		}
-		logs, listed = logs+len(r.Logs), listed+r.JobArtifacts.Size()
+		logs, listed = logs+len(r.Logs), listed+r.ListSize()
 		if i != 7 && len(r.Artifacts)+r.MoreArtifacts != schemas.MaxArtifacts {
 			t.Errorf("result %d lists %d artifacts and counts %d", i, len(r.Artifacts), r.MoreArtifacts)
 		}
