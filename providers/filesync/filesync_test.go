@@ -265,7 +265,7 @@ func conflictsKeepBothVersions(t *testing.T, s s3test.Server) {
 			delete(want, "-"+base)
 		}
 	}
-	if len(want) != 6 || !strings.Contains(told, "edited was removed by somebody else") {
+	if len(want) != 6 || !strings.Contains(told, "edited was removed on S3") {
 		t.Errorf("want two files beside: %v; told: %s", want, told)
 	}
 	wantFiles(t, "copy", b.files(), want)
@@ -440,7 +440,7 @@ func aBucketOverItsLimitsTakesRemovals(t *testing.T, s s3test.Server) {
 	a.write("new", "one")
 	a.remove("x")
 	a.remove("y")
-	if r := a.end(u); !r.Held || !strings.Contains(strings.Join(r.Notices, "\n"), "y was removed here and changed by somebody else") {
+	if r := a.end(u); !r.Held || !strings.Contains(strings.Join(r.Notices, "\n"), "y was removed here and changed on S3") {
 		t.Errorf("%+v", r)
 	}
 	want := map[string]string{"y": "of b", "z": "one", "of a": "one", "of b": "one"}

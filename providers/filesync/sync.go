@@ -397,7 +397,7 @@ func (s *syncing) dropObject(name string, _ action) error {
 	}
 	err := s.bucket.Remove(s.ctx, name, s.entryOf(name).ETag)
 	if schemas.CodeOf(err) == schemas.Conflict {
-		s.notify("%s was removed here and changed by somebody else: theirs is kept", schemas.Quotable(name))
+		s.notify("%s was removed here and changed on S3: that of S3 is kept", schemas.Quotable(name))
 		if s.report.Held {
 			return nil
 		}

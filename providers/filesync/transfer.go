@@ -186,7 +186,7 @@ func (s *syncing) takeOut(name string, a action) error {
 		return err
 	}
 	if a == create && s.hadBase(name) {
-		s.notify("%s was removed by somebody else and changed here: it is kept", schemas.Quotable(name))
+		s.notify("%s was removed on S3 and changed here: it is kept", schemas.Quotable(name))
 	}
 	s.known(name, o, o.Hash)
 	s.count(&s.report.Out)
@@ -237,7 +237,7 @@ func (s *syncing) settle(name string) error {
 				return nil
 			}
 			if err == nil {
-				s.notify("%s was removed by somebody else and changed here: it is kept", schemas.Quotable(name))
+				s.notify("%s was removed on S3 and changed here: it is kept", schemas.Quotable(name))
 				s.known(name, o, o.Hash)
 				s.count(&s.report.Out)
 			}
