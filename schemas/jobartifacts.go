@@ -25,6 +25,7 @@ func (o JobOutputs) Validate() error {
 
 // JobArtifacts is what a job has left for people, as it was found after the job's end and before job.finished.
 type JobArtifacts struct {
+	// Artifacts are files that are kept. Lists of jobs leave them out.
 	Artifacts []Artifact `json:"artifacts,omitzero"`
 	// MoreArtifacts counts those for which this list has no room. The list of the conversation has them all.
 	MoreArtifacts int `json:"more_artifacts,omitzero"`

@@ -51,7 +51,9 @@ func (s *workerRun) serveJobOutputs(ctx context.Context) {
 			for n := 1; ctx.Err() == nil; n++ {
 				err := s.Bus.Share(ctx, subject, streams.Sharing{
 					Slots: jobOutputsSlots, Each: jobOutputsSlots * 3 / 4, Waiting: jobOutputsWaiting, Account: accountOfJobOutputs,
-				}, s.collectJob)
+				}, func(asked context.Context, message []byte) ([]byte, error) {
+					return s.collectUntil(ctx, asked, message)
+				})
 				if err != nil && ctx.Err() == nil {
 					s.Log.Warn("requests for artifacts of jobs not subscribed, retrying", "error", err)
 					again.Sleep(ctx, n)
@@ -69,6 +71,18 @@ func accountOfJobOutputs(message []byte) schemas.AccountID {
 		return ""
 	}
 	return q.Account
+}
+
+// collectUntil is collectJob by a worker that runs until stopping ends. What it has not found by then is left to another.
+func (s *workerRun) collectUntil(stopping, asked context.Context, message []byte) ([]byte, error) {
+	ctx, cancel := context.WithCancel(asked)
+	defer cancel()
+	defer context.AfterFunc(stopping, cancel)()
+	answer, err := s.collectJob(ctx, message)
+	if stopping.Err() != nil {
+		return nil, schemas.Wrap(schemas.Unavailable, "artifacts", "the worker stops: ask another", err)
+	}
+	return answer, err
 }
 
 // collectJob stores and announces what a job has left that has ended, and answers what that is. It may be asked again, also of another

@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
@@ -201,6 +202,66 @@ func TestAJobSettlesWithoutItsArtifacts(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			w.employ(h)
 			if a := settled(w, j, 25*time.Second); len(a.SkippedArtifacts) != 0 {
+				t.Errorf("%+v", a)
+			}
+		})
+	})
+	t.Run("a settler that starts after the end, before the worker", func(t *testing.T) {
+		inOutputsWorld(t, func(t *testing.T, w *world, h filingHost) {
+			j := w.job(nil, "1", withOutputs)
+			w.end(j)
+			time.Sleep(5 * time.Minute)
+			w.settler()
+			time.Sleep(10 * time.Second)
+			w.employ(h)
+			if a := settled(w, j, 25*time.Second); len(a.SkippedArtifacts) != 0 {
+				t.Errorf("%+v", a)
+			}
+		})
+	})
+	t.Run("a suspended worker beside another", func(t *testing.T) {
+		inOutputsWorld(t, func(t *testing.T, w *world, h filingHost) {
+			ctx, stop := context.WithCancel(t.Context())
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				_ = w.bus.Share(ctx, streams.ArtifactsSubjectOf("worker_gone"), streams.Sharing{Slots: 1, Each: 1, Account: accountOfJobOutputs},
+					func(context.Context, []byte) ([]byte, error) {
+						<-ctx.Done()
+						return nil, schemas.Errorf(schemas.Unavailable, "", "it was suspended")
+					})
+			}()
+			w.closers = append(w.closers, func() { stop(); <-over })
+			w.settler()
+			w.employ(h)
+			j := w.job(nil, "1", withOutputs)
+			w.end(j)
+			if a := settled(w, j, 2*time.Minute); len(a.SkippedArtifacts) != 0 {
+				t.Errorf("%+v", a)
+			}
+		})
+	})
+	t.Run("a worker that stops meanwhile", func(t *testing.T) {
+		inOutputsWorld(t, func(t *testing.T, w *world, h filingHost) {
+			entered := make(chan struct{}, 8)
+			slow := h
+			slow.open = func(ctx context.Context) {
+				entered <- struct{}{}
+				<-ctx.Done()
+			}
+			w.settler()
+			first := w.employ(slow)
+			j := w.job(nil, "1", withOutputs)
+			w.end(j)
+			<-entered
+			began := time.Now()
+			first.stop()
+			<-first.done
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("the worker stopped after %s", took)
+			}
+			w.employ(h)
+			if a := settled(w, j, 30*time.Second); len(a.SkippedArtifacts) != 0 {
 				t.Errorf("%+v", a)
 			}
 		})

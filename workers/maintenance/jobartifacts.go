@@ -12,7 +12,8 @@ import (
 const (
 	// collectWithin is how long a worker may take to collect the artifacts of a job: above what it takes for those of a call.
 	collectWithin = 75 * time.Second
-	// collectPatience is for how long after the end of a job a worker is asked again. From then on the answer of one attempt counts.
+	// collectPatience is for how long after the end of a job, and after its own start, a settler asks again where no worker answers: those of a
+	// restarted deployment may start after it. From then on one attempt counts.
 	collectPatience = 30 * time.Second
 )
 
@@ -24,10 +25,7 @@ func asksForArtifacts(j schemas.Job, c schemas.Completion) bool {
 // collect has a worker store and announce what a job has left: the one that manages it, else any of its provider. Nothing may keep a job
 // from settling for long: what cannot be had in time is skipped, with the reason. An error asks to be called again.
 func (x *settling) collect(ctx context.Context, j schemas.Job, d streams.Delivery[schemas.Completion]) (schemas.JobArtifacts, error) {
-	patience := collectPatience
-	if d.Value.State == schemas.JobLost { // its worker may have gone with it
-		patience = 0
-	}
+	waits := x.bus.Now().Sub(latest(d.Published, x.begun)) < collectPatience && d.Value.State != schemas.JobLost // its worker may have gone with it
 	found, err := x.askForArtifacts(ctx, j)
 	switch code := schemas.CodeOf(err); {
 	case err == nil:
@@ -36,7 +34,7 @@ func (x *settling) collect(ctx context.Context, j schemas.Job, d streams.Deliver
 		return found, fmt.Errorf("collect the artifacts of the job: %w", err)
 	case code == schemas.Conflict: // another settler was faster: the record says so when it is written
 		return found, nil
-	case code.Retryable() && x.bus.Now().Sub(d.Published) < patience:
+	case code.Retryable() && waits:
 		return found, streams.RetryAfter(again, err)
 	case code == schemas.Unavailable:
 		return skippedOutputs(schemas.SkipNoWorker), nil
@@ -45,6 +43,13 @@ func (x *settling) collect(ctx context.Context, j schemas.Job, d streams.Deliver
 	}
 	x.log.Warn("artifacts of a job not collected", "job", j.ID, "error", err)
 	return skippedOutputs(schemas.SkipUnreadable), nil
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 func skippedOutputs(why schemas.SkipReason) schemas.JobArtifacts {

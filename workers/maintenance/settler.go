@@ -99,10 +99,12 @@ type settling struct {
 
 	limiter limits.Limiter
 	settled func(schemas.JobState, schemas.ReportedBy, time.Duration)
+	begun   time.Time // by the log's clock
 }
 
 func (s *Settler) begin() *settling {
-	x := &settling{followUps: newFollowUps(s.Bus, s.Endpoints, s.Log), limiter: s.Limiter, settled: s.Metrics.Settled}
+	x := &settling{followUps: newFollowUps(s.Bus, s.Endpoints, s.Log), limiter: s.Limiter, settled: s.Metrics.Settled,
+		begun: s.Bus.Now()}
 	if x.settled == nil {
 		x.settled = func(schemas.JobState, schemas.ReportedBy, time.Duration) {}
 	}
