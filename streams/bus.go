@@ -19,6 +19,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/fair"
+	"github.com/sandjet/sandjet/streams/logclock"
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
@@ -89,7 +90,8 @@ type Bus struct {
 	outlivers outlivers // among the leases
 	calls     *group    // nil: each call is written by itself
 	progress  *progressAcks
-	clock     *timekeeper
+	clock     *logclock.Clock
+	trimmings trimmings
 	tail      tail
 	lists     *fair.Semaphore // of [Newest]
 	asks      *fair.Semaphore // of [Bus.AskFor]
@@ -134,7 +136,6 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b.results.bus = b
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.progress = newProgressAcks(b)
-	b.clock = newTimekeeper()
 	b.capacity = newCapacity(b)
 	b.tail = coreTail{bus: b}
 	if o.GroupCommit || o.Server != nil && o.Server.Durability() == embedded.DurabilityAlways {
@@ -144,9 +145,11 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 		b.abandon()
 		return nil, err
 	}
+	b.trimmings = trimmings{OpenBucket[trimMark](b, trimMarks)}
+	b.clock = logclock.New(clockSource{b.bulk, b.trimmings, o.LogClock}, b.log)
 	b.reader = newReader(b)
 	b.payloads = newPayloads(b)
-	b.topology.options, b.topology.log, b.topology.stored = o, b.log, b.clock.stored
+	b.topology.options, b.topology.log, b.topology.stored = o, b.log, b.clock.Stored
 	b.topology.conn, b.topology.js, b.topology.bulk = b.publish, b.js, b.jsBulk
 	if err := b.topology.ensure(ctx); err != nil {
 		b.abandon()
@@ -156,11 +159,10 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 		b.abandon()
 		return nil, err
 	}
-	if err := errors.Join(b.askTime(ctx), b.readSteps(ctx)); err != nil {
+	if err := b.clock.Begin(ctx); err != nil {
 		b.abandon()
 		return nil, err
 	}
-	b.noteSteps(ctx)
 	b.capacity.room.Refresh(ctx)
 	if o.Server != nil {
 		o.Server.bus.Store(b)
@@ -169,8 +171,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b.parts.Go(func() { b.capacity.meter.Run(b.ctx) })
 	b.parts.Go(func() { b.progress.run(b.ctx) })
 	b.parts.Go(func() { b.revive(b.ctx) })
-	b.parts.Go(func() { b.followTime(b.ctx) })
-	b.clock.askSoon() // what it has found out about the log's clock is noted
+	b.parts.Go(func() { b.clock.Run(b.ctx) })
 	return b, nil
 }
 

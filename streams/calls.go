@@ -68,13 +68,6 @@ type CallState struct {
 	Forgotten bool
 }
 
-const (
-	// ClocksApart is how far the clocks of a cluster's servers may be apart, at most.
-	ClocksApart = 30 * time.Second
-	// clocksFarApart is that of the clocks of different hosts, where only those are known.
-	clocksFarApart = time.Hour
-)
-
 // ReadCallState reads the state of c from the events of its conversation, from its acceptance on.
 func ReadCallState(ctx context.Context, b *Bus, c schemas.Call) (CallState, error) {
 	r, err := b.readCall(ctx, c)

@@ -60,7 +60,7 @@ func (s *CallStates) complete(ctx context.Context) error {
 	if s.begun() {
 		return nil
 	}
-	found, err := s.bus.foundSince(ctx, s.since)
+	found, err := s.bus.clock.FoundSince(ctx, s.since)
 	if found || err != nil {
 		return err
 	}

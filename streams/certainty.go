@@ -26,7 +26,7 @@ func (b *Bus) Certainty() Certainty {
 // A log whose clock was set ahead forgets message ids too early; a restarted server knows the ids again whose timestamps are young by its
 // clock.
 func (b *Bus) Holds(c Certainty) bool {
-	return clock.Since(c.Since) < SureWithin && b.Generation() == c.Generation && b.clock.steadySince(c.Since)
+	return clock.Since(c.Since) < SureWithin && b.Generation() == c.Generation && b.clock.SteadySince(c.Since)
 }
 
 // Absence is the knowledge that something was not on the log at a time.

@@ -83,7 +83,7 @@ func (b *Bus) Request(ctx context.Context, subject string, data []byte) error {
 }
 
 // AskTime asks the log for its time, as each few minutes.
-func (b *Bus) AskTime(ctx context.Context) error { return b.askTime(ctx) }
+func (b *Bus) AskTime(ctx context.Context) error { return b.clock.Ask(ctx) }
 
 // Watched is how many conversations are listened to for who waits for results.
 func (b *Bus) Watched() int {
@@ -206,7 +206,7 @@ func (b *Bus) Unfinished(ctx context.Context, stream, name string) (int, error) 
 	return i.NumAckPending + int(i.NumPending), nil
 }
 
-// FoundSince is foundSince.
+// FoundSince asks the clock of the log.
 func (b *Bus) FoundSince(ctx context.Context, since time.Time) (bool, error) {
-	return b.foundSince(ctx, since)
+	return b.clock.FoundSince(ctx, since)
 }

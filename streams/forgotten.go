@@ -62,8 +62,8 @@ func (b *Bus) historyOf(ctx context.Context, stream, subject string) (*history, 
 		h.before = info.State.LastSeq
 	}
 	h.all, h.made = info.State.Msgs == info.State.LastSeq, info.Created
-	if h.aged, err = b.trimmed(ctx, shardKey(stream)); err == nil {
-		h.beyond, err = b.trimmed(ctx, conversationKey(subject))
+	if h.aged, err = b.trimmings.through(ctx, shardKey(stream)); err == nil {
+		h.beyond, err = b.trimmings.through(ctx, conversationKey(subject))
 	}
 	return &h, err
 }

@@ -118,7 +118,7 @@ func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.Ac
 	case span.Epoch != epoch:
 		return schemas.Errorf(schemas.Conflict, "read", "the stream was recreated: begin at its beginning")
 	}
-	found, err := b.foundSince(ctx, since)
+	found, err := b.clock.FoundSince(ctx, since)
 	if err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ func findEvent(ctx context.Context, b *Bus, e schemas.Event, since time.Time) (u
 	if err != nil || seq > 0 {
 		return seq, err
 	}
-	if found, err := b.foundSince(ctx, from); found || err != nil {
+	if found, err := b.clock.FoundSince(ctx, from); found || err != nil {
 		return 0, err
 	}
 	return scan(ctx, b, e, nil)

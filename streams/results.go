@@ -299,7 +299,7 @@ func (w *watch) completeAll(ctx context.Context, fresh []*awaited) error {
 	if len(open) == 0 {
 		return nil
 	}
-	found, err := persist(ctx, b, func() (bool, error) { return b.foundSince(ctx, since) })
+	found, err := persist(ctx, b, func() (bool, error) { return b.clock.FoundSince(ctx, since) })
 	if found || err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/logclock"
 )
 
 // Defaults and limits of [Retention].
@@ -47,7 +48,7 @@ type Retention struct {
 	// Every is the time between two looks. Default 10 min.
 	Every time.Duration
 
-	clock steadyClock
+	clock logclock.Steady
 }
 
 // Run looks until ctx ends, and returns nil then. It may be called once.
@@ -64,7 +65,7 @@ func (r *Retention) Run(ctx context.Context) error {
 
 func (r *Retention) now() time.Time {
 	said := r.Bus.Now()
-	now, doubted := r.clock.now(said, r.Bus.clock.elapsed())
+	now, doubted := r.clock.Now(said, r.Bus.clock.Elapsed())
 	if doubted {
 		r.Log.Warn("log clock jumped ahead, nothing removed by it for a day", "clock", said, "taken", now)
 	}
@@ -116,7 +117,7 @@ func (r *Retention) events(shard int, now time.Time, t *Tenure) *sweep {
 		if err := s.findCut(ctx, oldest); err != nil {
 			return err
 		}
-		if err := r.Bus.markTrim(ctx, shardKey(s.stream), oldest); err != nil {
+		if err := r.Bus.trimmings.note(ctx, shardKey(s.stream), oldest); err != nil {
 			return err
 		}
 		if s.cut > s.first {

@@ -52,7 +52,7 @@ func (b *Bus) revive(ctx context.Context) {
 		}
 		b.reader.forgetEpochs()
 		b.payloads.stores.forget()
-		b.clock.askSoon()
+		b.clock.AskSoon()
 		for try := 1; ctx.Err() == nil; try++ {
 			err := b.restore(ctx)
 			if err == nil {

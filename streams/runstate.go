@@ -128,34 +128,3 @@ func (s *runState) ended(before uint64) []endedCall {
 
 // idle reports whether nothing runs, whatever the time.
 func (s *runState) idle() bool { return len(s.calls)+len(s.jobs)+len(s.turns) == 0 }
-
-// steadyClock reports the time for who removes what is old: a clock that jumps ahead would make everything
-// old at once. It is not safe for concurrent use.
-type steadyClock struct {
-	wall    time.Time     // when it was last believed
-	elapsed time.Duration // of a clock that cannot be set, then
-	jumped  time.Duration // the same, since when the wall clock is ahead; 0: it is not
-}
-
-const (
-	clockSlack   = time.Minute // by which the wall clock may be corrected unnoticed
-	jumpBelieved = day         // after which a clock that jumped ahead is taken to be right
-)
-
-// now is the time to go by when the wall clock says wall and elapsed has passed since some beginning. What
-// it returns never runs ahead of the wall clock.
-func (c *steadyClock) now(wall time.Time, elapsed time.Duration) (at time.Time, doubted bool) {
-	steady := c.wall.Add(elapsed - c.elapsed)
-	if c.wall.IsZero() || !wall.After(steady.Add(clockSlack)) {
-		*c = steadyClock{wall: wall, elapsed: elapsed}
-		return wall, false
-	}
-	if c.jumped == 0 {
-		c.jumped = max(elapsed, 1)
-	}
-	if elapsed-c.jumped >= jumpBelieved {
-		*c = steadyClock{wall: wall, elapsed: elapsed}
-		return wall, false
-	}
-	return steady, true
-}

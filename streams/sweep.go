@@ -303,7 +303,7 @@ func (s *sweep) trim(ctx context.Context, c *trimming) (done bool, err error) {
 		return true, nil
 	}
 	if c.mark {
-		if err := s.bus.markTrim(ctx, conversationKey(c.subject), c.through); err != nil {
+		if err := s.bus.trimmings.note(ctx, conversationKey(c.subject), c.through); err != nil {
 			return false, err
 		}
 	}

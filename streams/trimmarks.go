@@ -25,22 +25,25 @@ func conversationKey(subject string) string {
 	return key
 }
 
-// markTrim notes that what was stored up to a time may be removed from here on. Code: conflict (another process has noted something).
-func (b *Bus) markTrim(ctx context.Context, key string, through time.Time) error {
-	bucket, next := OpenBucket[trimMark](b, trimMarks), trimMark{through}
-	have, err := bucket.Get(ctx, key)
+// trimmings are the marks of a log.
+type trimmings struct{ bucket *Bucket[trimMark] }
+
+// note notes that what was stored up to a time may be removed from here on. Code: conflict (another process has noted something).
+func (t trimmings) note(ctx context.Context, key string, through time.Time) error {
+	next := trimMark{through}
+	have, err := t.bucket.Get(ctx, key)
 	switch {
 	case errors.Is(err, schemas.ErrNotFound) || err == nil && have.Deleted:
-		_, err = bucket.Create(ctx, key, next, 0)
+		_, err = t.bucket.Create(ctx, key, next, 0)
 	case err == nil && have.Value.Through.Before(through):
-		_, err = bucket.Update(ctx, key, next, have.Revision)
+		_, err = t.bucket.Update(ctx, key, next, have.Revision)
 	}
 	return err
 }
 
-// trimmed is the time of a mark; zero: there is none.
-func (b *Bus) trimmed(ctx context.Context, key string) (time.Time, error) {
-	have, err := OpenBucket[trimMark](b, trimMarks).Get(ctx, key)
+// through is the time of a mark; zero: there is none.
+func (t trimmings) through(ctx context.Context, key string) (time.Time, error) {
+	have, err := t.bucket.Get(ctx, key)
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && have.Deleted {
 		return time.Time{}, nil
 	}

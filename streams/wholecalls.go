@@ -20,7 +20,7 @@ func complete(ctx context.Context, group []*callReader, pages int) (bool, error)
 	if len(open) == 0 {
 		return true, nil
 	}
-	found, err := open[0].bus.foundSince(ctx, earliest(open).since)
+	found, err := open[0].bus.clock.FoundSince(ctx, earliest(open).since)
 	enough := true
 	if err == nil && !found {
 		enough, err = readWhole(ctx, open, pages)

@@ -1,4 +1,4 @@
-package streams
+package logclock
 
 import (
 	"time"
@@ -11,7 +11,7 @@ import (
 // and too little where the thread was held up.
 func hostSlept() time.Duration {
 	var all, awake unix.Timespec // in this order: a thread that is held up in between makes it too little
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &all) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &awake) != nil {
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &all) != nil || unix.ClockGettime(unix.CLOCK_UPTIME_RAW, &awake) != nil {
 		return 0
 	}
 	return time.Duration(all.Nano() - awake.Nano())

@@ -1,6 +1,6 @@
 //go:build !linux && !darwin
 
-package streams
+package logclock
 
 import "time"
 
