@@ -68,7 +68,7 @@ func StoreArtifactChunk(ctx context.Context, b *Bus, a schemas.AccountID, chunk 
 	name = hex.EncodeToString(sum[:])
 	m := nats.NewMsg(chunkSubject(a, name))
 	m.Data = chunk
-	_, err = b.storeOne(ctx, m)
+	_, err = b.writer.store(ctx, m)
 	return name, err
 }
 
@@ -92,7 +92,7 @@ func StoreArtifact(ctx context.Context, b *Bus, a schemas.AccountID, k KeptArtif
 	}
 	m := nats.NewMsg(artifactSubject(a, k.Artifact))
 	m.Data = data
-	_, err = b.storeOne(ctx, m)
+	_, err = b.writer.store(ctx, m)
 	return err
 }
 
@@ -139,7 +139,7 @@ func ListArtifacts(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.C
 		}
 		from = k.seq + 1
 	}
-	kept, more, err := b.artifacts(ctx, artifactsOf(a, token(string(c)), "*", "*", "*"), from, limit)
+	kept, more, err := readArtifacts(ctx, b, artifactsOf(a, token(string(c)), "*", "*", "*"), from, limit)
 	list = make([]schemas.Artifact, len(kept))
 	for i, k := range kept {
 		list[i] = k.Artifact
@@ -149,7 +149,7 @@ func ListArtifacts(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.C
 
 // ArtifactsOfCall reads the artifacts of a call that are stored.
 func ArtifactsOfCall(ctx context.Context, b *Bus, c schemas.Call) ([]schemas.Artifact, error) {
-	kept, _, err := b.artifacts(ctx, artifactsOf(c.Account, token(string(c.Conversation)), token(string(c.ID)), "*", "*"), 1,
+	kept, _, err := readArtifacts(ctx, b, artifactsOf(c.Account, token(string(c.Conversation)), token(string(c.ID)), "*", "*"), 1,
 		schemas.MaxArtifacts)
 	list := make([]schemas.Artifact, len(kept))
 	for i, k := range kept {
@@ -158,7 +158,7 @@ func ArtifactsOfCall(ctx context.Context, b *Bus, c schemas.Call) ([]schemas.Art
 	return list, err
 }
 
-func (b *Bus) artifacts(ctx context.Context, subject string, from uint64, limit int) (list []KeptArtifact, more bool, err error) {
+func readArtifacts(ctx context.Context, b *Bus, subject string, from uint64, limit int) (list []KeptArtifact, more bool, err error) {
 	for {
 		page, behind, err := b.reader.getPage(ctx, streamArtifacts, subject, from, nil, limit-len(list))
 		if err != nil {
@@ -214,7 +214,7 @@ func DeleteArtifact(ctx context.Context, b *Bus, a schemas.AccountID, k schemas.
 }
 
 // removeOldArtifacts removes what was stored before a time.
-func (b *Bus) removeOldArtifacts(ctx context.Context, before time.Time, t *Tenure) error {
+func removeOldArtifacts(ctx context.Context, b *Bus, before time.Time, t *Tenure) error {
 	page, _, err := b.reader.getPage(ctx, streamArtifacts, prefixArtifacts+">", 1, &before, 1)
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return err

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/fair"
@@ -69,16 +68,7 @@ func (t Topic[T]) putAside(ctx context.Context, b *Bus, m *message, at time.Time
 	if err := b.capacity.room.Take(ctx, usage.Accepted, sizeOfMessage(next.Subject, next.Data)); err != nil {
 		return err // what waits in hand takes no room
 	}
-	return b.schedule(ctx, next, m.Subject, at)
-}
-
-// schedule stores a message that the server writes to a subject of the same stream at a time.
-func (b *Bus) schedule(ctx context.Context, m *nats.Msg, subject string, at time.Time) error {
-	// the client's own option cuts off what is not a whole second
-	m.Header.Set(jetstream.ScheduleHeader, "@at "+at.UTC().Format(time.RFC3339Nano))
-	m.Header.Set(jetstream.ScheduleTargetHeader, subject)
-	_, err := b.storeOne(ctx, m)
-	return err
+	return b.writer.schedule(ctx, next, m.Subject, at)
 }
 
 // noteFired counts that the message of a timer is gone, where it comes to its queue for the first time. It was written on condition that

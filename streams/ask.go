@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -29,7 +30,7 @@ func (b *Bus) Ask(ctx context.Context, subject string, data []byte) ([]byte, err
 	m, err := b.bulk.RequestMsgWithContext(ctx, q)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return nil, schemas.Wrap(schemas.Unavailable, "ask", "nobody is there to answer: try again", err)
+		return nil, schemas.Wrap(schemas.Unavailable, "ask", "no process answers: try again", err)
 	case err != nil:
 		return nil, coded("ask", err)
 	}
@@ -49,15 +50,15 @@ const concurrentAsks = 64
 // AskFor is [Bus.Ask] for an account: questions take turns between accounts, so that one that asks without end does not fill the queue
 // of who answers.
 func (b *Bus) AskFor(ctx context.Context, a schemas.AccountID, subject string, data []byte) ([]byte, error) {
-	return b.askFor(ctx, b.asks, a, subject, data)
+	return askFor(ctx, b, b.asks, a, subject, data)
 }
 
 // AskAboutFiles is [Bus.AskFor] about files in a place. Their turns are others than those of other questions: they take longer.
 func (b *Bus) AskAboutFiles(ctx context.Context, a schemas.AccountID, p FilesPlace, data []byte) ([]byte, error) {
-	return b.askFor(ctx, b.fileAsks, a, FilesSubject(p), data)
+	return askFor(ctx, b, b.fileAsks, a, FilesSubject(p), data)
 }
 
-func (b *Bus) askFor(ctx context.Context, turns *fair.Semaphore, a schemas.AccountID, subject string, data []byte) ([]byte, error) {
+func askFor(ctx context.Context, b *Bus, turns *fair.Semaphore, a schemas.AccountID, subject string, data []byte) ([]byte, error) {
 	if err := turns.Acquire(ctx, a); err != nil {
 		return nil, coded("ask", err)
 	}
@@ -84,6 +85,7 @@ func (b *Bus) Answer(ctx context.Context, subject string, ready func(), handle f
 		ready()
 	}
 	hard := context.WithoutCancel(ctx)
+	r := newResponder(b, handle)
 	places := make(chan struct{}, slots)
 	defer func() {
 		for range slots {
@@ -98,20 +100,10 @@ func (b *Bus) Answer(ctx context.Context, subject string, ready func(), handle f
 			places <- struct{}{}
 			go func() {
 				defer func() { <-places }()
-				b.answerOne(hard, m, handle)
+				r.answer(hard, m)
 			}()
 		}
 	}
-}
-
-// awaited is the context of the handler of a request: it ends when the requester no longer waits for the answer. A request without the
-// headers for that is of an older version.
-func (b *Bus) awaited(ctx context.Context, m *nats.Msg) (context.Context, context.CancelFunc) {
-	until, err := time.Parse(time.RFC3339Nano, m.Header.Get(headerUntil))
-	if err != nil {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, until.Sub(b.Now()))
 }
 
 // StillAwaited reports whether the requester still waits for the answer, by the handler's context. A handler calls it right before it
@@ -123,14 +115,27 @@ func StillAwaited(ctx context.Context) error {
 	return nil
 }
 
-func (b *Bus) answerOne(ctx context.Context, m *nats.Msg, handle func(context.Context, []byte) ([]byte, error)) {
+// responder answers requests of one kind. It is safe for concurrent use.
+type responder struct {
+	conn   *nats.Conn
+	log    *slog.Logger
+	now    func() time.Time // the log's
+	handle func(context.Context, []byte) ([]byte, error)
+}
+
+func newResponder(b *Bus, handle func(context.Context, []byte) ([]byte, error)) *responder {
+	return &responder{conn: b.work, log: b.log, now: b.Now, handle: handle}
+}
+
+// answer has a request handled, and sends the answer.
+func (r *responder) answer(ctx context.Context, m *nats.Msg) {
 	answer := nats.NewMsg(m.Reply)
-	ctx, cancel := b.awaited(ctx, m)
+	ctx, cancel := r.awaited(ctx, m)
 	defer cancel()
 	err := StillAwaited(ctx)
 	var data []byte
 	if err == nil {
-		data, err = b.guardedAnswer(ctx, m, handle)
+		data, err = r.guarded(ctx, m)
 	}
 	if err != nil {
 		answer.Header.Set(headerFailed, "1")
@@ -140,22 +145,30 @@ func (b *Bus) answerOne(ctx context.Context, m *nats.Msg, handle func(context.Co
 	if m.Reply == "" {
 		return
 	}
-	if err := b.work.PublishMsg(answer); err != nil {
-		b.log.Info("request not answered", "subject", m.Subject, "error", err)
+	if err := r.conn.PublishMsg(answer); err != nil {
+		r.log.Info("request not answered", "subject", m.Subject, "error", err)
 	}
 }
 
-// guardedAnswer is what handle answers, and an error where it panics.
-func (b *Bus) guardedAnswer(ctx context.Context, m *nats.Msg, handle func(context.Context, []byte) ([]byte, error)) (
-	data []byte, err error,
-) {
+// guarded returns the answer of the handler, and an error if it panics.
+func (r *responder) guarded(ctx context.Context, m *nats.Msg) (data []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			b.log.Error("request handler panicked", "subject", m.Subject, "panic", p, "stack", string(debug.Stack()))
+			r.log.Error("request handler panicked", "subject", m.Subject, "panic", p, "stack", string(debug.Stack()))
 			data, err = nil, schemas.Errorf(schemas.Internal, "", "the request could not be handled")
 		}
 	}()
-	return handle(ctx, m.Data)
+	return r.handle(ctx, m.Data)
+}
+
+// awaited is the context of the handler of a request: it ends when the requester no longer waits for the answer. A request without the
+// headers for that is of an older version.
+func (r *responder) awaited(ctx context.Context, m *nats.Msg) (context.Context, context.CancelFunc) {
+	until, err := time.Parse(time.RFC3339Nano, m.Header.Get(headerUntil))
+	if err != nil {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, until.Sub(r.now()))
 }
 
 // JobControlSubject is where a worker answers questions about the jobs that it manages.
@@ -211,19 +224,19 @@ func (b *Bus) Share(ctx context.Context, subject string, o Sharing, handle func(
 	hard := context.WithoutCancel(ctx)
 	held, turns := make(chan struct{}, o.Slots+o.Waiting), fair.NewSemaphore(o.Slots, o.Each)
 	var inHand sync.WaitGroup
-	inTurn := func(ctx context.Context, data []byte) ([]byte, error) {
+	r := newResponder(b, func(ctx context.Context, data []byte) ([]byte, error) {
 		a := o.Account(data)
 		if err := turns.Acquire(ctx, a); err != nil {
 			return nil, coded("wait for a turn", err)
 		}
 		defer turns.Release(a)
 		return handle(ctx, data)
-	}
+	})
 	sub, err := b.work.QueueSubscribe(subject, sharedQueue, func(m *nats.Msg) {
 		held <- struct{}{}
 		inHand.Go(func() {
 			defer func() { <-held }()
-			b.answerOne(hard, m, inTurn)
+			r.answer(hard, m)
 		})
 	})
 	if err != nil {

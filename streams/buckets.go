@@ -129,7 +129,7 @@ func (k *Bucket[T]) Create(ctx context.Context, key string, v T, ttl time.Durati
 	create := func(last uint64) (uint64, error) {
 		m := nats.NewMsg(k.subject(key))
 		m.Data = data
-		ack, err := k.bus.publishDecided(ctx, m, append(life, jetstream.WithExpectLastSequencePerSubject(last))...)
+		ack, err := publishDecided(ctx, k.bus.js, m, append(life, jetstream.WithExpectLastSequencePerSubject(last))...)
 		if err != nil {
 			return 0, coded(op, err)
 		}
@@ -195,7 +195,7 @@ func (k *Bucket[T]) write(ctx context.Context, verb, key string, v T, earlier ui
 	defer cancel()
 	m := nats.NewMsg(k.subject(key))
 	m.Data = data
-	ack, err := k.bus.publishDecided(ctx, m, o...)
+	ack, err := publishDecided(ctx, k.bus.js, m, o...)
 	if err != nil {
 		return 0, coded(k.op(verb+" "+schemas.Quotable(key)), err)
 	}
@@ -242,7 +242,7 @@ func (k *Bucket[T]) remove(ctx context.Context, key string, marked time.Duration
 		// As the client library writes it where a key is purged. The server leaves no mark of its own when such a mark ends.
 		m.Header.Set("KV-Operation", "PURGE")
 		m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-		_, err := k.bus.publishDecided(ctx, m, o...)
+		_, err := publishDecided(ctx, k.bus.js, m, o...)
 		return err
 	}
 	if marked == 0 {

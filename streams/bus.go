@@ -2,20 +2,14 @@ package streams
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/sandjet/sandjet/internal/sometimes"
-	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/fair"
@@ -59,28 +53,14 @@ type Options struct {
 }
 
 const (
-	roleLive       = "live" // of the connection for live events
-	maxShards      = 64
-	requestWithin  = 5 * time.Second
-	asyncInFlight  = 1024
-	reconnectAfter = 100 * time.Millisecond
-	requiredLevel  = "4" // API level of the server: 2.15
+	maxShards     = 64
+	requestWithin = 5 * time.Second
+	requiredLevel = "4" // API level of the server: 2.15
 )
 
 // Bus is a connection to the log. It is safe for concurrent use.
-//
-// It holds several connections so that one kind of work does not wait behind another: publishing,
-// deliveries with their acknowledgements, live events, and reads in bulk.
 type Bus struct {
-	options Options
-	log     *slog.Logger
-
-	publish, work, live, bulk   *nats.Conn
-	js                          jetstream.JetStream // on publish
-	jsWork                      jetstream.JetStream // on work
-	jsBulk                      jetstream.JetStream // on bulk
-	acks, acksWork              *acks               // on publish and work
-	publishChanges, workChanges reconnects          // of publish and work
+	connections
 
 	topology topology
 	reader   *reader
@@ -99,17 +79,15 @@ type Bus struct {
 	results   results
 
 	announced announcements
-	letters   sometimes.Counted // lines of the log about dead letters
+	letterLog letterLog
 
-	trouble  trouble
-	capacity *capacity
-	faults   faults
-	drops    wait.Broadcast  // notified when the connection of live events has reconnected
-	slow     sync.Map        // what to do when a subscription to live events fell behind: func() by *nats.Subscription
-	ctx      context.Context //nolint:containedctx // ends with the Bus: its background work hangs on it
-	stop     context.CancelFunc
-	parts    sync.WaitGroup
-	closed   atomic.Bool
+	trouble            trouble
+	writer, workWriter *writer // on publish and work
+	capacity           *capacity
+	faults             faults
+	ctx                context.Context //nolint:containedctx // ends with the Bus: its background work hangs on it
+	stop               context.CancelFunc
+	parts              sync.WaitGroup
 }
 
 // Open connects to the log and creates or upgrades its streams, consumers and buckets. It may be
@@ -130,10 +108,10 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	if o.Server == nil && o.URL == "" {
 		return nil, schemas.Invalidf("nats_url", "is missing: give the URL of a server")
 	}
-	b := &Bus{options: o, log: o.Log.With("part", "streams"),
+	b := &Bus{connections: connections{options: o, log: o.Log.With("part", "streams")},
 		lists: fair.NewSemaphore(concurrentLists, concurrentLists/2), asks: fair.NewSemaphore(concurrentAsks, concurrentAsks*3/4),
 		fileAsks: fair.NewSemaphore(concurrentAsks, concurrentAsks*3/4)}
-	b.results.bus = b
+	b.results.bus, b.letterLog.logger = b, b.log
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.progress = newProgressAcks(b)
 	b.capacity = newCapacity(b)
@@ -141,10 +119,11 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	if o.GroupCommit || o.Server != nil && o.Server.Durability() == embedded.DurabilityAlways {
 		b.calls = &group{bus: b}
 	}
-	if err := b.connect(ctx); err != nil {
+	if err := b.connections.open(ctx); err != nil {
 		b.abandon()
 		return nil, err
 	}
+	b.writer, b.workWriter = &writer{b.acks, &b.trouble, b.capacity}, &writer{b.acksWork, &b.trouble, b.capacity}
 	b.trimmings = trimmings{OpenBucket[trimMark](b, trimMarks)}
 	b.clock = logclock.New(clockSource{b.bulk, b.trimmings, o.LogClock}, b.log)
 	b.reader = newReader(b)
@@ -175,182 +154,6 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	return b, nil
 }
 
-func (b *Bus) connect(ctx context.Context) (err error) {
-	for _, c := range []struct {
-		conn **nats.Conn
-		role string
-		more []nats.Option
-	}{
-		{&b.publish, "publish", nil},
-		{&b.work, "work", nil},
-		{&b.live, roleLive, []nats.Option{nats.ReconnectHandler(func(*nats.Conn) { b.drops.Notify() })}},
-		{&b.bulk, "bulk", nil},
-	} {
-		if *c.conn, err = b.dial(ctx, c.role, c.more...); err != nil {
-			return err
-		}
-	}
-	b.publishChanges.watch(b.publish)
-	b.workChanges.watch(b.work)
-	for _, j := range []struct {
-		js   *jetstream.JetStream
-		conn *nats.Conn
-	}{{&b.js, b.publish}, {&b.jsWork, b.work}, {&b.jsBulk, b.bulk}} {
-		*j.js, err = jetstream.New(j.conn, jetstream.WithPublishAsyncMaxPending(asyncInFlight), jetstream.WithDefaultTimeout(requestWithin),
-			jetstream.WithPublishAsyncTimeout(2*requestWithin))
-		if err != nil {
-			return coded("connect to the log", err)
-		}
-	}
-	if b.acks, err = newAcks(b.publish); err != nil {
-		return err
-	}
-	b.acksWork, err = newAcks(b.work)
-	return err
-}
-
-func (b *Bus) dial(ctx context.Context, role string, more ...nats.Option) (*nats.Conn, error) {
-	const op = "connect to the log"
-	o := b.options
-	options := []nats.Option{
-		nats.Name(o.Name + "-" + role), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.Timeout(requestWithin),
-		nats.CustomReconnectDelay(b.reconnectDelay),
-		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
-		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) { b.asyncError(role, s, err) }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil && !b.closed.Load() { // without an error it is this process that closes it, as a service does at its end
-				b.log.Warn("connection to the log lost", "connection", role, "error", err)
-			}
-		}),
-	}
-	url := o.URL
-	if o.Server != nil {
-		url = ""
-		options = append(options, o.Server.InProcess()...)
-	} else {
-		with, err := o.credentials()
-		if err != nil {
-			return nil, err
-		}
-		options = append(options, with...)
-	}
-	type dialled struct {
-		conn *nats.Conn
-		err  error
-	}
-	done := make(chan dialled, 1)
-	go func() { // the client library takes no context
-		conn, err := nats.Connect(url, append(options, more...)...)
-		done <- dialled{conn, err}
-	}()
-	select {
-	case d := <-done:
-		switch {
-		case d.err == nil:
-			return d.conn, nil
-		case errors.Is(d.err, nats.ErrAuthorization):
-			return nil, schemas.Wrap(schemas.Denied, op, "the NATS server refuses the credential: check user, password, creds or nkey", d.err)
-		}
-		return nil, schemas.Wrap(schemas.Unavailable, op, "the NATS server at "+where(o)+
-			" is not reached: is it running, and is TLS set as it wants?", d.err)
-	case <-ctx.Done():
-		go func() {
-			if d := <-done; d.conn != nil {
-				d.conn.Close()
-			}
-		}()
-		return nil, schemas.Wrap(schemas.Unavailable, op, "the NATS server at "+where(o)+" was not reached in time", ctx.Err())
-	}
-}
-
-// insist opens a connection of a long-lived part. The server may be gone again since the Bus was opened, and the part has to
-// live through that as through any later loss: open is called again while it says unavailable, until ctx ends.
-func (b *Bus) insist(ctx context.Context, role string, open func() error) error {
-	again := wait.Backoff{First: reconnectAfter, Most: 2 * time.Second}
-	for failed := 1; ; failed++ {
-		err := open()
-		if schemas.CodeOf(err) != schemas.Unavailable || ctx.Err() != nil {
-			return err
-		}
-		b.log.Warn("connection to the log not made, retrying", "connection", role, "error", err)
-		if !again.Sleep(ctx, failed) {
-			return err
-		}
-	}
-}
-
-// where names the server without what may be secret in its URL.
-func where(o Options) string {
-	if o.Server != nil {
-		return "this process"
-	}
-	var hosts []string
-	for u := range strings.SplitSeq(o.URL, ",") {
-		if at := strings.LastIndexByte(u, '@'); at >= 0 {
-			u = u[at+1:]
-		}
-		hosts = append(hosts, strings.TrimSpace(u))
-	}
-	return strings.Join(hosts, ",")
-}
-
-func (o Options) credentials() ([]nats.Option, error) {
-	var with []nats.Option
-	if o.User != "" {
-		with = append(with, nats.UserInfo(o.User, o.Password))
-	}
-	if o.Creds != "" {
-		with = append(with, nats.UserCredentials(o.Creds))
-	}
-	if o.NKey != "" {
-		nkey, err := nats.NkeyOptionFromSeed(o.NKey)
-		if err != nil {
-			return nil, schemas.Wrap(schemas.Invalid, "connect to the log", "the nkey seed file cannot be read: "+o.NKey, err)
-		}
-		with = append(with, nkey)
-	}
-	if o.CA != "" {
-		with = append(with, nats.RootCAs(o.CA))
-	}
-	if (o.Cert == "") != (o.Key == "") {
-		return nil, schemas.Invalidf("nats_cert", "a certificate and its key belong together: give both or none")
-	}
-	if o.Cert != "" {
-		if _, err := tls.LoadX509KeyPair(o.Cert, o.Key); err != nil {
-			return nil, schemas.Wrap(schemas.Invalid, "connect to the log", "the certificate or its key cannot be read: "+o.Cert, err)
-		}
-		with = append(with, nats.ClientCert(o.Cert, o.Key))
-	}
-	return with, nil
-}
-
-func (b *Bus) asyncError(role string, s *nats.Subscription, err error) {
-	if errors.Is(err, nats.ErrSlowConsumer) {
-		b.fellBehind(role, s)
-	}
-	subject := ""
-	if s != nil {
-		subject = s.Subject
-	}
-	if !b.closed.Load() {
-		b.log.Warn("NATS client error", "connection", role, "subject", subject, "error", err)
-	}
-}
-
-// fellBehind notifies the readers of a subscription to live events that some of them were dropped, so that it reads the log. Other readers
-// are not affected, nor other connections, whose subscriptions find out by themselves.
-func (b *Bus) fellBehind(role string, s *nats.Subscription) {
-	if behind, ok := b.slow.Load(s); ok {
-		if f, ok := behind.(func()); ok {
-			f()
-			return
-		}
-	}
-	if role == roleLive { // it fell behind before it was known by whom
-		b.drops.Notify()
-	}
-}
-
 // Close lets what is being published or acknowledged reach the log, and closes the connections.
 // Consumers, followers and services must have ended. It waits until ctx ends at most.
 func (b *Bus) Close(ctx context.Context) error {
@@ -366,13 +169,7 @@ func (b *Bus) Close(ctx context.Context) error {
 	if b.publish.IsConnected() {
 		b.capacity.meter.Flush(ctx)
 	}
-	for _, c := range []*nats.Conn{b.work, b.publish, b.live, b.bulk} {
-		if c.IsConnected() {
-			if err := c.FlushWithContext(deadlined(ctx)); err != nil && ctx.Err() == nil {
-				b.log.Debug("connection not flushed at its end", "error", err)
-			}
-		}
-	}
+	b.flush(ctx)
 	b.abandon()
 	return errors.Join(errs...)
 }
@@ -384,22 +181,13 @@ func (b *Bus) abandon() {
 		s.bus.CompareAndSwap(b, nil)
 	}
 	b.stop()
-	for _, c := range []*nats.Conn{b.work, b.publish, b.live, b.bulk} {
-		if c != nil {
-			c.Close()
-		}
-	}
-	for _, a := range []*acks{b.acks, b.acksWork} {
-		if a != nil {
-			a.close()
-		}
-	}
+	b.connections.close()
 	b.parts.Wait()
 }
 
 // Generation changes whenever the connection by which messages come and are acknowledged, or that by which results are published, was lost
 // or has reconnected. While it is the same, the server has not taken this process for gone.
-func (b *Bus) Generation() uint64 { return b.workChanges.count() + b.publishChanges.count() }
+func (b *Bus) Generation() uint64 { return b.generation() }
 
 // Ready returns an error while the log cannot be reached, cannot write, or is too full for new work. Code: unavailable.
 func (b *Bus) Ready(ctx context.Context) error {
@@ -434,16 +222,6 @@ func (b *Bus) Healthy() error {
 
 // Shards is the number of shards of the events, as the log has it.
 func (b *Bus) Shards() int { return int(b.topology.shards.Load()) }
-
-// deadlined gives a context without a deadline one, as the client library wants.
-func deadlined(ctx context.Context) context.Context {
-	if _, ok := ctx.Deadline(); ok {
-		return ctx
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestWithin)
-	context.AfterFunc(ctx, cancel)
-	return ctx
-}
 
 // faults are what tests do to a Bus.
 type faults struct {

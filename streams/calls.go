@@ -13,30 +13,31 @@ import (
 // FindCall returns an admitted call by its id, for 24 hours from its admission: also one that waits for
 // an approval. A large input is left out, and not read: see [schemas.Call.WithoutInput]. Code: not_found.
 func FindCall(ctx context.Context, b *Bus, account schemas.AccountID, id schemas.CallID) (schemas.Call, error) {
-	m, err := b.storedCall(ctx, account, id)
+	m, err := storedCall(ctx, b, account, id)
 	if err != nil {
 		return schemas.Call{}, err
 	}
 	if m.headers.Get(headerSummary) != "" {
-		if c, err := b.listedCall(m); err == nil && c.InputLeftOut() {
+		if c, err := listedCall(m); err == nil && c.InputLeftOut() {
 			c.Input = nil // it was written as null
 			return c, nil
 		}
 	}
-	c, err := b.callOf(ctx, m)
+	c, err := wholeCall(ctx, b, m)
 	return c.WithoutInput(), err
 }
 
 // FindWholeCall is [FindCall] with the whole input: many megabytes, where the call has them.
 func FindWholeCall(ctx context.Context, b *Bus, account schemas.AccountID, id schemas.CallID) (schemas.Call, error) {
-	m, err := b.storedCall(ctx, account, id)
+	m, err := storedCall(ctx, b, account, id)
 	if err != nil {
 		return schemas.Call{}, err
 	}
-	return b.callOf(ctx, m)
+	return wholeCall(ctx, b, m)
 }
 
-func (b *Bus) callOf(ctx context.Context, m stored) (schemas.Call, error) {
+// wholeCall reads a stored call with its input, wherever that lies.
+func wholeCall(ctx context.Context, b *Bus, m stored) (schemas.Call, error) {
 	data, err := b.payloads.whole(ctx, streamCalls, m.headers, m.data, m.time)
 	if err != nil {
 		return schemas.Call{}, err
@@ -44,7 +45,8 @@ func (b *Bus) callOf(ctx context.Context, m stored) (schemas.Call, error) {
 	return decodeCall(m.subject, nil, data)
 }
 
-func (b *Bus) storedCall(ctx context.Context, account schemas.AccountID, id schemas.CallID) (stored, error) {
+// storedCall reads the message of a call. Code: not_found.
+func storedCall(ctx context.Context, b *Bus, account schemas.AccountID, id schemas.CallID) (stored, error) {
 	if err := errors.Join(account.Validate(), id.Validate()); err != nil {
 		return stored{}, err
 	}
@@ -70,7 +72,7 @@ type CallState struct {
 
 // ReadCallState reads the state of c from the events of its conversation, from its acceptance on.
 func ReadCallState(ctx context.Context, b *Bus, c schemas.Call) (CallState, error) {
-	r, err := b.readCall(ctx, c)
+	r, err := readCall(ctx, b, c)
 	if err != nil {
 		return CallState{}, err
 	}
@@ -78,8 +80,8 @@ func ReadCallState(ctx context.Context, b *Bus, c schemas.Call) (CallState, erro
 }
 
 // readCall is [ReadCallState] with what else is known of the call.
-func (b *Bus) readCall(ctx context.Context, c schemas.Call) (*callReader, error) {
-	r, err := b.callReader(ctx, c)
+func readCall(ctx context.Context, b *Bus, c schemas.Call) (*callReader, error) {
+	r, err := newCallReader(ctx, b, c)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +107,7 @@ type callReader struct {
 	whole bool
 }
 
-func (b *Bus) callReader(ctx context.Context, c schemas.Call) (*callReader, error) {
+func newCallReader(ctx context.Context, b *Bus, c schemas.Call) (*callReader, error) {
 	if err := errors.Join(c.Account.Validate(), c.Conversation.Validate()); err != nil {
 		return nil, err
 	}
@@ -114,7 +116,7 @@ func (b *Bus) callReader(ctx context.Context, c schemas.Call) (*callReader, erro
 		bus: b, stream: eventStream(shard), subject: eventSubject(shard, c.Account, c.Conversation), state: CallState{Call: c},
 	}
 	// By the log's own clock: that of the process that accepted the call may be wrong, and a start that is not seen would be a second start.
-	switch m, err := b.storedCall(ctx, c.Account, c.ID); {
+	switch m, err := storedCall(ctx, b, c.Account, c.ID); {
 	case err == nil:
 		r.stored, r.since = m.time, m.time.Add(-ClocksApart)
 		if c.Accepted.Before(r.since) && !c.Accepted.IsZero() { // sent again since

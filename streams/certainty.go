@@ -62,7 +62,7 @@ func (b *Bus) AbsentAt(at time.Time) Absence {
 	return Absence{at: at, sure: b.Certainty()}
 }
 
-// recognises reports whether the log itself would recognise messages that other processes stored since then.
-func (b *Bus) recognises(a Absence) bool {
+// detected reports whether the log itself detects, as duplicates, messages that other processes stored since then.
+func (a Absence) detected(b *Bus) bool {
 	return b.Holds(a.sure) && (a.now || b.Recognises(a.at))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -138,7 +137,7 @@ func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle 
 	}
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}
 	for failed := 0; ctx.Err() == nil; {
-		ackWait, err := b.ensureConsumer(ctx, t.stream, t.consumer(o))
+		ackWait, err := ensureConsumer(ctx, b.jsWork, t.stream, t.consumer(o))
 		if err == nil {
 			failed = 0
 			c.ackWait = ackWait
@@ -178,10 +177,10 @@ var errRefused = errors.New("the log refuses the consumer")
 
 // ensureConsumer makes the durable, or takes the one that is there if it reads the same messages,
 // and returns the AckWait that the server applies.
-func (b *Bus) ensureConsumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (time.Duration, error) {
+func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, want jetstream.ConsumerConfig) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	c, err := b.jsWork.CreateConsumer(ctx, stream, want)
+	c, err := js.CreateConsumer(ctx, stream, want)
 	if err == nil {
 		return c.CachedInfo().Config.AckWait, nil
 	}
@@ -195,7 +194,7 @@ func (b *Bus) ensureConsumer(ctx context.Context, stream string, want jetstream.
 		}
 		return 0, coded(op, err)
 	}
-	if c, err = b.jsWork.Consumer(ctx, stream, want.Durable); err != nil {
+	if c, err = js.Consumer(ctx, stream, want.Durable); err != nil {
 		return 0, coded(op, err)
 	}
 	have := c.CachedInfo().Config
@@ -206,7 +205,7 @@ func (b *Bus) ensureConsumer(ctx context.Context, stream string, want jetstream.
 	if have.MaxDeliver != want.MaxDeliver || have.MaxAckPending != want.MaxAckPending {
 		next := have // AckWait stays: others pace their signs of life by it
 		next.MaxDeliver, next.MaxAckPending = want.MaxDeliver, want.MaxAckPending
-		if _, err := b.jsWork.UpdateConsumer(ctx, stream, next); err != nil {
+		if _, err := js.UpdateConsumer(ctx, stream, next); err != nil {
 			return 0, coded("upgrade the consumer "+want.Durable, err)
 		}
 	}
@@ -284,19 +283,6 @@ const (
 	verdictDead
 )
 
-// logLetter logs that a message has become a dead letter. An account whose messages all do, of which there may be thousands, gets one line a
-// minute for each consumer and code, with the number of those that were left out; at the level of debugging they are there.
-func (b *Bus) logLetter(m *message, consumer string, err error) {
-	level, attrs := slog.LevelWarn, []any{"stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "attempt", m.meta.NumDelivered, "error", err}
-	switch leftOut, due := b.letters.Due(consumer + " " + string(accountOf(m.Subject)) + " " + string(schemas.CodeOf(err))); {
-	case !due:
-		level = slog.LevelDebug
-	case leftOut > 0:
-		attrs = append(attrs, "left_out", leftOut)
-	}
-	b.log.Log(context.Background(), level, "message dead-lettered", attrs...)
-}
-
 // judge turns a handler's return value into a verdict. It is pure.
 func judge(err error, stopped bool, attempt uint64, most int) verdict {
 	const shortage = time.Second
@@ -328,7 +314,7 @@ func (c *consuming[T]) settle(m *message, t *fair.Message, err error) {
 	if v.kind == verdictDead {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.hard), 2*requestWithin)
 		defer cancel()
-		if letterErr := c.bus.deadLetter(ctx, m.letter(c.options.Name, err, c.bus.Now())); letterErr != nil {
+		if letterErr := OpenDeadLetters(c.bus).write(ctx, m.letter(c.options.Name, err, c.bus.Now())); letterErr != nil {
 			c.bus.log.Error("dead letter not written yet, the message stays in its stream", "stream", m.meta.Stream, "seq",
 				m.meta.Sequence.Stream, "error", letterErr)
 			v = verdict{kind: verdictNak, delay: letterRetry}
@@ -341,7 +327,7 @@ func (c *consuming[T]) settle(m *message, t *fair.Message, err error) {
 	case verdictNak:
 		told = c.handBack(m, t, v.delay)
 	case verdictDead:
-		c.bus.logLetter(m, c.options.Name, err)
+		c.bus.letterLog.log(m, c.options.Name, err)
 		told = m.term() // the reason is in the dead letter
 	}
 	if told != nil {

@@ -38,9 +38,9 @@ func untilDecided(ctx context.Context, write func() error) error {
 }
 
 // publishDecided publishes by the client library and waits until the log has decided.
-func (b *Bus) publishDecided(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOpt) (ack *jetstream.PubAck, err error) {
+func publishDecided(ctx context.Context, js jetstream.JetStream, m *nats.Msg, o ...jetstream.PublishOpt) (ack *jetstream.PubAck, err error) {
 	err = untilDecided(ctx, func() (err error) {
-		ack, err = b.js.PublishMsg(ctx, m, o...)
+		ack, err = js.PublishMsg(ctx, m, o...)
 		return err
 	})
 	return ack, err

@@ -85,7 +85,7 @@ func TestAWriteInProcessIsNeverAConflict(t *testing.T) {
 		subject := fmt.Sprintf("test.inprocess.%d", i)
 		leader(t, b, subject, answer, 1<<40, "")
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		_, err := b.storeOne(ctx, nats.NewMsg(subject))
+		_, err := b.writer.store(ctx, nats.NewMsg(subject))
 		cancel()
 		if !errors.Is(err, schemas.ErrUnavailable) && !errors.Is(err, schemas.ErrTimeout) {
 			t.Errorf("a write that is never decided ended with %v, want unavailable", err)

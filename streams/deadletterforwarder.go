@@ -112,7 +112,7 @@ func (s *forwarding) deadLetter(ctx context.Context, n notice, sure Certainty) e
 		Reason: why.Message, Code: schemas.Exhausted,
 		Deliveries: deliveries, First: m.time.UTC(), Time: s.bus.Now(), Headers: m.headers, Payload: m.data,
 	}
-	if err := s.bus.deadLetter(ctx, letter); err != nil {
+	if err := OpenDeadLetters(s.bus).write(ctx, letter); err != nil {
 		return err
 	}
 	s.log.Warn("exhausted message forwarded to the dead letters", "stream", stream, "seq", seq)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,24 +12,31 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 // headerRedriven marks a message that was sent again with the id of its dead letter.
 const headerRedriven = "Sandjet-Redriven"
 
-// deadLetter writes a dead letter. Writing it twice is writing it once.
-func (b *Bus) deadLetter(ctx context.Context, d schemas.DeadLetter) error {
-	if b.faults.noDeadLetters {
+// DeadLetters is for people: failed messages can be listed, read and sent again.
+type DeadLetters struct{ bus *Bus }
+
+// OpenDeadLetters returns the dead letters of the log.
+func OpenDeadLetters(b *Bus) *DeadLetters { return &DeadLetters{bus: b} }
+
+// write writes a dead letter. Writing it twice is writing it once.
+func (l *DeadLetters) write(ctx context.Context, d schemas.DeadLetter) error {
+	if l.bus.faults.noDeadLetters {
 		return schemas.Errorf(schemas.Unavailable, "dead-letter", "a fault of the test")
 	}
-	have, err := b.isDeadLettered(ctx, d)
+	have, err := l.has(ctx, d)
 	if err != nil || have {
 		return err
 	}
 	if h := nats.Header(d.Headers); h.Get(headerPayload) != "" && d.Stream != streamIntake {
 		// The letter outlives the payload that the message names: it gets its own copy.
-		data, err := b.payloads.whole(ctx, d.Stream, h, d.Payload, d.First)
+		data, err := l.bus.payloads.whole(ctx, d.Stream, h, d.Payload, d.First)
 		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 			return err
 		}
@@ -44,34 +52,47 @@ func (b *Bus) deadLetter(ctx context.Context, d schemas.DeadLetter) error {
 	d.Headers = map[string][]string(h)
 	delete(d.Headers, headerPayload)
 	delete(d.Headers, headerSize)
-	return Dead.Publish(ctx, b, d)
+	return Dead.Publish(ctx, l.bus, d)
 }
 
-// isDeadLettered reports whether the letter is there already, from another try or another process.
-func (b *Bus) isDeadLettered(ctx context.Context, d schemas.DeadLetter) (bool, error) {
-	subject, err := deadPlace(b, d)
+// has reports whether the letter is there already, from another try or another process.
+func (l *DeadLetters) has(ctx context.Context, d schemas.DeadLetter) (bool, error) {
+	subject, err := deadPlace(l.bus, d)
 	if err != nil {
 		return false, err
 	}
-	m, err := b.reader.getLast(ctx, streamDead, subject)
+	m, err := l.bus.reader.getLast(ctx, streamDead, subject)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	there, err := b.letterHead(ctx, m)
+	there, err := l.head(ctx, m)
 	if err != nil {
 		return false, err
 	}
 	return there.First.Equal(d.First), nil
 }
 
-// DeadLetters is for people: failed messages can be listed, read and sent again.
-type DeadLetters struct{ bus *Bus }
+// letterLog writes lines about dead letters. It is safe for concurrent use.
+type letterLog struct {
+	logger *slog.Logger
+	lines  sometimes.Counted
+}
 
-// OpenDeadLetters returns the dead letters of the log.
-func OpenDeadLetters(b *Bus) *DeadLetters { return &DeadLetters{bus: b} }
+// log logs that a message has become a dead letter. An account whose messages all do, of which there may be thousands, gets one line a
+// minute for each consumer and code, with the number of those that were left out; at the level of debugging they are there.
+func (l *letterLog) log(m *message, consumer string, err error) {
+	level, attrs := slog.LevelWarn, []any{"stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "attempt", m.meta.NumDelivered, "error", err}
+	switch leftOut, due := l.lines.Due(consumer + " " + string(accountOf(m.Subject)) + " " + string(schemas.CodeOf(err))); {
+	case !due:
+		level = slog.LevelDebug
+	case leftOut > 0:
+		attrs = append(attrs, "left_out", leftOut)
+	}
+	l.logger.Log(context.Background(), level, "message dead-lettered", attrs...)
+}
 
 // List returns the latest letters, the latest first and without their payloads, which may be very large: of one stream, or of all when
 // stream is empty; at most limit, or all when it is 0.
@@ -90,7 +111,7 @@ func (l *DeadLetters) List(ctx context.Context, stream string, limit int) ([]sch
 		more = more && len(page) > 0
 		for _, m := range page {
 			next = m.seq + 1
-			d, err := l.bus.letterHead(ctx, m)
+			d, err := l.head(ctx, m)
 			switch code := schemas.CodeOf(err); {
 			case err == nil:
 				list = append(list, d)
@@ -111,14 +132,14 @@ func (l *DeadLetters) List(ctx context.Context, stream string, limit int) ([]sch
 	return list, nil
 }
 
-// letterHead reads a letter without its payload: where that lies in the object store, from a header of the message. Only letters of older
+// head reads a letter without its payload: where that lies in the object store, from a header of the message. Only letters of older
 // versions are without that.
-func (b *Bus) letterHead(ctx context.Context, m stored) (schemas.DeadLetter, error) {
+func (l *DeadLetters) head(ctx context.Context, m stored) (schemas.DeadLetter, error) {
 	var d schemas.DeadLetter
 	if head := m.headers.Get(headerSummary); head != "" && m.headers.Get(headerPayload) != "" && json.Unmarshal([]byte(head), &d) == nil {
 		return d, nil
 	}
-	e, err := Dead.entry(ctx, b, "", m)
+	e, err := Dead.entry(ctx, l.bus, "", m)
 	return e.Value.WithoutPayload(), err
 }
 
@@ -209,7 +230,7 @@ func (l *DeadLetters) resend(ctx context.Context, d schemas.DeadLetter) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	_, err := l.bus.publishDecided(ctx, m, o...)
+	_, err := publishDecided(ctx, l.bus.js, m, o...)
 	return coded("redrive", err)
 }
 

@@ -63,7 +63,7 @@ func (d Durable) Append(ctx context.Context, a schemas.AccountID, id, writer str
 	m.Header.Set(headerState, string(state))
 	m.Data = data
 	expectLast(m, after, durableSubject(a, id, "*"))
-	stored, err := d.bus.storeOne(ctx, m)
+	stored, err := d.bus.writer.store(ctx, m)
 	return stored.Cursor.Seq, err
 }
 
@@ -183,7 +183,7 @@ func (d Durable) Forget(ctx context.Context, key string, rev uint64) error {
 	m.Header.Set("KV-Operation", "DEL") // as the client library writes it, but with a time to live
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(rev, 10))
 	m.Header.Set(jetstream.MsgTTLHeader, left.String())
-	if _, err := d.bus.storeOne(ctx, m); err != nil {
+	if _, err := d.bus.writer.store(ctx, m); err != nil {
 		return err
 	}
 	d.bus.capacity.changed(m.Subject, schemas.Amount{Bytes: -sizeOfMessage(m.Subject, nil), Messages: -1}) // the mark, which goes too

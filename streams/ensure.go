@@ -429,3 +429,12 @@ func sameRePublish(a, b *jetstream.RePublish) bool {
 	}
 	return *a == *b
 }
+
+// restore makes the topology again if something of it is missing, which two requests show.
+func (t *topology) restore(ctx context.Context) error {
+	whole, err := t.intact(ctx)
+	if err != nil || whole {
+		return err
+	}
+	return t.ensure(ctx)
+}

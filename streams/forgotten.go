@@ -19,7 +19,7 @@ func judgeUnseen(ctx context.Context, group []*callReader) error {
 		}
 		if of == nil {
 			var err error
-			if of, err = r.bus.historyOf(ctx, r.stream, r.subject); err != nil {
+			if of, err = historyOf(ctx, r.bus, r.stream, r.subject); err != nil {
 				return err
 			}
 		}
@@ -46,7 +46,7 @@ type history struct {
 	beyond time.Time // the same of it for their number; zero: none were
 }
 
-func (b *Bus) historyOf(ctx context.Context, stream, subject string) (*history, error) {
+func historyOf(ctx context.Context, b *Bus, stream, subject string) (*history, error) {
 	var h history
 	first, err := b.reader.getNewest(ctx, stream, getRequest{Seq: 1, Next: subject})
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
@@ -86,7 +86,7 @@ func (h *history) wholeSince(since, stored time.Time) bool {
 // is no longer on the log. False may be wrong where another call before it is not acknowledged; [Retention] removes nothing of such a
 // call. Parked says that the call waits for a person, or did, and went to no worker.
 func Acknowledged(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.CallID) (is, parked bool, err error) {
-	q, err := b.queues(ctx)
+	q, err := readQueues(ctx, b)
 	if err != nil {
 		return false, false, err
 	}
@@ -102,8 +102,8 @@ type queues struct {
 	aside     bool              // some calls wait for their turn elsewhere: they are acknowledged in form only
 }
 
-// queues asks how far the workers of all providers have come. It costs three requests, and one more for each 256 providers.
-func (b *Bus) queues(ctx context.Context) (*queues, error) {
+// readQueues asks how far the workers of all providers have come. It costs three requests, and one more for each 256 providers.
+func readQueues(ctx context.Context, b *Bus) (*queues, error) {
 	const op = "look at the queues"
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()

@@ -50,7 +50,7 @@ type grouped struct {
 func (g *group) store(ctx context.Context, m *nats.Msg) (Stored, error) {
 	if g.single.Add(1) <= groupAbove {
 		defer g.single.Add(-1)
-		return g.bus.storeOne(ctx, m)
+		return g.bus.writer.store(ctx, m)
 	}
 	g.single.Add(-1)
 	w := &grouped{m: m, done: make(chan struct{})}
@@ -67,7 +67,7 @@ func (g *group) store(ctx context.Context, m *nats.Msg) (Stored, error) {
 		return Stored{}, coded("publish", ctx.Err())
 	}
 	if w.alone {
-		return g.bus.storeOne(ctx, m)
+		return g.bus.writer.store(ctx, m)
 	}
 	return w.stored, w.err
 }

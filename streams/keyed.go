@@ -68,7 +68,7 @@ func (t Topic[T]) Replace(ctx context.Context, b *Bus, v T, seq uint64) error {
 		return err
 	}
 	expectLast(m, seq, t.expect(v))
-	_, err = b.storeOne(ctx, m)
+	_, err = b.writer.store(ctx, m)
 	return err
 }
 

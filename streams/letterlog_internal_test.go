@@ -20,10 +20,10 @@ import (
 func TestDeadLettersAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
-		b := &Bus{log: slog.New(slog.NewTextHandler(&text, nil))}
+		l := &letterLog{logger: slog.New(slog.NewTextHandler(&text, nil))}
 		dead := func(a schemas.AccountID, code schemas.Code) {
 			m := &message{Msg: nats.NewMsg(callSubject("local", a, "call_1")), meta: &nats.MsgMetadata{Stream: streamCalls}}
-			b.logLetter(m, "w-local", schemas.Errorf(code, "", "no"))
+			l.log(m, "w-local", schemas.Errorf(code, "", "no"))
 		}
 		for range 1000 {
 			dead("acct_1", schemas.Invalid)
@@ -39,7 +39,7 @@ func TestDeadLettersAreLoggedOnceAMinute(t *testing.T) {
 		if !strings.Contains(text.String(), "left_out=999") {
 			t.Errorf("after a minute: %s", text.String())
 		}
-		b.log = slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		l.logger = slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		text.Reset()
 		dead("acct_1", schemas.Invalid)
 		if !strings.Contains(text.String(), "message dead-lettered") {

@@ -82,7 +82,7 @@ func CallsBetween(ctx context.Context, b *Bus, provider string, from, before uin
 				if next = m.seq + 1; m.seq >= before {
 					return
 				}
-				p, skip, err := b.placedCall(ctx, m)
+				p, skip, err := placedCall(ctx, b, m)
 				if skip {
 					continue
 				}
@@ -104,17 +104,17 @@ func (m stored) placed(c schemas.Call) PlacedCall {
 
 // FindPlacedCall is [FindCall] with the call's place.
 func FindPlacedCall(ctx context.Context, b *Bus, account schemas.AccountID, id schemas.CallID) (PlacedCall, error) {
-	m, err := b.storedCall(ctx, account, id)
+	m, err := storedCall(ctx, b, account, id)
 	if err != nil {
 		return PlacedCall{}, err
 	}
-	c, err := b.callOf(ctx, m)
+	c, err := wholeCall(ctx, b, m)
 	return m.placed(c), err
 }
 
 // placedCall reads a call of [CallsBetween]. Skip says that it has a dead letter instead.
-func (b *Bus) placedCall(ctx context.Context, m stored) (p PlacedCall, skip bool, err error) {
-	c, err := b.callOf(ctx, m)
+func placedCall(ctx context.Context, b *Bus, m stored) (p PlacedCall, skip bool, err error) {
+	c, err := wholeCall(ctx, b, m)
 	if err == nil {
 		return m.placed(c), false, nil
 	}

@@ -24,7 +24,7 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (sc
 	if err != nil {
 		return schemas.Cursor{}, err
 	}
-	if !b.recognises(absent) {
+	if !absent.detected(b) {
 		seq, err := findEvent(ctx, b, e, absent.at)
 		if err != nil {
 			return schemas.Cursor{}, err
@@ -34,7 +34,7 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (sc
 		}
 		if absent.cautious {
 			stream, subject := b.topology.eventsOf(e.Account, e.Conversation)
-			of, err := b.historyOf(ctx, stream, subject)
+			of, err := historyOf(ctx, b, stream, subject)
 			if err != nil {
 				return schemas.Cursor{}, err
 			}
@@ -55,36 +55,36 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (sc
 // ended that connection; the confirmation then comes by another one, and [Bus.Generation] has changed. First is stored before it: the log
 // stores messages of one connection in order.
 func Prove(ctx context.Context, b *Bus, e schemas.Event, first ...schemas.Event) (Stored, error) {
-	return b.storeEvent(ctx, b.acksWork, e, e.ID, first)
+	return storeEvent(ctx, b, b.workWriter, e, e.ID, first)
 }
 
 // StoreFenced stores an event unless the log knows fence as the id of another, and makes the log know it from then on, for ten minutes. So
 // of two events only one can be stored, by any processes. First is as with [Prove].
 func StoreFenced(ctx context.Context, b *Bus, e schemas.Event, fence string, first ...schemas.Event) (Stored, error) {
-	return b.storeEvent(ctx, b.acks, e, fence, first)
+	return storeEvent(ctx, b, b.writer, e, fence, first)
 }
 
-func (b *Bus) storeEvent(ctx context.Context, by *acks, e schemas.Event, id string, first []schemas.Event) (Stored, error) {
+func storeEvent(ctx context.Context, b *Bus, by *writer, e schemas.Event, id string, first []schemas.Event) (Stored, error) {
 	m, err := Events.message(ctx, b, e)
 	if err != nil {
 		return Stored{}, err
 	}
 	for _, f := range first {
-		if err := b.precede(ctx, by.conn, f); err != nil {
+		if err := precede(ctx, b, by.acks.conn, f); err != nil {
 			return Stored{}, err
 		}
 	}
 	m.Header.Set(jetstream.MsgIDHeader, id)
-	return b.storeBy(ctx, by, m)
+	return by.store(ctx, m)
 }
 
 // Precede sends an event, which mostly is there already, before others that are published by the same Bus, and
 // does not wait: the confirmation of one of those counts for it too.
 func Precede(ctx context.Context, b *Bus, e schemas.Event) error {
-	return b.precede(ctx, b.publish, e)
+	return precede(ctx, b, b.publish, e)
 }
 
-func (b *Bus) precede(ctx context.Context, conn *nats.Conn, e schemas.Event) error {
+func precede(ctx context.Context, b *Bus, conn *nats.Conn, e schemas.Event) error {
 	m, err := Events.message(ctx, b, e)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func scan(ctx context.Context, b *Bus, e schemas.Event, since *time.Time) (seq u
 			case m.id == e.ID && !whole:
 				return m.seq, nil
 			case m.id == e.ID && e.ID == accepted:
-				is, err := b.isOf(ctx, m, e.Time)
+				is, err := isOf(ctx, b, m, e.Time)
 				if err != nil {
 					return 0, err
 				}
@@ -140,7 +140,7 @@ func scan(ctx context.Context, b *Bus, e schemas.Event, since *time.Time) (seq u
 }
 
 // isOf reports whether a message is an event of a time. Code: unavailable.
-func (b *Bus) isOf(ctx context.Context, m stored, at time.Time) (bool, error) {
+func isOf(ctx context.Context, b *Bus, m stored, at time.Time) (bool, error) {
 	e, err := Events.entry(ctx, b, "", m)
 	if err != nil && (schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil) {
 		return false, err

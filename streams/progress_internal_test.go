@@ -13,7 +13,7 @@ import (
 func TestSignsOfLifeOfAHostThatSlept(t *testing.T) {
 	t.Parallel()
 	const nap = 15 * time.Minute
-	b := newProgressAcks(&Bus{publish: new(nats.Conn), work: new(nats.Conn)})
+	b := newProgressAcks(&Bus{connections: connections{publish: new(nats.Conn), work: new(nats.Conn)}})
 	h := b.add(&message{}, 3*time.Second)
 	if h.late() {
 		t.Fatal("late at its beginning")
@@ -33,7 +33,8 @@ func TestSignsOfLifeOfAHostThatSlept(t *testing.T) {
 //guarantee:side-effects-are-started-at-most-once
 func TestAnotherConnectionMakesADeliveryLate(t *testing.T) {
 	t.Parallel()
-	bus := &Bus{publishChanges: reconnects{changed: make(chan nats.Status, 1)}, workChanges: reconnects{changed: make(chan nats.Status, 1)}}
+	bus := &Bus{}
+	bus.publishChanges.changed, bus.workChanges.changed = make(chan nats.Status, 1), make(chan nats.Status, 1)
 	b := newProgressAcks(bus)
 	before, now := b.add(&message{}, time.Minute), bus.Generation()
 	bus.workChanges.changed <- nats.CONNECTED

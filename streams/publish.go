@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -41,7 +42,7 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 	if b.calls != nil && t.expect != nil && t.stream == streamCalls { // a batch is of one stream
 		return b.calls.store(ctx, m)
 	}
-	stored, err := b.storeOne(ctx, m)
+	stored, err := b.writer.store(ctx, m)
 	if err == nil && t.stream == "" {
 		stored.Cursor.Mark = schemas.MarkOf(v.EventID())
 		stored.Cursor.Epoch, _ = b.reader.epoch(ctx, t.streamOf(m.Subject)) // it is stored even without an epoch
@@ -49,23 +50,34 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 	return stored, err
 }
 
-// storeOne publishes one message and waits for the confirmation.
-func (b *Bus) storeOne(ctx context.Context, m *nats.Msg) (Stored, error) {
-	return b.storeBy(ctx, b.acks, m)
+// writer stores messages by one connection. It is safe for concurrent use.
+type writer struct {
+	acks     *acks
+	trouble  *trouble
+	capacity *capacity
 }
 
-// storeBy is storeOne by another connection.
-func (b *Bus) storeBy(ctx context.Context, by *acks, m *nats.Msg) (Stored, error) {
-	ack, err := by.publish(ctx, m)
+// store publishes one message and waits for the confirmation.
+func (w *writer) store(ctx context.Context, m *nats.Msg) (Stored, error) {
+	ack, err := w.acks.publish(ctx, m)
 	if err != nil {
-		b.trouble.failed(m.Subject, err, ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded))
+		w.trouble.failed(m.Subject, err, ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded))
 		return Stored{}, coded("publish", err)
 	}
-	b.trouble.wrote(m.Subject)
+	w.trouble.wrote(m.Subject)
 	if !ack.duplicate {
-		b.capacity.wrote(m.Subject, sizeOfMessage(m.Subject, m.Data))
+		w.capacity.wrote(m.Subject, sizeOfMessage(m.Subject, m.Data))
 	}
 	return Stored{Cursor: schemas.Cursor{Seq: ack.seq}, Duplicate: ack.duplicate}, nil
+}
+
+// schedule stores a message that the server writes to a subject of the same stream at a time.
+func (w *writer) schedule(ctx context.Context, m *nats.Msg, subject string, at time.Time) error {
+	// the client's own option cuts off what is not a whole second
+	m.Header.Set(jetstream.ScheduleHeader, "@at "+at.UTC().Format(time.RFC3339Nano))
+	m.Header.Set(jetstream.ScheduleTargetHeader, subject)
+	_, err := w.store(ctx, m)
+	return err
 }
 
 // expectLast lets a message be stored only if the last one of a subject, which may have wildcards, has the sequence; 0: there is none.

@@ -40,7 +40,7 @@ func RecentCalls(
 		return nil, "", false, coded("list calls", err)
 	}
 	defer b.lists.Release(a)
-	end, err := b.recentEnd(ctx, a, before)
+	end, err := recentEnd(ctx, b, a, before)
 	if err != nil || end == 0 {
 		return nil, "", false, err
 	}
@@ -56,7 +56,7 @@ func RecentCalls(
 			if len(list) == limit || len(seen) == recentCalls {
 				return list, last, true, nil
 			}
-			c, err := b.listedCall(m)
+			c, err := listedCall(m)
 			if err != nil || seen[c.ID] { // a worker puts what cannot be read to the dead letters
 				continue
 			}
@@ -74,11 +74,11 @@ func RecentCalls(
 
 // ListedCall reads one call of an account as a list has it. Code: not_found.
 func ListedCall(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.CallID) (RecentCall, error) {
-	m, err := b.storedCall(ctx, a, id)
+	m, err := storedCall(ctx, b, a, id)
 	if err != nil {
 		return RecentCall{}, err
 	}
-	c, err := b.listedCall(m)
+	c, err := listedCall(m)
 	return recentCall(m, c), err
 }
 
@@ -92,12 +92,12 @@ func recentCall(m stored, c schemas.Call) RecentCall {
 func callSubjects(a schemas.AccountID) string { return prefixCalls + "*." + string(a) + ".*" }
 
 // recentEnd is the sequence behind the newest call of an account, or that of a call; 0: there is none.
-func (b *Bus) recentEnd(ctx context.Context, a schemas.AccountID, before schemas.CallID) (uint64, error) {
+func recentEnd(ctx context.Context, b *Bus, a schemas.AccountID, before schemas.CallID) (uint64, error) {
 	if err := a.Validate(); err != nil {
 		return 0, err
 	}
 	if before != "" {
-		m, err := b.storedCall(ctx, a, before)
+		m, err := storedCall(ctx, b, a, before)
 		return m.seq, err
 	}
 	m, err := b.reader.getNewest(ctx, streamCalls, getRequest{Last: callSubjects(a)})
@@ -108,7 +108,7 @@ func (b *Bus) recentEnd(ctx context.Context, a schemas.AccountID, before schemas
 }
 
 // listedCall reads a call without fetching a payload that lies elsewhere.
-func (b *Bus) listedCall(m stored) (schemas.Call, error) {
+func listedCall(m stored) (schemas.Call, error) {
 	summary := m.headers.Get(headerSummary)
 	if summary == "" {
 		return decodeCall(m.subject, nil, m.data)
@@ -158,7 +158,7 @@ func RecentStates(ctx context.Context, b *Bus, calls []RecentCall) (map[schemas.
 	const atATime = 8
 	byConversation := map[schemas.ConversationID][]*callReader{}
 	for _, c := range calls {
-		byConversation[c.Call.Conversation] = append(byConversation[c.Call.Conversation], b.recentReader(c))
+		byConversation[c.Call.Conversation] = append(byConversation[c.Call.Conversation], recentReader(b, c))
 	}
 	found := make(map[schemas.CallID]CallState, len(calls))
 	for chunk := range slices.Chunk(slices.Collect(maps.Values(byConversation)), atATime) {
@@ -216,7 +216,7 @@ func summaryOfEvent(e schemas.Event) string {
 }
 
 // recentReader is callReader without the question for when the call was stored.
-func (b *Bus) recentReader(c RecentCall) *callReader {
+func recentReader(b *Bus, c RecentCall) *callReader {
 	stream, subject := b.topology.eventsOf(c.Call.Account, c.Call.Conversation)
 	r := &callReader{
 		bus: b, stream: stream, subject: subject, stored: c.stored, since: c.stored.Add(-ClocksApart), state: CallState{Call: c.Call},

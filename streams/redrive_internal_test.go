@@ -34,7 +34,7 @@ func TestALetterThatIsSentTwiceIsOneMessage(t *testing.T) {
 	} {
 		d.ID, d.Account, d.First, d.Time, d.Reason = letterID(d.Stream, uint64(7+len(d.Headers))), a, b.Now().UTC(), b.Now(), "given up"
 		first := publicationOf(a, d.Subject, d.First, d.Headers, d.Payload)
-		if err := b.deadLetter(ctx, d); err != nil {
+		if err := OpenDeadLetters(b).write(ctx, d); err != nil {
 			t.Fatal(err)
 		}
 		letters := OpenDeadLetters(b)

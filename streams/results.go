@@ -36,7 +36,7 @@ func AwaitCall(ctx context.Context, b *Bus, c schemas.Call) (*CallState, error) 
 	c = c.WithoutInput()
 	a := b.results.join(c, nil)
 	if a == nil {
-		r, err := persist(ctx, b, func() (*callReader, error) { return b.callReader(ctx, c) })
+		r, err := persist(ctx, b, func() (*callReader, error) { return newCallReader(ctx, b, c) })
 		if err != nil {
 			return nil, ended(ctx, err)
 		}
@@ -305,7 +305,7 @@ func (w *watch) completeAll(ctx context.Context, fresh []*awaited) error {
 	}
 	for _, a := range open {
 		call := a.state.Call // it does not change
-		r, err := persist(ctx, b, func() (*callReader, error) { return b.readCall(ctx, call) })
+		r, err := persist(ctx, b, func() (*callReader, error) { return readCall(ctx, b, call) })
 		if err != nil {
 			return err
 		}
@@ -330,7 +330,7 @@ func (w *watch) settle(a *awaited) {
 // forgetPast ends the waiting for those of calls without an event that have ended, and of which retention has removed what was there.
 func (w *watch) forgetPast(ctx context.Context, unseen []*awaited) error {
 	b := w.results.bus
-	of, err := persist(ctx, b, func() (*history, error) { return b.historyOf(ctx, w.stream, w.subject) })
+	of, err := persist(ctx, b, func() (*history, error) { return historyOf(ctx, b, w.stream, w.subject) })
 	if err != nil {
 		return err
 	}

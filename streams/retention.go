@@ -88,7 +88,7 @@ func (r *Retention) look(ctx context.Context, t *Tenure) {
 			}
 		}
 	}
-	if err := r.Bus.removeOldArtifacts(ctx, now.Add(-r.Keep-artifactsLonger), t); err != nil && ctx.Err() == nil {
+	if err := removeOldArtifacts(ctx, r.Bus, now.Add(-r.Keep-artifactsLonger), t); err != nil && ctx.Err() == nil {
 		r.Log.Warn("old artifacts not removed, retrying", "error", err)
 	}
 	for len(left) > 0 && wait.Sleep(ctx, betweenRounds) {

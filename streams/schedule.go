@@ -33,5 +33,5 @@ func (t Topic[T]) Schedule(ctx context.Context, b *Bus, v T, at time.Time) error
 	if err := b.payloads.offload(ctx, t.stream, m); err != nil {
 		return err
 	}
-	return b.schedule(ctx, m, subject, at)
+	return b.writer.schedule(ctx, m, subject, at)
 }

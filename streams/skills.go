@@ -50,7 +50,7 @@ func StoreSkill(ctx context.Context, b *Bus, a schemas.AccountID, tar []byte) (d
 		tar = tar[len(part):]
 		m := nats.NewMsg(skillSubject(a, digest, strconv.Itoa(i), strconv.Itoa(len(part))))
 		m.Data = part
-		if _, err := b.storeOne(ctx, m); err != nil {
+		if _, err := b.writer.store(ctx, m); err != nil {
 			return "", fmt.Errorf("store a skill: %w", err)
 		}
 	}

@@ -42,16 +42,16 @@ func Snapshots(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conve
 		from = nil
 	}
 	g := newGathering(of)
-	if err := b.each(ctx, a, c, 1, g.last, from, 0, g.add); err != nil {
+	if err := eachEvent(ctx, b, a, c, 1, g.last, from, 0, g.add); err != nil {
 		return nil, err
 	}
 	return g.end(), nil
 }
 
-// each reads the events of a conversation from a sequence, or a time, to before a sequence, 0 for the end, and
+// eachEvent reads the events of a conversation from a sequence, or a time, to before a sequence, 0 for the end, and
 // most of them at most, 0 for all. What is no event is skipped.
-func (b *Bus) each(
-	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, from, before uint64, since *time.Time, most int,
+func eachEvent(
+	ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, from, before uint64, since *time.Time, most int,
 	f func(schemas.Event, uint64),
 ) error {
 	stream, subject := b.topology.eventsOf(a, c)

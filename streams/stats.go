@@ -32,7 +32,7 @@ func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, erro
 	if err != nil {
 		err = coded("look at the queue of "+provider, err)
 		if errors.Is(err, schemas.ErrNotFound) {
-			return b.unserved(ctx, provider)
+			return unserved(ctx, b, provider)
 		}
 		return QueueStats{}, err
 	}
@@ -66,7 +66,7 @@ func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, erro
 }
 
 // unserved looks at the queue of a provider that no worker ever served: all its calls wait.
-func (b *Bus) unserved(ctx context.Context, provider string) (QueueStats, error) {
+func unserved(ctx context.Context, b *Bus, provider string) (QueueStats, error) {
 	first, err := b.reader.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: callFilter(provider), Batch: 1})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return QueueStats{}, nil

@@ -355,7 +355,7 @@ func (s *sweep) readPage(ctx context.Context, c *trimming) error {
 // reads nothing more than how far the queues are; else it looks those calls up that ended so lately that they may be on the log of calls.
 func (s *sweep) acknowledged(ctx context.Context, c *trimming) (bool, error) {
 	if s.queues == nil { // after the look began: what is stored before it of a call that is acknowledged by now is all there was
-		q, err := s.bus.queues(ctx)
+		q, err := readQueues(ctx, s.bus)
 		if err != nil {
 			return false, err
 		}

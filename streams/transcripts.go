@@ -59,7 +59,7 @@ func AppendCommit(
 	const tries = 4
 	pause := wait.Backoff{First: 20 * time.Millisecond, Most: time.Second}
 	for try := 1; ; try++ {
-		stored, err := b.storeOne(ctx, m)
+		stored, err := b.writer.store(ctx, m)
 		if err == nil {
 			return stored.Cursor.Seq, nil
 		}

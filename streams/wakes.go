@@ -31,7 +31,7 @@ func ScheduleWake(ctx context.Context, b *Bus, w schemas.Wake, at time.Time) err
 	}
 	m := nats.NewMsg(prefixWakeTimers + strings.TrimPrefix(subject, prefixWakes))
 	m.Data = data
-	return b.schedule(ctx, m, subject, at)
+	return b.writer.schedule(ctx, m, subject, at)
 }
 
 func wakePlace(_ *Bus, w schemas.Wake) (string, error) {

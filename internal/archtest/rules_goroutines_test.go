@@ -19,7 +19,7 @@ var joinedElsewhere = map[string]string{
 	"providers/local Provider.entry":    "as in Provider.Run",
 	"providers/local job.begin":         "watch closes the job's channel, for which closeJobs waits",
 	"streams Bus.Answer":                "each holds a place, and Answer takes all places back before it returns",
-	"streams Bus.dial":                  "it awaits a dial that came too late, which ends by the client library's own timeout",
+	"streams connections.dial":          "it awaits a dial that came too late, which ends by the client library's own timeout",
 	"streams Durable.Watch":             "stop closes the channel that ends it; it then calls nobody any more",
 	"streams/embedded Server.start":     "it awaits a start that came too late, and shuts that server down",
 	"streams group.store":               "each writer ends when nobody waits, and those who wait are told on their channels",
