@@ -9,24 +9,25 @@ import (
 	"testing"
 
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/channels"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
 
-var _ gateway.Channels = (*records.Store)(nil)
+var _ channels.Records = (*records.Store)(nil)
 
 // chatKinds are two services, whose places are objects with a chat.
-func chatKinds() []gateway.ChannelKind {
+func chatKinds() []channels.Kind {
 	route := func(r json.RawMessage) error {
 		if !bytes.Contains(r, []byte(`"chat"`)) {
 			return schemas.Invalidf("chat", "is missing")
 		}
 		return nil
 	}
-	return []gateway.ChannelKind{
-		{Name: "telegram", Route: route, Secrets: []gateway.ChannelSecret{
+	return []channels.Kind{
+		{Name: "telegram", Route: route, Secrets: []channels.Secret{
 			{Name: "bot_token", Required: true, About: "BotFather says it"}, {Name: "hook"},
 		}},
 		{Name: "slack", Route: route},
@@ -63,7 +64,7 @@ func TestChannelsOverHTTP(t *testing.T) {
 		t.Errorf("%v %+v", a.header, c)
 	}
 	if a := e.get("/accounts/me/channels"); strings.Contains(a.body, "hidden") ||
-		len(decode[gateway.ChannelList](t, a).Channels) != 2 {
+		len(decode[channels.List](t, a).Channels) != 2 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 
@@ -104,7 +105,7 @@ func TestChannelsOverHTTP(t *testing.T) {
 		}
 	}
 	a = e.post(path+"/test", `{"route":{"chat":1},"text":"hello"}`)
-	tested := decode[gateway.ChannelTested](t, a)
+	tested := decode[channels.Tested](t, a)
 	if a.status != http.StatusAccepted || tested.Conversation.Validate() != nil {
 		t.Errorf("%d %s", a.status, a.body)
 	}

@@ -6,11 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strings"
 
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/delivery/channel"
+	"github.com/sandjet/sandjet/gateway/channels"
 	"github.com/sandjet/sandjet/gateway/inbound"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
@@ -65,54 +64,11 @@ func (g *Gateway) postChannelSimulate(w http.ResponseWriter, r *http.Request, a 
 	if len(said.Files) > schemas.MaxChatFiles {
 		return schemas.Invalidf("files", "are %d: at most %d", len(said.Files), schemas.MaxChatFiles)
 	}
-	done, err := h.Simulate(r.Context(), a, string(pathChannel(r)), said)
+	done, err := h.Simulate(r.Context(), a, string(channels.ID(r)), said)
 	if err != nil {
 		return err
 	}
 	web.WriteJSON(w, http.StatusOK, done)
-	return nil
-}
-
-// ChannelSetup is the answer about a channel that was set up.
-type ChannelSetup struct {
-	// Address is where the service posts to.
-	Address string `json:"address"`
-	// Registered says that the address is registered with the service. Otherwise a person enters it there.
-	Registered bool `json:"registered"`
-}
-
-// postChannelSetup has a service post to this gateway.
-func (g *Gateway) postChannelSetup(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
-		return err
-	}
-	channels, err := g.channels()
-	if err != nil {
-		return err
-	}
-	var in struct {
-		URL string `json:"url"`
-	}
-	if err := web.DecodeBody(w, r, false, &in); err != nil {
-		return err
-	}
-	base, err := url.Parse(strings.TrimRight(in.URL, "/"))
-	plain := err == nil && base.Host != "" && base.User == nil && base.RawQuery == "" && base.Fragment == ""
-	if !plain || base.Scheme != "https" && base.Scheme != "http" {
-		return schemas.Invalidf("url", "%q is not where chat services reach this gateway: write https://HOST", schemas.Quotable(in.URL))
-	}
-	c, err := channels.Channel(r.Context(), a, pathChannel(r))
-	if err != nil {
-		return err
-	}
-	hook := base.JoinPath("webhooks", string(a), string(c.ID))
-	out := ChannelSetup{Address: hook.String()}
-	if g.ChatSetup != nil {
-		if out.Registered, err = g.ChatSetup(r.Context(), c, hook); err != nil {
-			return err
-		}
-	}
-	web.WriteJSON(w, http.StatusOK, out)
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel"
 	"github.com/sandjet/sandjet/gateway/accounts"
 	"github.com/sandjet/sandjet/gateway/artifacts"
+	"github.com/sandjet/sandjet/gateway/channels"
 	"github.com/sandjet/sandjet/gateway/credentials"
 	"github.com/sandjet/sandjet/gateway/durable"
 	"github.com/sandjet/sandjet/gateway/e2b"
@@ -25,6 +26,7 @@ import (
 	"github.com/sandjet/sandjet/gateway/sandboxapi"
 	"github.com/sandjet/sandjet/gateway/skills"
 	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/gateway/webhooks"
 	"github.com/sandjet/sandjet/mcp"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -36,20 +38,6 @@ type Records interface {
 	admission.Records
 	// Authenticate finds the account of a key. Codes: denied for an unknown one.
 	Authenticate(ctx context.Context, key string) (schemas.AccountID, error)
-}
-
-// Endpoints keeps the webhook endpoints of all accounts. Its methods may be called from many goroutines.
-// Code not_found: there is none of that id, or it is another account's.
-type Endpoints interface {
-	// Endpoints lists those of an account by id. It must answer without a round trip, or nearly so.
-	Endpoints(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
-	Endpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error)
-	// PutEndpoint adds one. Code: exhausted when the account has as many as it may.
-	PutEndpoint(ctx context.Context, e schemas.Endpoint) error
-	// UpdateEndpoint changes one by change, which may be called several times; its error is returned.
-	UpdateEndpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID,
-		change func(*schemas.Endpoint) error) (schemas.Endpoint, error)
-	DeleteEndpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) error
 }
 
 // Options are the parts and settings of a [Gateway]. Bus and Records must be there.
@@ -87,13 +75,13 @@ type Options struct {
 	// AgentTurns reports whether turns of an agent are carried out. Nil: none are. Codes: not_found, unsupported (its turns are a harness's).
 	AgentTurns func(ctx context.Context, a schemas.AccountID, id schemas.AgentID) error
 	// Endpoints keeps the webhook endpoints. Nil: their routes answer unsupported, and appended events are not delivered.
-	Endpoints Endpoints
+	Endpoints webhooks.Records
 	// Skills keeps the skills. Nil: their routes answer unsupported.
 	Skills skills.Records
 	// Channels keeps the chat channels. Nil: their routes answer unsupported.
-	Channels Channels
+	Channels channels.Records
 	// ChannelKinds are the chats that channels may be of.
-	ChannelKinds []ChannelKind
+	ChannelKinds []channels.Kind
 	// ChatReceiver is the adapter of a kind that takes what its service posts. Nil: that is answered unsupported.
 	ChatReceiver func(kind string) (channel.Receiver, bool)
 	// ChatSetup has a chat service post to an address, and reports whether the service has an API for that. It may block for a request. Nil:
@@ -167,7 +155,8 @@ type Gateway struct {
 	artifacts   *artifacts.Artifacts
 	skills      *skills.Skills
 	mcp         *mcp.Server
-	replays     *replays // of deliveries
+	webhooks    *webhooks.Webhooks
+	channels    *channels.Channels
 	ready       *sharedRead[struct{}]
 	jobTokens   *quota.Ledger // of jobs that are looked up for a token
 
@@ -195,7 +184,7 @@ func New(o Options) *Gateway {
 	o.Grace = orDefault(o.Grace, defaultGrace)
 	o.Heartbeat = orDefault(o.Heartbeat, defaultHeartbeat)
 	o.Stall = orDefault(o.Stall, defaultStall)
-	g := &Gateway{Options: o, replays: newReplays(), ready: newReady(o.Bus), jobTokens: quota.NewLedger(0, mostJobTokens)}
+	g := &Gateway{Options: o, ready: newReady(o.Bus), jobTokens: quota.NewLedger(0, mostJobTokens)}
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.places = o.Limits.places()
 	holds := o.Limits.holds()
@@ -217,6 +206,8 @@ func New(o Options) *Gateway {
 	})
 	g.artifacts = artifacts.New(artifacts.Options{Bus: o.Bus, Stream: g.fileTransfer})
 	g.skills = skills.New(skills.Options{Bus: o.Bus, Records: o.Skills, Stream: g.fileTransfer})
+	g.webhooks = webhooks.New(webhooks.Options{Bus: o.Bus, Records: o.Endpoints, AllowHTTP: o.AllowInsecureWebhooks})
+	g.channels = channels.New(channels.Options{Bus: o.Bus, Records: o.Channels, Kinds: o.ChannelKinds, Setup: o.ChatSetup})
 	g.files = files.New(files.Options{Bus: o.Bus, Workspace: o.Workspace, Stream: g.fileTransfer})
 	g.sandbox = newSandboxes(g)
 	g.metrics.sessions(o.Registry, g.sandbox.ActiveSessions)

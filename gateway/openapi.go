@@ -10,10 +10,12 @@ import (
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway/accounts"
 	"github.com/sandjet/sandjet/gateway/artifacts"
+	"github.com/sandjet/sandjet/gateway/channels"
 	"github.com/sandjet/sandjet/gateway/files"
 	"github.com/sandjet/sandjet/gateway/sandboxapi"
 	"github.com/sandjet/sandjet/gateway/skills"
 	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/gateway/webhooks"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -71,13 +73,8 @@ func Components() map[string]reflect.Type {
 		"TurnStopRequest": reflect.TypeFor[turnStopRequest](),
 		"AppendedEvent":   reflect.TypeFor[schemas.AppendedEvent](), "Appended": reflect.TypeFor[Appended](),
 		"Endpoint": reflect.TypeFor[schemas.Endpoint](), "EndpointSecret": reflect.TypeFor[schemas.EndpointSecret](),
-		"WebhookList": reflect.TypeFor[WebhookList](), "WebhookRequest": reflect.TypeFor[webhookRequest](),
-		"WebhookPatch": reflect.TypeFor[webhookPatch](),
-		"ChatChannel":  reflect.TypeFor[schemas.ChatChannel](), "ChannelPlace": reflect.TypeFor[schemas.ChannelPlace](),
-		"ChannelList": reflect.TypeFor[ChannelList](), "ChannelRequest": reflect.TypeFor[channelRequest](),
-		"ChannelTest": reflect.TypeFor[channelTest](), "ChannelTested": reflect.TypeFor[ChannelTested](),
-		"ChannelPatch": reflect.TypeFor[channelPatch](),
-		"Call":         reflect.TypeFor[schemas.Call](), "Approval": reflect.TypeFor[schemas.Approval](),
+		"ChatChannel": reflect.TypeFor[schemas.ChatChannel](), "ChannelPlace": reflect.TypeFor[schemas.ChannelPlace](),
+		"Call": reflect.TypeFor[schemas.Call](), "Approval": reflect.TypeFor[schemas.Approval](),
 		"ApprovalList":   reflect.TypeFor[admission.ApprovalList](),
 		"ApprovalAnswer": reflect.TypeFor[schemas.ApprovalAnswer](),
 		"Account":        reflect.TypeFor[schemas.AccountDocument](), "AccountSpec": reflect.TypeFor[schemas.AccountSpec](),
@@ -104,10 +101,11 @@ func Components() map[string]reflect.Type {
 		"AttachToken": reflect.TypeFor[AttachToken](), "AttachTokenRequest": reflect.TypeFor[attachTokenRequest](),
 		"CancelRequest": reflect.TypeFor[cancelRequest](), "JobSignal": reflect.TypeFor[jobSignal](),
 		"RunStatus": reflect.TypeFor[runStatus](), "RunApproval": reflect.TypeFor[runApproval](),
-		"RotateRequest": reflect.TypeFor[rotateRequest](), "ReplayRequest": reflect.TypeFor[replayRequest](),
 	}
 	maps.Copy(all, sandboxapi.Components())
 	maps.Copy(all, accounts.Components())
+	maps.Copy(all, channels.Components())
+	maps.Copy(all, webhooks.Components())
 	return all
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/webhooks"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/records/seal"
@@ -18,7 +19,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-var _ gateway.Endpoints = (*records.Store)(nil)
+var _ webhooks.Records = (*records.Store)(nil)
 
 // ring has one new key.
 func ring(t *testing.T) *seal.Ring {
@@ -101,7 +102,7 @@ func TestSecretsAreShownOnce(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
-	if list := decode[gateway.WebhookList](t, e.get("/v1/webhooks")); len(list.Webhooks) != 2 || list.Webhooks[0].Description != "ours" {
+	if list := decode[webhooks.List](t, e.get("/v1/webhooks")); len(list.Webhooks) != 2 || list.Webhooks[0].Description != "ours" {
 		t.Errorf("%+v", list)
 	}
 }
@@ -177,7 +178,7 @@ func TestForeignEndpointsAreNotFound(t *testing.T) {
 			t.Errorf("%s %s: %d %s; one that never was: %s", a.method, a.path, theirs.status, theirs.body, nobodys.body)
 		}
 	}
-	if list := decode[gateway.WebhookList](t, e.do(ask{method: http.MethodGet, path: "/v1/webhooks", key: bobKey})); len(list.Webhooks) != 0 {
+	if list := decode[webhooks.List](t, e.do(ask{method: http.MethodGet, path: "/v1/webhooks", key: bobKey})); len(list.Webhooks) != 0 {
 		t.Errorf("somebody else sees %+v", list)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/slack"
 	"github.com/sandjet/sandjet/delivery/telegram"
 	"github.com/sandjet/sandjet/delivery/zalo"
-	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/channels"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -48,17 +48,17 @@ type chatService struct {
 }
 
 // channelKinds are the services as the gateway knows them.
-func channelKinds(all []chatService) []gateway.ChannelKind {
-	var kinds []gateway.ChannelKind
+func channelKinds(all []chatService) []channels.Kind {
+	var kinds []channels.Kind
 	for _, c := range all {
 		a := c.new("")
 		p := a.Profile()
-		k := gateway.ChannelKind{Name: p.Kind, Route: func(route json.RawMessage) error {
+		k := channels.Kind{Name: p.Kind, Route: func(route json.RawMessage) error {
 			_, err := a.Destination(route)
 			return err
 		}}
 		for _, s := range p.Secrets {
-			k.Secrets = append(k.Secrets, gateway.ChannelSecret{Name: s.Name, Required: s.Required, About: s.About})
+			k.Secrets = append(k.Secrets, channels.Secret{Name: s.Name, Required: s.Required, About: s.About})
 		}
 		kinds = append(kinds, k)
 	}

@@ -1,4 +1,5 @@
-package gateway
+// Package webhooks serves the webhook endpoints of accounts: their records, their secrets, and deliveries that are made again.
+package webhooks
 
 import (
 	"context"
@@ -9,27 +10,26 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 const (
 	defaultOverlap = 24 * time.Hour     // of an endpoint's former secret with the new one
 	mostOverlap    = 7 * 24 * time.Hour // likewise
 	mostSecrets    = 4                  // of an endpoint: each signs every delivery
-	masked         = "********"         // shown instead of a secret
 	testConv       = schemas.ConversationID("c_webhook_test")
 )
 
-// WebhookList is the answer about an account's endpoints.
-type WebhookList struct {
+// List is the answer about an account's records.
+type List struct {
 	Webhooks []schemas.Endpoint `json:"webhooks"`
 }
 
-// webhookRequest is an endpoint as a client asks for it.
-type webhookRequest struct {
+// request is an endpoint as a client asks for it.
+type request struct {
 	URL         string              `json:"url"`
 	Events      []schemas.EventType `json:"events,omitzero"`
 	Legacy      bool                `json:"legacy,omitzero"`
@@ -39,8 +39,8 @@ type webhookRequest struct {
 	Secret      string              `json:"secret,omitzero"`
 }
 
-// webhookPatch changes an endpoint; what is absent stays.
-type webhookPatch struct {
+// patch changes an endpoint; what is absent stays.
+type patch struct {
 	URL         *string              `json:"url,omitzero"`
 	Events      *[]schemas.EventType `json:"events,omitzero"`
 	Legacy      *bool                `json:"legacy,omitzero"`
@@ -70,32 +70,63 @@ type Replayed struct {
 	Next     string `json:"next,omitzero"`
 }
 
-// endpoints are the records of endpoints, unless this gateway has none.
-func (g *Gateway) endpoints() (Endpoints, error) {
-	if g.Endpoints == nil {
+// Records keeps the webhook endpoints of all accounts. Its methods may be called from many goroutines.
+// Code not_found: there is none of that id, or it is another account's.
+type Records interface {
+	// Endpoints lists those of an account by id. It must answer without a round trip, or nearly so.
+	Endpoints(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
+	Endpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error)
+	// PutEndpoint adds one. Code: exhausted when the account has as many as it may.
+	PutEndpoint(ctx context.Context, e schemas.Endpoint) error
+	// UpdateEndpoint changes one by change, which may be called several times; its error is returned.
+	UpdateEndpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID,
+		change func(*schemas.Endpoint) error) (schemas.Endpoint, error)
+	DeleteEndpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) error
+}
+
+// Options are what [Webhooks] are made of.
+type Options struct {
+	Bus     *streams.Bus
+	Records Records // nil: the routes answer unsupported
+	// AllowHTTP lets endpoints be added whose URL begins with http://, for development.
+	AllowHTTP bool
+}
+
+// Webhooks is the HTTP handlers of webhook records. They may be called from many goroutines.
+type Webhooks struct {
+	o       Options
+	replays *replays
+}
+
+// New makes the handlers.
+func New(o Options) *Webhooks { return &Webhooks{o, newReplays()} }
+
+// records are the records of endpoints, unless this gateway has none.
+func (h *Webhooks) records() (Records, error) {
+	if h.o.Records == nil {
 		return nil, schemas.Errorf(schemas.Unsupported, "", "this gateway keeps no webhook endpoints")
 	}
-	return g.Endpoints, nil
+	return h.o.Records, nil
 }
 
 func pathEndpoint(r *http.Request) schemas.EndpointID {
 	return schemas.EndpointID(strings.ToValidUTF8(r.PathValue("id"), "\uFFFD"))
 }
 
-// getWebhooks lists the account's endpoints.
-func (g *Gateway) getWebhooks(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+// List lists the account's records.
+func (h *Webhooks) List(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	endpoints, err := g.endpoints()
+	records, err := h.records()
 	if err != nil {
 		return err
 	}
-	list, err := endpoints.Endpoints(r.Context(), a)
+	list, err := records.Endpoints(r.Context(), a)
 	if err != nil {
 		return err
 	}
-	out := WebhookList{Webhooks: make([]schemas.Endpoint, len(list))}
+	out := List{Webhooks: make([]schemas.Endpoint, len(list))}
 	for i, e := range list {
 		out.Webhooks[i] = shown(e, "")
 	}
@@ -103,24 +134,24 @@ func (g *Gateway) getWebhooks(w http.ResponseWriter, r *http.Request, a schemas.
 	return nil
 }
 
-// postWebhook adds an endpoint. Its answer is the only one that shows the secret.
-func (g *Gateway) postWebhook(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	endpoints, err := g.endpoints()
+// Post adds an endpoint. Its answer is the only one that shows the secret.
+func (h *Webhooks) Post(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	records, err := h.records()
 	if err != nil {
 		return err
 	}
-	var in webhookRequest
+	var in request
 	if err := web.DecodeBody(w, r, false, &in); err != nil {
 		return err
 	}
-	if err := g.Bus.Room(r.Context(), int(max(r.ContentLength, 0))); err != nil {
+	if err := h.o.Bus.Room(r.Context(), int(max(r.ContentLength, 0))); err != nil {
 		return err
 	}
-	e, err := g.newEndpoint(a, in, g.Bus.Now())
+	e, err := h.newEndpoint(a, in, h.o.Bus.Now())
 	if err != nil {
 		return err
 	}
-	if err := endpoints.PutEndpoint(r.Context(), e); err != nil {
+	if err := records.PutEndpoint(r.Context(), e); err != nil {
 		return err
 	}
 	w.Header().Set("Location", "/v1/webhooks/"+string(e.ID))
@@ -128,7 +159,7 @@ func (g *Gateway) postWebhook(w http.ResponseWriter, r *http.Request, a schemas.
 	return nil
 }
 
-func (g *Gateway) newEndpoint(a schemas.AccountID, in webhookRequest, now time.Time) (schemas.Endpoint, error) {
+func (h *Webhooks) newEndpoint(a schemas.AccountID, in request, now time.Time) (schemas.Endpoint, error) {
 	secret := in.Secret
 	if secret == "" {
 		secret = newSecret()
@@ -141,31 +172,31 @@ func (g *Gateway) newEndpoint(a schemas.AccountID, in webhookRequest, now time.T
 		Concurrency: in.Concurrency, Description: in.Description,
 		Created: now.UTC(),
 	}
-	return e, g.checkEndpoint(e)
+	return e, h.check(e)
 }
 
-// checkEndpoint reports what is wrong with an endpoint as a client wants it.
-func (g *Gateway) checkEndpoint(e schemas.Endpoint) error {
+// check reports what is wrong with an endpoint as a client wants it.
+func (h *Webhooks) check(e schemas.Endpoint) error {
 	if err := e.Validate(); err != nil {
 		return err
 	}
-	if !g.AllowInsecureWebhooks && !strings.HasPrefix(strings.ToLower(e.URL), "https://") {
+	if !h.o.AllowHTTP && !strings.HasPrefix(strings.ToLower(e.URL), "https://") {
 		return schemas.Invalidf("url", "is not https: results of tools would travel in the clear; "+
 			"for development, start the gateway with --webhook-allow-http")
 	}
 	return nil
 }
 
-// getWebhook shows an endpoint.
-func (g *Gateway) getWebhook(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+// Get shows an endpoint.
+func (h *Webhooks) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	endpoints, err := g.endpoints()
+	records, err := h.records()
 	if err != nil {
 		return err
 	}
-	e, err := endpoints.Endpoint(r.Context(), a, pathEndpoint(r))
+	e, err := records.Endpoint(r.Context(), a, pathEndpoint(r))
 	if err != nil {
 		return err
 	}
@@ -173,28 +204,28 @@ func (g *Gateway) getWebhook(w http.ResponseWriter, r *http.Request, a schemas.A
 	return nil
 }
 
-// patchWebhook changes an endpoint.
-func (g *Gateway) patchWebhook(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	var in webhookPatch
+// Patch changes an endpoint.
+func (h *Webhooks) Patch(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	var in patch
 	if err := web.DecodeBody(w, r, false, &in); err != nil {
 		return err
 	}
-	if err := g.Bus.Room(r.Context(), int(max(r.ContentLength, 0))); err != nil {
+	if err := h.o.Bus.Room(r.Context(), int(max(r.ContentLength, 0))); err != nil {
 		return err
 	}
-	return g.changeWebhook(w, r, a, "", func(e *schemas.Endpoint) error {
-		in.apply(e, g.Bus.Now())
-		return g.checkEndpoint(*e)
+	return h.change(w, r, a, "", func(e *schemas.Endpoint) error {
+		in.apply(e, h.o.Bus.Now())
+		return h.check(*e)
 	})
 }
 
 // apply changes what the patch names. Who enables an endpoint again begins with a clean slate.
-func (p webhookPatch) apply(e *schemas.Endpoint, now time.Time) {
-	set(&e.URL, p.URL)
-	set(&e.Legacy, p.Legacy)
-	set(&e.ContentType, p.ContentType)
-	set(&e.Concurrency, p.Concurrency)
-	set(&e.Description, p.Description)
+func (p patch) apply(e *schemas.Endpoint, now time.Time) {
+	web.Set(&e.URL, p.URL)
+	web.Set(&e.Legacy, p.Legacy)
+	web.Set(&e.ContentType, p.ContentType)
+	web.Set(&e.Concurrency, p.Concurrency)
+	web.Set(&e.Description, p.Description)
 	if p.Events != nil {
 		e.Events = slices.Compact(slices.Sorted(slices.Values(*p.Events)))
 	}
@@ -208,21 +239,15 @@ func (p webhookPatch) apply(e *schemas.Endpoint, now time.Time) {
 	e.Updated = now.UTC()
 }
 
-func set[T any](to, from *T) {
-	if from != nil {
-		*to = *from
-	}
-}
-
-// changeWebhook changes an endpoint and answers with it.
-func (g *Gateway) changeWebhook(
+// change changes an endpoint and answers with it.
+func (h *Webhooks) change(
 	w http.ResponseWriter, r *http.Request, a schemas.AccountID, secret string, change func(*schemas.Endpoint) error,
 ) error {
-	endpoints, err := g.endpoints()
+	records, err := h.records()
 	if err != nil {
 		return err
 	}
-	e, err := endpoints.UpdateEndpoint(r.Context(), a, pathEndpoint(r), change)
+	e, err := records.UpdateEndpoint(r.Context(), a, pathEndpoint(r), change)
 	if err != nil {
 		return err
 	}
@@ -230,24 +255,24 @@ func (g *Gateway) changeWebhook(
 	return nil
 }
 
-// deleteWebhook removes an endpoint.
-func (g *Gateway) deleteWebhook(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+// Delete removes an endpoint.
+func (h *Webhooks) Delete(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	endpoints, err := g.endpoints()
+	records, err := h.records()
 	if err != nil {
 		return err
 	}
-	if err := endpoints.DeleteEndpoint(r.Context(), a, pathEndpoint(r)); err != nil {
+	if err := records.DeleteEndpoint(r.Context(), a, pathEndpoint(r)); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// postWebhookRotate gives an endpoint a new secret, which only this answer shows.
-func (g *Gateway) postWebhookRotate(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+// Rotate gives an endpoint a new secret, which only this answer shows.
+func (h *Webhooks) Rotate(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	var in rotateRequest
 	if err := web.DecodeBody(w, r, true, &in); err != nil {
 		return err
@@ -260,8 +285,8 @@ func (g *Gateway) postWebhookRotate(w http.ResponseWriter, r *http.Request, a sc
 		return schemas.Invalidf("overlap", "%s is out of range: at most %s", overlap, mostOverlap)
 	}
 	secret := newSecret()
-	return g.changeWebhook(w, r, a, secret, func(e *schemas.Endpoint) error {
-		now := g.Bus.Now()
+	return h.change(w, r, a, secret, func(e *schemas.Endpoint) error {
+		now := h.o.Bus.Now()
 		e.Secrets, e.Updated = rotated(e.Secrets, secret, overlap, now), now.UTC()
 		return nil
 	})
@@ -283,16 +308,16 @@ func rotated(secrets []schemas.EndpointSecret, key string, overlap time.Duration
 	return out
 }
 
-// postWebhookTest has an event delivered to an endpoint that says nothing.
-func (g *Gateway) postWebhookTest(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+// Test has an event delivered to an endpoint that says nothing.
+func (h *Webhooks) Test(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if err := web.DecodeBody(w, r, true, &struct{}{}); err != nil {
 		return err
 	}
-	endpoints, err := g.endpoints()
+	records, err := h.records()
 	if err != nil {
 		return err
 	}
-	e, err := endpoints.Endpoint(r.Context(), a, pathEndpoint(r))
+	e, err := records.Endpoint(r.Context(), a, pathEndpoint(r))
 	if err != nil {
 		return err
 	}
@@ -300,92 +325,55 @@ func (g *Gateway) postWebhookTest(w http.ResponseWriter, r *http.Request, a sche
 		return schemas.Errorf(schemas.Conflict, "", "the endpoint is disabled (%s): enable it first", schemas.Quotable(e.Reason))
 	}
 	e.Events = nil // whatever it wants otherwise
-	now := g.Bus.Now()
+	now := h.o.Bus.Now()
 	event := schemas.Event{
 		SpecVersion: "1.0", ID: string(a) + "." + schemas.NewID("ev_") + ".test", Type: schemas.Message, Source: schemas.AccountSource(a),
 		Time: now.UTC(), Conversation: testConv, Account: a, Data: []byte(`{"test":true}`),
 	}
-	release, err := g.Bus.ReserveFor(r.Context(), a, schemas.WebhookDeliveriesSize(event, []schemas.Endpoint{e}))
+	release, err := h.o.Bus.ReserveFor(r.Context(), a, schemas.WebhookDeliveriesSize(event, []schemas.Endpoint{e}))
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := lifecycle.NotifyReserved(r.Context(), g.Bus, event, schemas.Cursor{}, []schemas.Endpoint{e}); err != nil {
+	if err := lifecycle.NotifyReserved(r.Context(), h.o.Bus, event, schemas.Cursor{}, []schemas.Endpoint{e}); err != nil {
 		return err
 	}
 	web.WriteJSON(w, http.StatusAccepted, map[string]schemas.DeliveryID{"delivery": schemas.MakeDeliveryID(event.ID, string(e.ID))})
 	return nil
 }
 
-// postWebhookReplay has deliveries made again.
-func (g *Gateway) postWebhookReplay(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+// Replay has deliveries made again.
+func (h *Webhooks) Replay(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	var in replayRequest
 	if err := web.DecodeBody(w, r, false, &in); err != nil {
 		return err
 	}
-	endpoints, err := g.endpoints()
+	records, err := h.records()
 	if err != nil {
 		return err
 	}
-	since, err := in.since(g.Bus.Now())
+	since, err := in.since(h.o.Bus.Now())
 	if err != nil {
 		return err
 	}
 	if in.Endpoint != "" {
-		if _, err := endpoints.Endpoint(r.Context(), a, in.Endpoint); err != nil {
+		if _, err := records.Endpoint(r.Context(), a, in.Endpoint); err != nil {
 			return err
 		}
 	}
-	leave, err := g.replays.enter(r.Context(), a)
+	leave, err := h.replays.enter(r.Context(), a)
 	if err != nil {
 		web.Later(w.Header())
 		return err
 	}
 	defer leave()
-	n, next, err := lifecycle.ReplayDeliveries(r.Context(), g.Bus,
+	n, next, err := lifecycle.ReplayDeliveries(r.Context(), h.o.Bus,
 		lifecycle.DeliveryReplay{Account: a, Endpoint: in.Endpoint, ID: in.ID, Since: since, After: in.After})
 	if err != nil {
 		return err
 	}
 	web.WriteJSON(w, http.StatusOK, Replayed{n, next})
 	return nil
-}
-
-const (
-	replaysAtMost = 2 // that read and write the log at the same time
-	replayPatient = 10 * time.Second
-)
-
-// replays lets one replay of an account be carried out at a time, and few of all: so those that wait have their turns, one of each
-// account. It is safe for concurrent use.
-type replays struct {
-	accounts *quota.Ledger
-	places   chan struct{}
-}
-
-func newReplays() *replays {
-	return &replays{quota.NewLedger(1, 0), make(chan struct{}, replaysAtMost)}
-}
-
-// enter waits for a slot, which leave frees. Codes: exhausted (a replay of the account is being made), unavailable.
-func (p *replays) enter(ctx context.Context, a schemas.AccountID) (leave func(), err error) {
-	own, full := p.accounts.Take(a)
-	if full != quota.Free {
-		return nil, schemas.Errorf(schemas.Exhausted, "", "a replay of the account is in progress at this gateway: wait for its answer")
-	}
-	t := time.NewTimer(replayPatient)
-	defer t.Stop()
-	select {
-	case p.places <- struct{}{}:
-		return func() {
-			<-p.places
-			own.Release()
-		}, nil
-	case <-t.C:
-	case <-ctx.Done():
-	}
-	own.Release()
-	return nil, schemas.Errorf(schemas.Unavailable, "", "replays of other accounts are in progress at this gateway: try again later")
 }
 
 // since reads from when on: a time, or how long ago. It must be there unless one delivery is named.
@@ -412,7 +400,7 @@ func shown(e schemas.Endpoint, secret string) schemas.Endpoint {
 	e.Secrets = slices.Clone(e.Secrets)
 	for i := range e.Secrets {
 		if secret == "" || e.Secrets[i].Key != secret {
-			e.Secrets[i].Key = masked
+			e.Secrets[i].Key = web.Masked
 		}
 	}
 	return e

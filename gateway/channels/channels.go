@@ -1,4 +1,5 @@
-package gateway
+// Package channels serves the chat channels of accounts: their records and secrets, and messages that try them out.
+package channels
 
 import (
 	"cmp"
@@ -6,17 +7,19 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
-// Channels keeps the chat channels of all accounts, with their secrets. Its methods may be called from many goroutines.
+// Records keeps the chat channels of all accounts, with their secrets. Its methods may be called from many goroutines.
 // [records.Store] is one.
-type Channels interface {
+type Records interface {
 	// Channels lists those of an account, the oldest first, without a round trip.
 	Channels(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error)
 	Channel(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error)
@@ -28,28 +31,28 @@ type Channels interface {
 	DeleteChannel(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) error
 }
 
-// ChannelKind is a kind of chat channel that this build speaks to.
-type ChannelKind struct {
+// Kind is a kind of chat channel that this build speaks to.
+type Kind struct {
 	Name    string
-	Secrets []ChannelSecret
+	Secrets []Secret
 	// Route reports what is wrong with a place of this kind: code invalid, with the field.
 	Route func(json.RawMessage) error
 }
 
-// ChannelSecret is a field of the credential of a kind.
-type ChannelSecret struct {
+// Secret is a field of the credential of a kind.
+type Secret struct {
 	Name     string
 	Required bool
 	About    string // where a person finds it
 }
 
-// ChannelList is the answer about an account's chat channels.
-type ChannelList struct {
+// List is the answer about an account's chat records.
+type List struct {
 	Channels []schemas.ChatChannel `json:"channels"`
 }
 
-// channelRequest is a chat channel as a client asks for it.
-type channelRequest struct {
+// request is a chat channel as a client asks for it.
+type request struct {
 	Kind        string                `json:"kind"`
 	Name        string                `json:"name"`
 	Description string                `json:"description,omitzero"`
@@ -63,8 +66,8 @@ type channelRequest struct {
 	Fallback    *schemas.ChannelPlace `json:"fallback,omitzero"`
 }
 
-// channelPatch changes a chat channel; what is absent stays.
-type channelPatch struct {
+// patch changes a chat channel; what is absent stays.
+type patch struct {
 	Name        *string              `json:"name,omitzero"`
 	Description *string              `json:"description,omitzero"`
 	Agent       *schemas.AgentID     `json:"agent,omitzero"`
@@ -80,75 +83,92 @@ type channelPatch struct {
 	Disabled *bool                 `json:"disabled,omitzero"`
 }
 
-// channels are the records of chat channels, unless this gateway has none.
-func (g *Gateway) channels() (Channels, error) {
-	if g.Channels == nil {
-		return nil, schemas.Errorf(schemas.Unsupported, "", "this gateway keeps no chat channels")
-	}
-	return g.Channels, nil
+// Options are what [Channels] are made of.
+type Options struct {
+	Bus     *streams.Bus
+	Records Records // nil: the routes answer unsupported
+	Kinds   []Kind  // the chats that channels may be of
+	// Setup has a chat service post to an address, and reports whether the service has an API for that. It may block for a request. Nil:
+	// none can. Codes: invalid (the record lacks what is needed), denied (the service refuses), unavailable.
+	Setup func(ctx context.Context, c schemas.ChatChannel, hook *url.URL) (registered bool, err error)
 }
 
-func pathChannel(r *http.Request) schemas.ChannelID {
+// Channels is the HTTP handlers of chat records. They may be called from many goroutines.
+type Channels struct{ o Options }
+
+// New makes the handlers.
+func New(o Options) *Channels { return &Channels{o} }
+
+// records are the records of chat channels, unless this gateway has none.
+func (h *Channels) records() (Records, error) {
+	if h.o.Records == nil {
+		return nil, schemas.Errorf(schemas.Unsupported, "", "this gateway keeps no chat channels")
+	}
+	return h.o.Records, nil
+}
+
+// ID is the channel that a request's path names.
+func ID(r *http.Request) schemas.ChannelID {
 	return schemas.ChannelID(strings.ToValidUTF8(r.PathValue("id"), "\uFFFD"))
 }
 
-// getChannels lists the account's chat channels.
-func (g *Gateway) getChannels(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+// List lists the account's chat records.
+func (h *Channels) List(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	channels, err := g.channels()
+	records, err := h.records()
 	if err != nil {
 		return err
 	}
-	list, err := channels.Channels(r.Context(), a)
+	list, err := records.Channels(r.Context(), a)
 	if err != nil {
 		return err
 	}
-	out := ChannelList{Channels: make([]schemas.ChatChannel, len(list))}
+	out := List{Channels: make([]schemas.ChatChannel, len(list))}
 	for i, c := range list {
-		out.Channels[i] = shownChannel(c)
+		out.Channels[i] = shown(c)
 	}
 	web.WriteJSON(w, http.StatusOK, out)
 	return nil
 }
 
-// postChannel adds a chat channel.
-func (g *Gateway) postChannel(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	channels, err := g.channels()
+// Post adds a chat channel.
+func (h *Channels) Post(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	records, err := h.records()
 	if err != nil {
 		return err
 	}
-	var in channelRequest
+	var in request
 	if err := web.DecodeBody(w, r, false, &in); err != nil {
 		return err
 	}
-	if err := g.Bus.Room(r.Context(), int(max(r.ContentLength, 0))); err != nil {
+	if err := h.o.Bus.Room(r.Context(), int(max(r.ContentLength, 0))); err != nil {
 		return err
 	}
 	c := schemas.ChatChannel{
 		ID: schemas.ChannelID(schemas.NewID(schemas.ChannelPrefix)), Account: a, Kind: in.Kind, Name: in.Name, Description: in.Description,
 		Agent: in.Agent, Workspace: in.Workspace, Places: in.Places, Users: in.Users, Settings: in.Settings, Secrets: in.Secrets,
-		OnAmbiguous: in.OnAmbiguous, Fallback: in.Fallback, Created: g.Bus.Now().UTC(),
+		OnAmbiguous: in.OnAmbiguous, Fallback: in.Fallback, Created: h.o.Bus.Now().UTC(),
 	}
-	if err := g.checkChannel(r.Context(), c, nil); err != nil {
+	if err := h.check(r.Context(), c, nil); err != nil {
 		return err
 	}
-	if err := channels.PutChannel(r.Context(), c); err != nil {
+	if err := records.PutChannel(r.Context(), c); err != nil {
 		return err
 	}
 	w.Header().Set("Location", "/v1/channels/"+string(c.ID))
-	web.WriteJSON(w, http.StatusCreated, shownChannel(c))
+	web.WriteJSON(w, http.StatusCreated, shown(c))
 	return nil
 }
 
-// checkChannel reports what is wrong with a channel as a client wants it. Values that were there before are not checked again, so a build
+// check reports what is wrong with a channel as a client wants it. Values that were there before are not checked again, so a build
 // that no longer knows a secret can still change something else. It must not block except for reading a fallback.
-func (g *Gateway) checkChannel(ctx context.Context, c schemas.ChatChannel, before *schemas.ChatChannel) error {
+func (h *Channels) check(ctx context.Context, c schemas.ChatChannel, before *schemas.ChatChannel) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	kind, err := g.channelKind(c.Kind)
+	kind, err := h.kind(c.Kind)
 	if err != nil {
 		return err
 	}
@@ -161,7 +181,7 @@ func (g *Gateway) checkChannel(ctx context.Context, c schemas.ChatChannel, befor
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Secrets)) {
 		switch {
-		case c.Secrets[name] == masked:
+		case c.Secrets[name] == web.Masked:
 			return schemas.Invalidf("secrets."+name, "is what stands in place of a secret: leave it out to keep the one that is there")
 		case !slices.Contains(known, name) && (before == nil || before.Secrets[name] == ""):
 			return schemas.Invalidf("secrets", "%s has no secret %q: use %s", c.Kind, schemas.Quotable(name), strings.Join(known, ", "))
@@ -171,14 +191,14 @@ func (g *Gateway) checkChannel(ctx context.Context, c schemas.ChatChannel, befor
 		string(before.Fallback.Route) == string(c.Fallback.Route) {
 		return nil
 	}
-	to, err := g.Channels.Channel(ctx, c.Account, c.Fallback.Channel)
+	to, err := h.o.Records.Channel(ctx, c.Account, c.Fallback.Channel)
 	if schemas.CodeOf(err) == schemas.NotFound {
 		return schemas.Invalidf("fallback.channel", "there is no chat channel %q", schemas.Quotable(string(c.Fallback.Channel)))
 	}
 	if err != nil {
 		return err
 	}
-	if kind, err = g.channelKind(to.Kind); err != nil {
+	if kind, err = h.kind(to.Kind); err != nil {
 		return err
 	}
 	if err := kind.Route(c.Fallback.Route); err != nil {
@@ -187,74 +207,74 @@ func (g *Gateway) checkChannel(ctx context.Context, c schemas.ChatChannel, befor
 	return nil
 }
 
-// channelKind finds a kind of this build.
-func (g *Gateway) channelKind(name string) (ChannelKind, error) {
-	if len(g.ChannelKinds) == 0 {
-		return ChannelKind{}, schemas.Errorf(schemas.Unsupported, "kind", "this gateway speaks to no chats")
+// kind finds a kind of this build.
+func (h *Channels) kind(name string) (Kind, error) {
+	if len(h.o.Kinds) == 0 {
+		return Kind{}, schemas.Errorf(schemas.Unsupported, "kind", "this gateway speaks to no chats")
 	}
-	names := make([]string, len(g.ChannelKinds))
-	for i, k := range g.ChannelKinds {
+	names := make([]string, len(h.o.Kinds))
+	for i, k := range h.o.Kinds {
 		if k.Name == name {
 			return k, nil
 		}
 		names[i] = k.Name
 	}
-	return ChannelKind{}, schemas.Invalidf("kind", "%q is not a chat that this Sandjet speaks to: use %s", schemas.Quotable(name),
+	return Kind{}, schemas.Invalidf("kind", "%q is not a chat that this Sandjet speaks to: use %s", schemas.Quotable(name),
 		strings.Join(names, ", "))
 }
 
-// getChannel shows a chat channel.
-func (g *Gateway) getChannel(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+// Get shows a chat channel.
+func (h *Channels) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	channels, err := g.channels()
+	records, err := h.records()
 	if err != nil {
 		return err
 	}
-	c, err := channels.Channel(r.Context(), a, pathChannel(r))
+	c, err := records.Channel(r.Context(), a, ID(r))
 	if err != nil {
 		return err
 	}
-	web.WriteJSON(w, http.StatusOK, shownChannel(c))
+	web.WriteJSON(w, http.StatusOK, shown(c))
 	return nil
 }
 
-// patchChannel changes a chat channel.
-func (g *Gateway) patchChannel(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	channels, err := g.channels()
+// Patch changes a chat channel.
+func (h *Channels) Patch(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	records, err := h.records()
 	if err != nil {
 		return err
 	}
-	var in channelPatch
+	var in patch
 	if err := web.DecodeBody(w, r, false, &in); err != nil {
 		return err
 	}
-	if err := g.Bus.Room(r.Context(), int(max(r.ContentLength, 0))); err != nil {
+	if err := h.o.Bus.Room(r.Context(), int(max(r.ContentLength, 0))); err != nil {
 		return err
 	}
-	c, err := channels.UpdateChannel(r.Context(), a, pathChannel(r), func(c *schemas.ChatChannel) error {
+	c, err := records.UpdateChannel(r.Context(), a, ID(r), func(c *schemas.ChatChannel) error {
 		before := *c
 		in.apply(c)
-		c.Updated = g.Bus.Now().UTC()
-		return g.checkChannel(r.Context(), *c, &before)
+		c.Updated = h.o.Bus.Now().UTC()
+		return h.check(r.Context(), *c, &before)
 	})
 	if err != nil {
 		return err
 	}
-	web.WriteJSON(w, http.StatusOK, shownChannel(c))
+	web.WriteJSON(w, http.StatusOK, shown(c))
 	return nil
 }
 
 // apply changes what the patch names.
-func (p channelPatch) apply(c *schemas.ChatChannel) {
-	set(&c.Name, p.Name)
-	set(&c.Description, p.Description)
-	set(&c.Agent, p.Agent)
-	set(&c.Workspace, p.Workspace)
-	set(&c.Places, p.Places)
-	set(&c.Users, p.Users)
-	set(&c.OnAmbiguous, p.OnAmbiguous)
+func (p patch) apply(c *schemas.ChatChannel) {
+	web.Set(&c.Name, p.Name)
+	web.Set(&c.Description, p.Description)
+	web.Set(&c.Agent, p.Agent)
+	web.Set(&c.Workspace, p.Workspace)
+	web.Set(&c.Places, p.Places)
+	web.Set(&c.Users, p.Users)
+	web.Set(&c.OnAmbiguous, p.OnAmbiguous)
 	c.Settings, c.Secrets = mixed(c.Settings, p.Settings), mixed(c.Secrets, p.Secrets)
 	if p.Fallback != nil {
 		c.Fallback = p.Fallback
@@ -282,39 +302,39 @@ func mixed(have, change map[string]string) map[string]string {
 	return out
 }
 
-// deleteChannel removes a chat channel.
-func (g *Gateway) deleteChannel(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+// Delete removes a chat channel.
+func (h *Channels) Delete(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	channels, err := g.channels()
+	records, err := h.records()
 	if err != nil {
 		return err
 	}
-	if err := channels.DeleteChannel(r.Context(), a, pathChannel(r)); err != nil {
+	if err := records.DeleteChannel(r.Context(), a, ID(r)); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// shownChannel is a chat channel as it leaves the gateway: it says which secrets there are and nothing of them.
-func shownChannel(c schemas.ChatChannel) schemas.ChatChannel {
+// shown is a chat channel as it leaves the gateway: it says which secrets there are and nothing of them.
+func shown(c schemas.ChatChannel) schemas.ChatChannel {
 	c.Secrets = maps.Clone(c.Secrets)
 	for name := range c.Secrets {
-		c.Secrets[name] = masked
+		c.Secrets[name] = web.Masked
 	}
 	return c
 }
 
-// channelTest is a message that is sent to try a channel out.
-type channelTest struct {
+// testRequest is a message that is sent to try a channel out.
+type testRequest struct {
 	Route json.RawMessage `json:"route"`
 	Text  string          `json:"text,omitzero"`
 }
 
-// ChannelTested is the answer to a test of a channel.
-type ChannelTested struct {
+// Tested is the answer to a test of a channel.
+type Tested struct {
 	Delivery schemas.DeliveryID `json:"delivery"`
 	// Conversation is where delivery.sent or delivery.failed will be.
 	Conversation schemas.ConversationID `json:"conversation"`
@@ -322,24 +342,24 @@ type ChannelTested struct {
 
 const testText = "This is a test message of Sandjet."
 
-// postChannelTest has a message sent to a place of a channel, in one try.
-func (g *Gateway) postChannelTest(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	var in channelTest
+// Test has a message sent to a place of a channel, in one try.
+func (h *Channels) Test(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	var in testRequest
 	if err := web.DecodeBody(w, r, false, &in); err != nil {
 		return err
 	}
-	channels, err := g.channels()
+	records, err := h.records()
 	if err != nil {
 		return err
 	}
-	c, err := channels.Channel(r.Context(), a, pathChannel(r))
+	c, err := records.Channel(r.Context(), a, ID(r))
 	if err != nil {
 		return err
 	}
 	if c.Disabled {
 		return schemas.Errorf(schemas.Conflict, "", "the channel is disabled (%s): enable it first", schemas.Quotable(c.Reason))
 	}
-	kind, err := g.channelKind(c.Kind)
+	kind, err := h.kind(c.Kind)
 	if err != nil {
 		return err
 	}
@@ -352,7 +372,7 @@ func (g *Gateway) postChannelTest(w http.ResponseWriter, r *http.Request, a sche
 	if len(in.Text) > schemas.MaxChatText {
 		return schemas.Invalidf("text", "is %d bytes long: the limit is %d", len(in.Text), schemas.MaxChatText)
 	}
-	if err := g.Bus.Room(r.Context(), int(max(r.ContentLength, 0))); err != nil {
+	if err := h.o.Bus.Room(r.Context(), int(max(r.ContentLength, 0))); err != nil {
 		return err
 	}
 	conversation := schemas.NewConversationID()
@@ -360,11 +380,11 @@ func (g *Gateway) postChannelTest(w http.ResponseWriter, r *http.Request, a sche
 		ID: string(a) + "." + schemas.NewID("ev_") + ".test", Type: schemas.Message, Conversation: conversation, Account: a,
 	}
 	to := schemas.Origin{Channel: c.Kind, ChannelID: c.ID, Route: in.Route}
-	d := schemas.ChatDelivery(event, to, "", schemas.ChatBody{Text: cmp.Or(in.Text, testText)}, g.Bus.Now())
+	d := schemas.ChatDelivery(event, to, "", schemas.ChatBody{Text: cmp.Or(in.Text, testText)}, h.o.Bus.Now())
 	d.Tries = 1
-	if err := lifecycle.Deliver(r.Context(), g.Bus, d); err != nil {
+	if err := lifecycle.Deliver(r.Context(), h.o.Bus, d); err != nil {
 		return err
 	}
-	web.WriteJSON(w, http.StatusAccepted, ChannelTested{d.ID, conversation})
+	web.WriteJSON(w, http.StatusAccepted, Tested{d.ID, conversation})
 	return nil
 }
