@@ -113,7 +113,7 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request, a schemas.A
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	reason, err := cancelReason(w, r)
+	reason, err := web.ReadReason(w, r)
 	if err != nil {
 		return err
 	}
@@ -149,27 +149,6 @@ func (g *Gateway) cancel(ctx context.Context, call schemas.Call, by, reason stri
 		return err
 	}
 	return lifecycle.Cancel(ctx, g.Bus, call, reason)
-}
-
-// cancelRequest is the body of a cancellation.
-type cancelRequest struct {
-	Reason string `json:"reason,omitzero"`
-}
-
-// cancelReason reads the optional body of a cancellation.
-func cancelReason(w http.ResponseWriter, r *http.Request) (string, error) {
-	if r.ContentLength == 0 {
-		return "", nil
-	}
-	body, err := web.ReadJSON(w, r)
-	if err != nil || len(body) == 0 {
-		return "", err
-	}
-	var in cancelRequest
-	if err := schemas.DecodeStrict(body, schemas.MaxRequest, &in); err != nil {
-		return "", err
-	}
-	return in.Reason, web.CheckReason(in.Reason)
 }
 
 // findCall finds a call of the account. A call of another account gets the same not_found as one that never existed.

@@ -85,7 +85,7 @@ func (g *Gateway) openIn(ctx context.Context, a schemas.AccountID, conv schemas.
 			calls = append(calls, c)
 		}
 	}
-	found, err := g.findJobs(ctx, a, func(j schemas.Job) bool { return j.Conversation == conv && !j.State.Final() }, mostInChat)
+	found, err := g.jobs.Find(ctx, a, func(j schemas.Job) bool { return j.Conversation == conv && !j.State.Final() }, mostInChat)
 	return calls, found.Jobs, err
 }
 

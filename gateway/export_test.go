@@ -1,5 +1,7 @@
 package gateway
 
+import "github.com/sandjet/sandjet/gateway/jobs"
+
 // AliasRow is a row of the aliases, for tests from outside.
 type AliasRow struct{ Method, Path, Of string }
 
@@ -19,4 +21,4 @@ func (g *Gateway) LookUpJobs(n int64) (end func()) {
 }
 
 // MostJobTokens is for how many requests jobs are looked up by their tokens at the same time.
-const MostJobTokens = mostJobTokens
+const MostJobTokens = jobs.MostTokens

@@ -21,6 +21,7 @@ import (
 	"github.com/sandjet/sandjet/gateway/durable"
 	"github.com/sandjet/sandjet/gateway/e2b"
 	"github.com/sandjet/sandjet/gateway/files"
+	"github.com/sandjet/sandjet/gateway/jobs"
 	"github.com/sandjet/sandjet/gateway/live"
 	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/sandboxapi"
@@ -157,6 +158,7 @@ type Gateway struct {
 	mcp         *mcp.Server
 	webhooks    *webhooks.Webhooks
 	channels    *channels.Channels
+	jobs        *jobs.Jobs
 	ready       *sharedRead[struct{}]
 	jobTokens   *quota.Ledger // of jobs that are looked up for a token
 
@@ -184,7 +186,7 @@ func New(o Options) *Gateway {
 	o.Grace = orDefault(o.Grace, defaultGrace)
 	o.Heartbeat = orDefault(o.Heartbeat, defaultHeartbeat)
 	o.Stall = orDefault(o.Stall, defaultStall)
-	g := &Gateway{Options: o, ready: newReady(o.Bus), jobTokens: quota.NewLedger(0, mostJobTokens)}
+	g := &Gateway{Options: o, ready: newReady(o.Bus), jobTokens: quota.NewLedger(0, jobs.MostTokens)}
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.places = o.Limits.places()
 	holds := o.Limits.holds()
@@ -197,7 +199,7 @@ func New(o Options) *Gateway {
 	g.edge = &web.Edge{
 		Log: o.Log, Holds: holds, Origins: o.Origins, Stall: o.Stall, Answered: g.metrics.request,
 		AcceptedHeaders: durable.AcceptedHeaders + ", " + mcpAccepted,
-		ExposedHeaders:  headerOffset + ", " + durable.ExposedHeaders + ", " + mcpExposed,
+		ExposedHeaders:  jobs.HeaderOffset + ", " + durable.ExposedHeaders + ", " + mcpExposed,
 	}
 	g.live = live.New(live.Options{
 		Bus: o.Bus, Log: o.Log, Credentials: g.credentials, Calls: socketCalls{g}, Places: g.places, Answers: holds.Answers,
@@ -206,6 +208,9 @@ func New(o Options) *Gateway {
 	})
 	g.artifacts = artifacts.New(artifacts.Options{Bus: o.Bus, Stream: g.fileTransfer})
 	g.skills = skills.New(skills.Options{Bus: o.Bus, Records: o.Skills, Stream: g.fileTransfer})
+	g.jobs = jobs.New(jobs.Options{
+		Bus: o.Bus, Credentials: g.credentials, Wait: g.takeWait, Answers: holds.Answers, Tokens: g.jobTokens, Draining: g.draining, Stall: o.Stall,
+	})
 	g.webhooks = webhooks.New(webhooks.Options{Bus: o.Bus, Records: o.Endpoints, AllowHTTP: o.AllowInsecureWebhooks})
 	g.channels = channels.New(channels.Options{Bus: o.Bus, Records: o.Channels, Kinds: o.ChannelKinds, Setup: o.ChatSetup})
 	g.files = files.New(files.Options{Bus: o.Bus, Workspace: o.Workspace, Stream: g.fileTransfer})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -326,3 +327,6 @@ func wanted(asked, now schemas.Instance, there bool, want schemas.InstanceTarget
 	return now, schemas.Errorf(schemas.Conflict, "", "the instance is %s, and no other state is requested any more: "+
 		"another request came after this one, or it could not be done; ask again", now.State)
 }
+
+// betweenLooks is the pause between two looks at something that has not changed.
+var betweenLooks = wait.Backoff{First: 250 * time.Millisecond, Most: time.Second} //nolint:gochecknoglobals // settings, never changed

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/jobs"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -191,7 +192,7 @@ func TestListOfJobs(t *testing.T) {
 		"?conversation=c_even&state=completed&limit=3": {3, ids[4], ids[0], false},
 	} {
 		a := e.get("/v1/jobs" + query)
-		list := decode[gateway.JobList](t, a)
+		list := decode[jobs.List](t, a)
 		if a.status != http.StatusOK || len(list.Jobs) != want.jobs || list.More != want.more {
 			t.Errorf("%s: %d, %d jobs, more %v", query, a.status, len(list.Jobs), list.More)
 			continue

@@ -371,6 +371,6 @@ func (c mcpCaller) Job(ctx context.Context, id schemas.JobID) (schemas.Job, erro
 
 // StopJob implements [mcp.Caller].
 func (c mcpCaller) StopJob(ctx context.Context, id schemas.JobID, reason string) error {
-	_, err := c.g.stopJob(ctx, c.account, id, reason)
+	_, err := c.g.jobs.Stop(ctx, c.account, id, reason)
 	return err
 }

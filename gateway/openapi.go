@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/gateway/artifacts"
 	"github.com/sandjet/sandjet/gateway/channels"
 	"github.com/sandjet/sandjet/gateway/files"
+	"github.com/sandjet/sandjet/gateway/jobs"
 	"github.com/sandjet/sandjet/gateway/sandboxapi"
 	"github.com/sandjet/sandjet/gateway/skills"
 	"github.com/sandjet/sandjet/gateway/web"
@@ -65,9 +66,7 @@ func Components() map[string]reflect.Type {
 		"FileInfo": reflect.TypeFor[schemas.FileInfo](), "FileList": reflect.TypeFor[files.Listing](),
 		"FileUpload":   reflect.TypeFor[files.Upload](),
 		"InstanceList": reflect.TypeFor[InstanceList](), "Instance": reflect.TypeFor[schemas.InstanceDocument](),
-		"JobList": reflect.TypeFor[JobList](), "LogPage": reflect.TypeFor[LogPage](),
 		"JobCallback": reflect.TypeFor[schemas.JobCallback](), "JobCallbackBody": reflect.TypeFor[schemas.JobCallbackBody](),
-		"JobEnd": reflect.TypeFor[jobEndAnswer](), "JobSettled": reflect.TypeFor[settledAnswer](),
 		"TurnRequest": reflect.TypeFor[turnRequest](), "TurnAnswer": reflect.TypeFor[TurnAnswer](),
 		"TurnEnd": reflect.TypeFor[schemas.TurnEndData](), "TokenUsage": reflect.TypeFor[schemas.TokenUsage](),
 		"TurnStopRequest": reflect.TypeFor[turnStopRequest](),
@@ -99,12 +98,13 @@ func Components() map[string]reflect.Type {
 		"Usage":    reflect.TypeFor[schemas.Usage](), "Amount": reflect.TypeFor[schemas.Amount](),
 		"ApprovalGrant": reflect.TypeFor[schemas.ApprovalGrant](), "ApprovalGrantList": reflect.TypeFor[ApprovalGrantList](),
 		"AttachToken": reflect.TypeFor[AttachToken](), "AttachTokenRequest": reflect.TypeFor[attachTokenRequest](),
-		"CancelRequest": reflect.TypeFor[cancelRequest](), "JobSignal": reflect.TypeFor[jobSignal](),
-		"RunStatus": reflect.TypeFor[runStatus](), "RunApproval": reflect.TypeFor[runApproval](),
+		"CancelRequest": reflect.TypeFor[web.CancelRequest](),
+		"RunStatus":     reflect.TypeFor[runStatus](), "RunApproval": reflect.TypeFor[runApproval](),
 	}
 	maps.Copy(all, sandboxapi.Components())
 	maps.Copy(all, accounts.Components())
 	maps.Copy(all, channels.Components())
+	maps.Copy(all, jobs.Components())
 	maps.Copy(all, webhooks.Components())
 	return all
 }

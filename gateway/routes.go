@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sandjet/sandjet/gateway/accounts"
+	"github.com/sandjet/sandjet/gateway/jobs"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -42,12 +43,12 @@ func (g *Gateway) routes() []route {
 		{http.MethodGet, "/v1/conversations/{id}/artifacts", keyed(g.artifacts.OfConversation)},
 		{http.MethodGet, "/v1/artifacts/{id}", keyed(g.artifacts.Get)},
 		{http.MethodDelete, "/v1/artifacts/{id}", keyed(g.artifacts.Delete)},
-		{http.MethodGet, "/v1/jobs", keyed(g.getJobs)},
-		{http.MethodGet, "/v1/jobs/{id}", keyed(g.getJob)},
-		{http.MethodGet, "/v1/jobs/{id}/logs", keyed(g.getJobLogs)},
-		{http.MethodPost, "/v1/jobs/{id}/stop", keyed(g.postJobStop)},
-		{http.MethodPost, "/v1/jobs/{id}/signal", keyed(g.postJobSignal)},
-		{http.MethodPost, "/v1/jobs/{id}/stdin", keyed(g.postJobStdin)},
+		{http.MethodGet, "/v1/jobs", keyed(g.jobs.List)},
+		{http.MethodGet, "/v1/jobs/{id}", keyed(g.jobs.Get)},
+		{http.MethodGet, "/v1/jobs/{id}/logs", keyed(g.jobs.Logs)},
+		{http.MethodPost, "/v1/jobs/{id}/stop", keyed(g.jobs.PostStop)},
+		{http.MethodPost, "/v1/jobs/{id}/signal", keyed(g.jobs.PostSignal)},
+		{http.MethodPost, "/v1/jobs/{id}/stdin", keyed(g.jobs.PostStdin)},
 		{http.MethodPost, "/v1/jobs/{id}/complete", open(g.postJobComplete)}, // the account's key or the job's token
 		{http.MethodGet, "/v1/instances", keyed(g.getInstances)},
 		{http.MethodGet, "/v1/instances/{id}", keyed(g.getInstance)},
@@ -126,10 +127,10 @@ func (g *Gateway) aliases() []alias {
 	const complete, streams, receive = "/v1/jobs/{id}/complete", "/v1/streams/{path...}", "/v1/channels/{account}/{channel}/receive"
 	list := []alias{
 		{method: http.MethodGet, path: "/status/{id}", of: "/v1/calls/{id}/status"},
-		{method: http.MethodPost, path: "/async-tools/{id}/complete", of: complete, serve: g.edge.Handle(g.authenticated(g.postToolEnd))},
+		{method: http.MethodPost, path: "/async-tools/{id}/complete", of: complete, serve: g.edge.Handle(g.authenticated(g.jobs.PostComplete))},
 		{method: http.MethodPost, path: "/webhooks/{account}/{channel}", of: receive},
 		{method: http.MethodPost, path: "/webhooks/{account}/{agent}/{channel}", of: receive}, // the channel knows its agent
-		{method: http.MethodPost, path: "/sandbox-jobs/{id}/complete", of: complete, serve: g.edge.Handle(g.postJobEnd)},
+		{method: http.MethodPost, path: "/sandbox-jobs/{id}/complete", of: complete, serve: g.edge.Handle(g.jobs.PostEnd)},
 	}
 	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete} {
 		list = append(list, alias{method: method, path: "/v1/stream/{path...}", of: streams})
@@ -211,6 +212,14 @@ func allowed(mux *http.ServeMux, serve map[string]http.HandlerFunc, r *http.Requ
 		}
 	}
 	return strings.Join(methods, ", ")
+}
+
+// postJobComplete takes the report that a job has ended: with the job's token, else from the account.
+func (g *Gateway) postJobComplete(w http.ResponseWriter, r *http.Request) error {
+	if r.Header.Get(jobs.HeaderToken) != "" {
+		return g.jobs.PostEnd(w, r)
+	}
+	return g.authenticated(g.jobs.PostComplete)(w, r)
 }
 
 // getSocket opens a WebSocket.

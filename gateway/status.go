@@ -124,15 +124,3 @@ func (g *Gateway) awaiting(r *http.Request, c schemas.Call, s runStatus) (runSta
 	s.Approvals = []runApproval{{ApprovalID: c.Approval, ToolCallID: c.ID, ToolName: c.Tool, Input: c.Input}}
 	return s, nil
 }
-
-// postToolEnd takes the end of a job from the account itself: of work done outside of Sandjet.
-func (g *Gateway) postToolEnd(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
-		return err
-	}
-	p, err := lifecycle.FindJob(r.Context(), g.Bus, a, pathJob(r))
-	if err != nil {
-		return err
-	}
-	return g.takeReport(w, r, p.Value, g.Bus.Now())
-}

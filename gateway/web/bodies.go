@@ -98,3 +98,24 @@ func CheckReason(s string) error {
 	}
 	return nil
 }
+
+// CancelRequest is the body of a cancellation.
+type CancelRequest struct {
+	Reason string `json:"reason,omitzero"`
+}
+
+// ReadReason reads the optional body of a cancellation.
+func ReadReason(w http.ResponseWriter, r *http.Request) (string, error) {
+	if r.ContentLength == 0 {
+		return "", nil
+	}
+	body, err := ReadJSON(w, r)
+	if err != nil || len(body) == 0 {
+		return "", err
+	}
+	var in CancelRequest
+	if err := schemas.DecodeStrict(body, schemas.MaxRequest, &in); err != nil {
+		return "", err
+	}
+	return in.Reason, CheckReason(in.Reason)
+}

@@ -1,4 +1,4 @@
-package gateway
+package jobs
 
 import (
 	"context"
@@ -17,17 +17,18 @@ import (
 )
 
 const (
-	headerJobToken = "X-Job-Token"
+	// HeaderToken carries the token of a job.
+	HeaderToken = "X-Job-Token"
 	// tokenGrace is how long after the end of a job's lifetime its token is good: a supervisor may have
 	// to try for a while.
 	tokenGrace = time.Hour
-	// mostJobTokens is for how many requests with tokens jobs are looked up at the same time: until that is done no token is known to
+	// MostTokens is for how many requests with tokens jobs are looked up at the same time: until that is done no token is known to
 	// be one.
-	mostJobTokens = 64
+	MostTokens = 64
 )
 
-// jobEndAnswer is what a supervisor is answered when its report counts.
-type jobEndAnswer struct {
+// endAnswer is what a supervisor is answered when its report counts.
+type endAnswer struct {
 	Status   string        `json:"status"`   // accepted
 	ResultID schemas.JobID `json:"resultId"` //nolint:tagliatelle // callbacks are in camel case
 }
@@ -38,23 +39,23 @@ type settledAnswer struct {
 	Status schemas.JobState `json:"status"` // how it ended
 }
 
-// postJobEnd takes the report of a job's supervisor that the job has ended. The first report counts;
+// PostEnd takes the report of a job's supervisor that the job has ended. The first report counts;
 // a repeat of the very same may be answered with either.
-func (g *Gateway) postJobEnd(w http.ResponseWriter, r *http.Request) error {
+func (h *Jobs) PostEnd(w http.ResponseWriter, r *http.Request) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	token := r.Header.Get(headerJobToken)
+	token := r.Header.Get(HeaderToken)
 	if token == "" {
-		return schemas.Invalidf(headerJobToken, "is missing: the header carries the job's token")
+		return schemas.Invalidf(HeaderToken, "is missing: the header carries the job's token")
 	}
-	now := g.Bus.Now()
-	place, full := g.jobTokens.Take("")
+	now := h.o.Bus.Now()
+	place, full := h.o.Tokens.Take("")
 	if full != quota.Free {
 		web.Later(w.Header())
 		return schemas.Errorf(schemas.Unavailable, "", "as many jobs are being looked up by their tokens as may be: try again later")
 	}
-	j, err := g.jobOfToken(r.Context(), pathJob(r), token, now)
+	j, err := h.ofToken(r.Context(), pathID(r), token, now)
 	place.Release()
 	if err != nil {
 		return err
@@ -62,19 +63,23 @@ func (g *Gateway) postJobEnd(w http.ResponseWriter, r *http.Request) error {
 	if err := web.HoldOf(r.Context()).Enter(w, j.Account); err != nil {
 		return err
 	}
-	return g.takeReport(w, r, j, now)
+	return h.takeReport(w, r, j, now)
 }
 
-// postJobComplete takes the report that a job has ended: with the job's token as postJobEnd does, else from the account.
-func (g *Gateway) postJobComplete(w http.ResponseWriter, r *http.Request) error {
-	if r.Header.Get(headerJobToken) != "" {
-		return g.postJobEnd(w, r)
+// PostComplete takes the end of a job from the account itself: of work done outside of Sandjet.
+func (h *Jobs) PostComplete(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
 	}
-	return g.authenticated(g.postToolEnd)(w, r)
+	p, err := lifecycle.FindJob(r.Context(), h.o.Bus, a, pathID(r))
+	if err != nil {
+		return err
+	}
+	return h.takeReport(w, r, p.Value, h.o.Bus.Now())
 }
 
 // takeReport reads how a job ended and puts it on the log, if it is the first to say so.
-func (g *Gateway) takeReport(w http.ResponseWriter, r *http.Request, j schemas.Job, now time.Time) error {
+func (h *Jobs) takeReport(w http.ResponseWriter, r *http.Request, j schemas.Job, now time.Time) error {
 	body, err := web.ReadJSONUpTo(w, r, schemas.MaxJobCallback, "send only the end of the logs")
 	if err != nil {
 		return err
@@ -83,7 +88,7 @@ func (g *Gateway) takeReport(w http.ResponseWriter, r *http.Request, j schemas.J
 	if err != nil {
 		return err
 	}
-	settled, err := lifecycle.Complete(r.Context(), g.Bus, report.Completion(j, now))
+	settled, err := lifecycle.Complete(r.Context(), h.o.Bus, report.Completion(j, now))
 	if errors.Is(err, schemas.ErrConflict) {
 		web.WriteJSON(w, http.StatusConflict, settledAnswer{
 			Error:  &schemas.Error{Code: schemas.Conflict, Message: "the job has settled already: the first report counts"},
@@ -94,15 +99,15 @@ func (g *Gateway) takeReport(w http.ResponseWriter, r *http.Request, j schemas.J
 	if err != nil {
 		return err
 	}
-	web.WriteJSON(w, http.StatusAccepted, jobEndAnswer{Status: "accepted", ResultID: j.ID})
+	web.WriteJSON(w, http.StatusAccepted, endAnswer{Status: "accepted", ResultID: j.ID})
 	return nil
 }
 
-// jobOfToken finds the job that a token is for. Whatever is wrong with either is answered in the same words.
-func (g *Gateway) jobOfToken(ctx context.Context, id schemas.JobID, token string, now time.Time) (schemas.Job, error) {
+// ofToken finds the job that a token is for. Whatever is wrong with either is answered in the same words.
+func (h *Jobs) ofToken(ctx context.Context, id schemas.JobID, token string, now time.Time) (schemas.Job, error) {
 	account, _, _ := strings.Cut(token, ".")
 	var j schemas.Job
-	p, err := lifecycle.FindJob(ctx, g.Bus, schemas.AccountID(account), id)
+	p, err := lifecycle.FindJob(ctx, h.o.Bus, schemas.AccountID(account), id)
 	switch code := schemas.CodeOf(err); {
 	case err == nil:
 		j = p.Value

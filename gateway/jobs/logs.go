@@ -1,4 +1,4 @@
-package gateway
+package jobs
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// headerOffset says where a log that is sent as plain text begins.
-const headerOffset = "Sandjet-Offset"
+// HeaderOffset says where a log that is sent as plain text begins.
+const HeaderOffset = "Sandjet-Offset"
 
 // LogPage is a piece of what a job printed. Text or Data holds it, neither when there is none.
 type LogPage struct {
@@ -30,8 +30,8 @@ type LogPage struct {
 	Ended  bool   `json:"ended"`         // the job has ended: after Size there is no more
 }
 
-// getJobLogs answers a page of a job's log or, for who accepts text/plain or follows, its bytes.
-func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+// Logs answers a page of a job's log or, for who accepts text/plain or follows, its bytes.
+func (h *Jobs) Logs(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "offset", "limit", "follow")
 	if err != nil {
 		return err
@@ -48,24 +48,24 @@ func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.A
 	if err != nil {
 		return err
 	}
-	cmd := schemas.JobCommand{Account: a, Job: pathJob(r), Action: schemas.JobActionLogs, Offset: offset, Limit: int(limit)}
+	cmd := schemas.JobCommand{Account: a, Job: pathID(r), Action: schemas.JobActionLogs, Offset: offset, Limit: int(limit)}
 	if follow || web.Accepts(r.Header, "text/plain") {
 		web.HoldOf(r.Context()).CountedElsewhere() // by the stream, before it writes
-		s := logStream{g: g, w: w, rc: http.NewResponseController(w), cmd: cmd}
+		s := logStream{o: h.o, w: w, rc: http.NewResponseController(w), cmd: cmd}
 		s.follow, s.once = follow && r.Method != http.MethodHead, q.Values.Has("limit")
 		if s.follow {
-			place, err := g.takeWait(w, a)
+			place, err := h.o.Wait(w, a)
 			if err != nil {
 				return err
 			}
 			defer place.Release()
 			web.HoldOf(r.Context()).Release()
 		}
-		ctx, end := g.credentials.WhileGood(r.Context(), credentials.OfKey(r, a))
+		ctx, end := h.o.Credentials.WhileGood(r.Context(), credentials.OfKey(r, a))
 		defer end()
 		return s.run(ctx)
 	}
-	reply, err := lifecycle.ControlJob(r.Context(), g.Bus, cmd)
+	reply, err := lifecycle.ControlJob(r.Context(), h.o.Bus, cmd)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func logPage(r schemas.JobReply) LogPage {
 
 // logStream sends a log as it is, byte by byte.
 type logStream struct {
-	g      *Gateway
+	o      Options
 	w      http.ResponseWriter
 	rc     *http.ResponseController
 	cmd    schemas.JobCommand // its offset moves on
@@ -101,17 +101,15 @@ type logStream struct {
 	begun  bool               // the answer is under way
 }
 
-// betweenLooks is the pause between two looks at a log that has nothing new.
-var betweenLooks = wait.Backoff{First: 250 * time.Millisecond, Most: time.Second} //nolint:gochecknoglobals // settings, never changed
-
 // run sends until it is done, the client or its key goes, or the gateway drains. A stream never leaves out bytes
 // silently: it ends where the sandbox has dropped some, and the next begins behind them.
 func (s *logStream) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(s.g.draining, func() {
+	defer context.AfterFunc(s.o.Draining, func() {
 		cancel(schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: reconnect"))
 	})()
+	between := wait.Backoff{First: 250 * time.Millisecond, Most: time.Second}
 	for idle := 0; ; { // looks in a row that found nothing
 		reply, err := s.look(ctx)
 		switch {
@@ -139,24 +137,24 @@ func (s *logStream) run(ctx context.Context) error {
 			}
 		}
 		idle++
-		betweenLooks.Sleep(ctx, idle) // the end of ctx is seen above
+		between.Sleep(ctx, idle) // the end of ctx is seen above
 	}
 }
 
 // look reads on. Who follows may begin before the job does: then there is nothing yet.
 func (s *logStream) look(ctx context.Context) (schemas.JobReply, error) {
-	reply, err := lifecycle.ControlJob(ctx, s.g.Bus, s.cmd)
+	reply, err := lifecycle.ControlJob(ctx, s.o.Bus, s.cmd)
 	if !s.follow || !errors.Is(err, schemas.ErrConflict) {
 		return reply, err
 	}
-	p, ferr := lifecycle.FindJob(ctx, s.g.Bus, s.cmd.Account, s.cmd.Job)
+	p, ferr := lifecycle.FindJob(ctx, s.o.Bus, s.cmd.Account, s.cmd.Job)
 	switch {
 	case ferr != nil:
 		return reply, err
 	case p.Value.State == schemas.JobWaiting || p.Value.State == schemas.JobLaunching:
 		return schemas.JobReply{Offset: max(s.cmd.Offset, 0)}, nil
 	}
-	return lifecycle.ControlJob(ctx, s.g.Bus, s.cmd)
+	return lifecycle.ControlJob(ctx, s.o.Bus, s.cmd)
 }
 
 // room takes room for a piece that the client may not read at once.
@@ -164,7 +162,7 @@ func (s *logStream) room(bytes int) (*quota.Place, bool) {
 	if bytes <= web.SmallAnswer {
 		return nil, true
 	}
-	place, full := s.g.edge.Holds.Answers.TakeMany(s.cmd.Account, int64(bytes))
+	place, full := s.o.Answers.TakeMany(s.cmd.Account, int64(bytes))
 	return place, full == quota.Free
 }
 
@@ -177,13 +175,13 @@ func (s *logStream) send(reply schemas.JobReply) (bool, error) {
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Accel-Buffering", "no") // nginx would hold the bytes back
 		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set(headerOffset, strconv.FormatInt(reply.Offset, 10))
+		h.Set(HeaderOffset, strconv.FormatInt(reply.Offset, 10))
 		s.w.WriteHeader(http.StatusOK)
 		s.begun = true
 	case reply.Offset != s.cmd.Offset:
 		return false, nil
 	}
-	if err := web.Push(s.w, s.rc, reply.Data, s.g.Stall); err != nil {
+	if err := web.Push(s.w, s.rc, reply.Data, s.o.Stall); err != nil {
 		return false, err
 	}
 	s.cmd.Offset = reply.Offset + int64(len(reply.Data))

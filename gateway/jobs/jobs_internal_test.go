@@ -1,4 +1,4 @@
-package gateway
+package jobs
 
 import (
 	"crypto/sha256"
@@ -79,14 +79,14 @@ func FuzzJobQuery(f *testing.F) {
 			checkInvalid(t, err)
 			return
 		}
-		if want, err := jobFilter(q); err != nil {
+		if want, err := filter(q); err != nil {
 			checkInvalid(t, err)
 		} else {
 			want(schemas.Job{})
 		}
-		if n, err := q.Integer("limit", DefaultJobsPage, 1, MaxJobsPage); err != nil {
+		if n, err := q.Integer("limit", DefaultPage, 1, MaxPage); err != nil {
 			checkInvalid(t, err)
-		} else if n < 1 || n > MaxJobsPage {
+		} else if n < 1 || n > MaxPage {
 			t.Fatalf("limit %d", n)
 		}
 		if n, err := q.Integer("offset", 0, -1, 1<<62); err != nil {
