@@ -143,8 +143,10 @@ var documentBudget = map[string]int{
 	"docs/adr/0131-two-wires-of-models-by-clients-of-our-own.md":         2,
 	"docs/adr/0133-a-turn-is-decided-by-a-function-of-its-transcript.md": 1,
 	"docs/adr/README.md":       2,
-	"docs/guides/channels.md":  2,
 	"docs/providers/deno.md":   2,
 	"docs/providers/modal.md":  2,
 	"docs/providers/vercel.md": 1,
 }
+
+// documentationBudget is the most words that TestDocumentationHasItsBudget allows. It may only fall.
+const documentationBudget = 77706

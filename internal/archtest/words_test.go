@@ -134,3 +134,30 @@ func TestPlainWordsBite(t *testing.T) {
 		}
 	}
 }
+
+// TestDocumentationHasItsBudget counts the words of all documentation but docs/PROOFS.md, which is generated. The count may only fall:
+// a change that lowers it by more than 200 words lowers documentationBudget too.
+func TestDocumentationHasItsBudget(t *testing.T) {
+	words := 0
+	for _, file := range markdown(t) {
+		name := filepath.ToSlash(strings.TrimPrefix(file, top+string(filepath.Separator)))
+		if !documentation(name) {
+			continue
+		}
+		words += len(strings.Fields(readFile(t, file)))
+	}
+	if words > documentationBudget || words < documentationBudget-200 {
+		t.Errorf("the documentation has %d words, the budget is %d. If it is less, set documentationBudget in rules_budget_test.go to %d", words, documentationBudget, words)
+	}
+}
+
+// documentation reports whether the words of a document count: those of its root and of docs.
+func documentation(name string) bool {
+	switch name {
+	case "README.md", "CONTRIBUTING.md", "SECURITY.md":
+		return true
+	case "docs/PROOFS.md":
+		return false
+	}
+	return strings.HasPrefix(name, "docs/")
+}
