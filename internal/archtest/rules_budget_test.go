@@ -112,7 +112,7 @@ var documentBudget = map[string]int{
 	"docs/BENCHMARKS.md":                    6,
 	"docs/GLOSSARY.md":                      1,
 	"docs/GUARANTEES.md":                    2,
-	"docs/LIMITS.md":                        10,
+	"docs/LIMITS.md":                        8,
 	"docs/STATES.md":                        2,
 	"docs/adr/0002-calls-are-kept-a-day.md": 1,
 	"docs/adr/0012-a-start-is-proven-before-it-happens.md":               4,
@@ -149,4 +149,4 @@ var documentBudget = map[string]int{
 }
 
 // documentationBudget is the most words that TestDocumentationHasItsBudget allows. It may only fall.
-const documentationBudget = 74349
+const documentationBudget = 72979
