@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/approvals"
 	"github.com/sandjet/sandjet/gateway/natsapi"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/workers/maintenance"
@@ -332,7 +333,7 @@ func TestApprovalsAreDecidedOverNATS(t *testing.T) {
 	if r := decode[schemas.Result](t, e.get("/v1/calls/x?wait=60")); r.Text != "hi" {
 		t.Errorf("%+v", r)
 	}
-	if m := decode[gateway.ApprovalGrantList](t, e.get("/v1/approvals/grants")); len(m.Grants) != 1 || m.Grants[0].DecidedBy != "nats" {
+	if m := decode[approvals.GrantList](t, e.get("/v1/approvals/grants")); len(m.Grants) != 1 || m.Grants[0].DecidedBy != "nats" {
 		t.Errorf("%+v", m)
 	}
 }

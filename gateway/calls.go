@@ -145,10 +145,31 @@ func (g *Gateway) cancel(ctx context.Context, call schemas.Call, by, reason stri
 	if over {
 		return schemas.Errorf(schemas.Conflict, "", "the call has ended already, and its result is no longer kept")
 	}
-	if ended, err := g.approvals().Cancel(ctx, call, by, reason); err != nil || ended {
+	if ended, err := g.approvals.Cancel(ctx, call, by, reason); err != nil || ended {
 		return err
 	}
 	return lifecycle.Cancel(ctx, g.Bus, call, reason)
+}
+
+// instanceCalls are the calls in instances, for package instances.
+type instanceCalls struct{ g *Gateway }
+
+// Running lists calls that run.
+func (c instanceCalls) Running(ctx context.Context, a schemas.AccountID, before schemas.CallID, mayRun func(schemas.Call) bool) (
+	list []schemas.CallID, next schemas.CallID, err error,
+) {
+	recent, next, err := c.g.recentCalls(ctx, a, before, MaxRecentPage, mayRun)
+	for _, of := range recent {
+		if of.Status == stateRunning {
+			list = append(list, of.ID)
+		}
+	}
+	return list, next, err
+}
+
+// Cancel cancels a call.
+func (c instanceCalls) Cancel(ctx context.Context, call schemas.Call, reason string) error {
+	return c.g.cancel(ctx, call, admission.API, reason)
 }
 
 // findCall finds a call of the account. A call of another account gets the same not_found as one that never existed.

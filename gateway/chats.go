@@ -35,7 +35,7 @@ func (g *Gateway) inbound() (*inbound.Handler, error) {
 		return nil, schemas.Errorf(schemas.Unsupported, "", "this gateway takes no messages of chats")
 	}
 	h := &inbound.Handler{
-		Bus: g.Bus, Channels: g.Channels, Receiver: g.ChatReceiver, Log: g.Log, Approvals: g.approvals(),
+		Bus: g.Bus, Channels: g.Channels, Receiver: g.ChatReceiver, Log: g.Log, Approvals: g.approvals.Approvals,
 		Calls: admission.Admitter{Bus: g.Bus, Records: g.Records, Log: g.Log, Serving: g.Serving},
 		Stop:  g.stopAll, Running: g.running, Seen: g.ChatSeen, Received: g.metrics.inbound,
 	}

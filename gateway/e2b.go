@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/sandjet/sandjet/gateway/credentials"
 	"github.com/sandjet/sandjet/gateway/e2b"
 	"github.com/sandjet/sandjet/gateway/files"
 	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -70,6 +72,7 @@ func (c e2bCalls) Ended(ctx context.Context, call schemas.Call) (bool, error) {
 func (c e2bCalls) Follow(ctx context.Context, call schemas.Call, each func(e schemas.Event, gap bool) error) error {
 	f := e2bFollower{c.g, call, each, nil, schemas.Cursor{}, false}
 	defer func() { f.room.Release() }()
+	between := wait.Backoff{First: 250 * time.Millisecond, Most: time.Second}
 	for try := 1; ; try++ {
 		from := f.after
 		full, err := f.read(ctx)
@@ -79,7 +82,7 @@ func (c e2bCalls) Follow(ctx context.Context, call schemas.Call, each func(e sch
 		if f.after != from {
 			try = 1
 		}
-		if !betweenLooks.Sleep(ctx, try) {
+		if !between.Sleep(ctx, try) {
 			return nil
 		}
 	}
@@ -130,7 +133,7 @@ func (f *e2bFollower) makeRoom(n int64) bool {
 
 // Inside implements [e2b.Calls].
 func (c e2bCalls) Inside(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) ([]schemas.CallID, []schemas.JobID, error) {
-	return c.g.inside(ctx, schemas.Instance{Account: a, Provider: s.Provider, Sandbox: s.Sandbox, Workspace: s.Workspace})
+	return c.g.instances.Inside(ctx, schemas.Instance{Account: a, Provider: s.Provider, Sandbox: s.Sandbox, Workspace: s.Workspace})
 }
 
 // Job implements [e2b.Calls].

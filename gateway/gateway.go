@@ -15,12 +15,14 @@ import (
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/delivery/channel"
 	"github.com/sandjet/sandjet/gateway/accounts"
+	"github.com/sandjet/sandjet/gateway/approvals"
 	"github.com/sandjet/sandjet/gateway/artifacts"
 	"github.com/sandjet/sandjet/gateway/channels"
 	"github.com/sandjet/sandjet/gateway/credentials"
 	"github.com/sandjet/sandjet/gateway/durable"
 	"github.com/sandjet/sandjet/gateway/e2b"
 	"github.com/sandjet/sandjet/gateway/files"
+	"github.com/sandjet/sandjet/gateway/instances"
 	"github.com/sandjet/sandjet/gateway/jobs"
 	"github.com/sandjet/sandjet/gateway/live"
 	"github.com/sandjet/sandjet/gateway/quota"
@@ -159,6 +161,8 @@ type Gateway struct {
 	webhooks    *webhooks.Webhooks
 	channels    *channels.Channels
 	jobs        *jobs.Jobs
+	approvals   approvals.Approvals
+	instances   *instances.Instances
 	ready       *sharedRead[struct{}]
 	jobTokens   *quota.Ledger // of jobs that are looked up for a token
 
@@ -208,6 +212,11 @@ func New(o Options) *Gateway {
 	})
 	g.artifacts = artifacts.New(artifacts.Options{Bus: o.Bus, Stream: g.fileTransfer})
 	g.skills = skills.New(skills.Options{Bus: o.Bus, Records: o.Skills, Stream: g.fileTransfer})
+	g.approvals = approvals.Approvals{Approvals: admission.Approvals{Bus: o.Bus, Log: o.Log}}
+	g.instances = instances.New(instances.Options{
+		Bus: o.Bus, Calls: instanceCalls{g}, CanPause: o.CanPause, MaxWait: o.MaxWait, Wait: g.takeWait, Waiting: g.metrics.waiting,
+		Draining: g.draining,
+	})
 	g.jobs = jobs.New(jobs.Options{
 		Bus: o.Bus, Credentials: g.credentials, Wait: g.takeWait, Answers: holds.Answers, Tokens: g.jobTokens, Draining: g.draining, Stall: o.Stall,
 	})

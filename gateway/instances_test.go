@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/instances"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -70,7 +71,7 @@ func TestInstancesAreListed(t *testing.T) {
 		"?state=ready": {one}, "?sandbox=sb_3": {}, "?limit=1": {two},
 	} {
 		a := e.get("/v1/instances" + query)
-		list := decode[gateway.InstanceList](t, a)
+		list := decode[instances.List](t, a)
 		if a.status != http.StatusOK || len(list.Instances) != len(want) || list.More != (query == "?limit=1") {
 			t.Fatalf("%s: %d %s", query, a.status, a.body)
 		}

@@ -309,12 +309,12 @@ func (c mcpCaller) Output(ctx context.Context, conv schemas.ConversationID, id s
 
 // Approval implements [mcp.Caller].
 func (c mcpCaller) Approval(ctx context.Context, id schemas.ApprovalID) (schemas.Approval, error) {
-	return c.g.approvals().Whole(ctx, c.account, id)
+	return c.g.approvals.Whole(ctx, c.account, id)
 }
 
 // Decide implements [mcp.Caller].
 func (c mcpCaller) Decide(ctx context.Context, id schemas.ApprovalID, answer schemas.ApprovalAnswer) error {
-	_, err := c.g.approvals().Decide(ctx, c.account, id, admission.DecisionOf(answer, admission.API))
+	_, err := c.g.approvals.Decide(ctx, c.account, id, admission.DecisionOf(answer, admission.API))
 	return err
 }
 

@@ -9,9 +9,11 @@ import (
 
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway/accounts"
+	"github.com/sandjet/sandjet/gateway/approvals"
 	"github.com/sandjet/sandjet/gateway/artifacts"
 	"github.com/sandjet/sandjet/gateway/channels"
 	"github.com/sandjet/sandjet/gateway/files"
+	"github.com/sandjet/sandjet/gateway/instances"
 	"github.com/sandjet/sandjet/gateway/jobs"
 	"github.com/sandjet/sandjet/gateway/sandboxapi"
 	"github.com/sandjet/sandjet/gateway/skills"
@@ -64,8 +66,8 @@ func Components() map[string]reflect.Type {
 		"CallList": reflect.TypeFor[CallList](), "CallSummary": reflect.TypeFor[schemas.CallSummary](),
 		"ConversationList": reflect.TypeFor[ConversationList](), "ConversationSummary": reflect.TypeFor[schemas.ConversationSummary](),
 		"FileInfo": reflect.TypeFor[schemas.FileInfo](), "FileList": reflect.TypeFor[files.Listing](),
-		"FileUpload":   reflect.TypeFor[files.Upload](),
-		"InstanceList": reflect.TypeFor[InstanceList](), "Instance": reflect.TypeFor[schemas.InstanceDocument](),
+		"FileUpload":  reflect.TypeFor[files.Upload](),
+		"Instance":    reflect.TypeFor[schemas.InstanceDocument](),
 		"JobCallback": reflect.TypeFor[schemas.JobCallback](), "JobCallbackBody": reflect.TypeFor[schemas.JobCallbackBody](),
 		"TurnRequest": reflect.TypeFor[turnRequest](), "TurnAnswer": reflect.TypeFor[TurnAnswer](),
 		"TurnEnd": reflect.TypeFor[schemas.TurnEndData](), "TokenUsage": reflect.TypeFor[schemas.TokenUsage](),
@@ -96,14 +98,16 @@ func Components() map[string]reflect.Type {
 		"FieldChange": reflect.TypeFor[schemas.FieldChange](), "ManifestWarnings": reflect.TypeFor[schemas.ManifestWarnings](),
 		"Variable": reflect.TypeFor[schemas.VariableDocument](),
 		"Usage":    reflect.TypeFor[schemas.Usage](), "Amount": reflect.TypeFor[schemas.Amount](),
-		"ApprovalGrant": reflect.TypeFor[schemas.ApprovalGrant](), "ApprovalGrantList": reflect.TypeFor[ApprovalGrantList](),
-		"AttachToken": reflect.TypeFor[AttachToken](), "AttachTokenRequest": reflect.TypeFor[attachTokenRequest](),
+		"ApprovalGrant": reflect.TypeFor[schemas.ApprovalGrant](),
+		"AttachToken":   reflect.TypeFor[AttachToken](), "AttachTokenRequest": reflect.TypeFor[attachTokenRequest](),
 		"CancelRequest": reflect.TypeFor[web.CancelRequest](),
 		"RunStatus":     reflect.TypeFor[runStatus](), "RunApproval": reflect.TypeFor[runApproval](),
 	}
 	maps.Copy(all, sandboxapi.Components())
 	maps.Copy(all, accounts.Components())
+	maps.Copy(all, approvals.Components())
 	maps.Copy(all, channels.Components())
+	maps.Copy(all, instances.Components())
 	maps.Copy(all, jobs.Components())
 	maps.Copy(all, webhooks.Components())
 	return all

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/gateway/instances"
 	"github.com/sandjet/sandjet/gateway/sandboxapi"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
@@ -174,7 +175,7 @@ func (b sandboxBoxes) Look(ctx context.Context, a schemas.AccountID, s schemas.S
 	if !there { // a call may be about to make it
 		i = schemas.Instance{Account: a, Provider: s.Provider, Sandbox: s.Sandbox, Workspace: s.Workspace}
 	}
-	calls, jobs, err := b.g.inside(ctx, i)
+	calls, jobs, err := b.g.instances.Inside(ctx, i)
 	return there, len(calls)+len(jobs) > 0, err
 }
 
@@ -208,10 +209,10 @@ func (b sandboxBoxes) Remove(ctx context.Context, a schemas.AccountID, s schemas
 		if !force {
 			return nil
 		}
-		return b.g.cancelInside(ctx, schemas.Instance{Account: a, Provider: s.Provider, Sandbox: s.Sandbox, Workspace: s.Workspace})
+		return b.g.instances.CancelInside(ctx, schemas.Instance{Account: a, Provider: s.Provider, Sandbox: s.Sandbox, Workspace: s.Workspace})
 	}
 	if !force {
-		if err := b.g.mayWant(ctx, i, schemas.WantRemoved); err != nil {
+		if err := b.g.instances.MayWant(ctx, i, schemas.WantRemoved); err != nil {
 			return err
 		}
 	}
@@ -220,7 +221,7 @@ func (b sandboxBoxes) Remove(ctx context.Context, a schemas.AccountID, s schemas
 		return nil
 	}
 	if err == nil && force {
-		err = b.g.cancelInside(ctx, asked)
+		err = b.g.instances.CancelInside(ctx, asked)
 		if err == nil {
 			err = lifecycle.RemoveInstanceNow(ctx, b.g.Bus, asked)
 		}
@@ -228,10 +229,10 @@ func (b sandboxBoxes) Remove(ctx context.Context, a schemas.AccountID, s schemas
 	if err != nil {
 		return err
 	}
-	if asked, err = b.g.awaitInstance(ctx, asked, schemas.WantRemoved, within); err != nil {
+	if asked, err = b.g.instances.Await(ctx, asked, schemas.WantRemoved, within); err != nil {
 		return err
 	}
-	if !reached(asked.State, schemas.WantRemoved) {
+	if !instances.Reached(asked.State, schemas.WantRemoved) {
 		return schemas.Errorf(schemas.Timeout, "", "the session's instance has not ended yet: its worker may be away; ask again")
 	}
 	return nil

@@ -45,5 +45,5 @@ func (c socketCalls) Approval(ctx context.Context, a schemas.AccountID, id schem
 func (c socketCalls) Decide(
 	ctx context.Context, a schemas.AccountID, id schemas.ApprovalID, answer schemas.ApprovalAnswer,
 ) (schemas.Approval, error) {
-	return c.g.approvals().Decide(ctx, a, id, admission.DecisionOf(answer, admission.WebSocket))
+	return c.g.approvals.Decide(ctx, a, id, admission.DecisionOf(answer, admission.WebSocket))
 }
