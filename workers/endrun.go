@@ -29,7 +29,7 @@ func (t *execution) endRun(ctx context.Context) error {
 		return t.w.at(atEnded, t.call)
 	}
 	limit := providers.StartLimitOf(t.w.Provider) + providers.RunLimit
-	if ctx.Err() == nil && !t.lastStart.IsZero() && t.w.Bus.Now().Sub(t.lastStart) > limit {
+	if ctx.Err() == nil && !t.known.lastStart.IsZero() && t.w.Bus.Now().Sub(t.known.lastStart) > limit {
 		t.w.Log.Warn("end of an interrupted run not confirmed in time", "call", t.call.ID, "error", err)
 		return nil
 	}

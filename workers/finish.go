@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,65 +13,77 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
+// resultGrace is how long a result may take to be stored after the worker's hard stop.
+const resultGrace = 5 * time.Second
+
 var writeAgain = wait.Backoff{First: 50 * time.Millisecond, Most: time.Second} //nolint:gochecknoglobals // a constant
 
+// finisher writes the one result of a call.
+type finisher struct {
+	w     *workerRun
+	known *evidence
+}
+
 // finish writes the result, once, and settles the job that it leaves unstarted. It tries for as long as this
-// worker may: a log that is away for a moment must not cost a result.
-func (t *execution) finish(hard context.Context, r schemas.Result) error {
-	r.Finished = t.w.Bus.Now()
+// worker may: a log that is unavailable for a moment must not cost a result.
+func (f finisher) finish(hard context.Context, r schemas.Result) error {
+	call := f.known.call
+	r.Finished = f.w.Bus.Now()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(hard))
 	defer cancel()
-	defer context.AfterFunc(hard, func() { time.AfterFunc(farewell, cancel) })()
+	defer context.AfterFunc(hard, func() { time.AfterFunc(resultGrace, cancel) })()
 	for attempt := 1; ; attempt++ {
-		written, err := t.write(ctx, r)
+		written, err := f.write(ctx, r)
 		if written {
-			t.w.Metrics.Finished(t.call.Tool, r.Status)
+			f.w.Metrics.Finished(call.Tool, r.Status)
 		}
 		if err == nil {
-			if t.had != nil {
-				r = *t.had
+			if f.known.result != nil {
+				r = *f.known.result
 			}
-			err = t.settleUnlaunched(ctx, r)
+			err = f.settleJob(ctx, r)
 		}
 		if err == nil {
-			return t.w.at(atFinished, t.call)
+			return f.w.at(atFinished, call)
 		}
 		switch {
 		case schemas.CodeOf(err) == schemas.Invalid:
-			return fmt.Errorf("write the result: %w", err) // no use in saying it again
+			return fmt.Errorf("write the result: %w", err) // writing it again would fail again
 		case errors.Is(err, errElsewhere):
-			return streams.RetryAfter(again, err)
+			return streams.RetryAfter(retrySoon, err)
 		}
-		t.w.Log.Warn("result not written, retrying", "call", t.call.ID, "attempt", attempt, "error", err)
+		f.w.Log.Warn("result not written, retrying", "call", call.ID, "attempt", attempt, "error", err)
 		if !writeAgain.Sleep(ctx, attempt) {
 			return streams.RetryAfter(0, fmt.Errorf("write the result: %w", errors.Join(err, ctx.Err())))
 		}
 	}
 }
 
-// write publishes the result unless there may be one already and there is.
-func (t *execution) write(ctx context.Context, r schemas.Result) (written bool, err error) {
-	unstarted := !t.proven // when the result was made
-	if t.doubtful() || t.unannounced() {
-		if done, err := t.hasResult(ctx, r, unstarted); done || err != nil {
+// write publishes the result, unless there may be one already and there is.
+func (f finisher) write(ctx context.Context, r schemas.Result) (written bool, err error) {
+	e := f.known
+	unstarted := !e.started // when the result was made
+	if e.stale() || e.announcementUnknown() {
+		if done, err := f.hasResult(ctx, r, unstarted); done || err != nil {
 			return false, err
 		}
 	}
-	written, err = lifecycle.Finish(ctx, t.w.Bus, t.call, r, t.proven, t.announcement()...)
+	written, err = lifecycle.Finish(ctx, f.w.Bus, e.call, r, e.started, e.announcement()...)
 	if err != nil || written {
 		return written, err
 	}
-	done, err := t.hasResult(ctx, r, unstarted)
+	done, err := f.hasResult(ctx, r, unstarted)
 	if err == nil && !done {
 		err = schemas.Errorf(schemas.Unavailable, "result", "the log has a start or a result of the call that cannot be read yet")
 	}
 	return false, err
 }
 
-// hasResult looks whether the call has its result, which is kept then.
-func (t *execution) hasResult(ctx context.Context, r schemas.Result, unstarted bool) (bool, error) {
-	announced := t.announced
-	state, err := t.read(ctx)
+// hasResult reads whether the call has its result, which counts then.
+func (f finisher) hasResult(ctx context.Context, r schemas.Result, unstarted bool) (bool, error) {
+	e := f.known
+	announced := e.announced
+	state, err := e.readLog(ctx)
 	switch {
 	case err != nil:
 		return false, err
@@ -78,14 +91,36 @@ func (t *execution) hasResult(ctx context.Context, r schemas.Result, unstarted b
 		return false, errElsewhere
 	case state.Result != nil:
 		if state.Result.Finished.Equal(r.Finished) && state.Result.Status == r.Status {
-			t.had = nil // it is this execution's own, whose confirmation was lost
+			e.result = nil // it is this execution's own, whose acknowledgement was lost
 		} else {
-			t.w.Log.Warn("late result dropped, the call has one", "call", t.call.ID, "status",
+			f.w.Log.Warn("late result dropped, the call has one", "call", e.call.ID, "status",
 				r.Status, "has", state.Result.Status)
 		}
 		return true, nil
-	case unstarted && t.sideEffects && len(state.Started) > 0:
+	case unstarted && e.sideEffects && len(state.Started) > 0:
 		return false, errElsewhere
 	}
 	return false, nil
+}
+
+// settleJob settles the job of a background call that has its result r, if the job was not launched. This execution
+// may know that for certain; about another process's result the job's record decides, because the process that wrote the result may
+// not have known of a launch.
+func (f finisher) settleJob(ctx context.Context, r schemas.Result) error {
+	e, known := f.known, lifecycle.AsRecorded
+	switch {
+	case e.call.Job == "", r.StatusID != "":
+		return nil
+	case e.notLaunched && e.result == nil:
+		known = lifecycle.Certainly
+	}
+	return lifecycle.SettleNotStarted(ctx, f.w.Bus, e.call, whyUnstarted(r), known)
+}
+
+// whyUnstarted is the reason in the completion of a job that its call has not started.
+func whyUnstarted(r schemas.Result) string {
+	if r.Status == schemas.StatusFailed && r.Error != nil {
+		return r.Error.Error()
+	}
+	return cmp.Or(r.Text, string(r.Status))
 }

@@ -1,14 +1,11 @@
 package workers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
 
-	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/jobs"
 	"github.com/sandjet/sandjet/workers/sandboxes"
 )
@@ -59,7 +56,7 @@ func (b *background) run(ctx context.Context) (schemas.Result, error) {
 }
 
 func (b *background) ran(ctx context.Context, r schemas.Result) {
-	if b.t.unlaunched = r.StatusID == ""; b.t.unlaunched {
+	if b.t.known.notLaunched = r.StatusID == ""; b.t.known.notLaunched {
 		b.launch.Abandon(ctx)
 		b.use.abandon()
 	}
@@ -73,36 +70,4 @@ func (b *background) abandon(ctx context.Context) {
 func (b *background) close() {
 	b.launch.Close()
 	b.use.leave()
-}
-
-// recoverJob finishes a background call whose start is proven and whose worker is gone, or whose job somebody has decided about:
-// the job's record says how far it came.
-func (t *execution) recoverJob(ctx context.Context) error {
-	r, err := t.w.launcher.Recover(ctx, t.call)
-	if err != nil {
-		return streams.RetryAfter(again, err)
-	}
-	return t.finish(ctx, r)
-}
-
-// settleUnlaunched settles the job of a background call that has its result r, if it was not launched. This execution
-// may know that for certain; of another's result it takes the record's word, because whoever wrote it may
-// not have known of a launch.
-func (t *execution) settleUnlaunched(ctx context.Context, r schemas.Result) error {
-	known := lifecycle.AsRecorded
-	switch {
-	case t.call.Job == "", r.StatusID != "":
-		return nil
-	case t.unlaunched && t.had == nil:
-		known = lifecycle.Certainly
-	}
-	return lifecycle.SettleNotStarted(ctx, t.w.Bus, t.call, whyUnstarted(r), known)
-}
-
-// whyUnstarted is the reason in the completion of a job that its call has not started.
-func whyUnstarted(r schemas.Result) string {
-	if r.Status == schemas.StatusFailed && r.Error != nil {
-		return r.Error.Error()
-	}
-	return cmp.Or(r.Text, string(r.Status))
 }

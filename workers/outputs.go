@@ -57,11 +57,7 @@ func (t *execution) outputsOf(sandbox schemas.Sandbox, files schemas.Workspace) 
 		return nil, err
 	}
 	places := slices.Concat(usual, named)
-	sure := t.sure
-	return t.outputsIn(places, files, func() (err error) {
-		sure, err = t.stillRuns(sure)
-		return err
-	}), nil
+	return t.outputsIn(places, files, newLiveCheck(t.known, t.w.inFlight).unfinished), nil
 }
 
 // outputsIn is how artifacts are found in places of a workspace.
@@ -193,7 +189,7 @@ func (o *outputs) collect(hard context.Context, r *schemas.Result) error {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(hard))
 	defer cancel()
-	defer context.AfterFunc(hard, func() { time.AfterFunc(farewell, cancel) })()
+	defer context.AfterFunc(hard, func() { time.AfterFunc(resultGrace, cancel) })()
 	absent := o.t.w.Bus.Absent()
 	found, err := o.find(ctx, r)
 	if err != nil {
@@ -242,7 +238,7 @@ func (o *outputs) announce(ctx context.Context, r *schemas.Result, stored []sche
 	}
 	for _, k := range found {
 		if err := o.still(); err != nil {
-			return streams.RetryAfter(again, err)
+			return streams.RetryAfter(retrySoon, err)
 		}
 		if err := t.insist(ctx, func() error { return streams.StoreArtifact(ctx, b, t.call.Account, k) }); err != nil {
 			return err
@@ -272,7 +268,7 @@ func (t *execution) insist(ctx context.Context, f func() error) error {
 		}
 		t.w.Log.Warn("artifact not announced, retrying", "call", t.call.ID, "attempt", try, "error", err)
 		if schemas.CodeOf(err) == schemas.Invalid || !writeAgain.Sleep(ctx, try) {
-			return streams.RetryAfter(again, fmt.Errorf("announce an artifact: %w", err))
+			return streams.RetryAfter(retrySoon, fmt.Errorf("announce an artifact: %w", err))
 		}
 	}
 }
@@ -303,8 +299,8 @@ func (t *execution) recoverArtifacts(ctx context.Context, r *schemas.Result) err
 		return nil // an invalid pattern names nothing
 	}
 	defer o.close()
-	o.before.Since = t.lastStart.Add(time.Since(t.w.Bus.Now()) - clockTick)
-	return o.recover(ctx, r, t.w.Bus.AbsentAt(t.accepted()))
+	o.before.Since = t.known.lastStart.Add(time.Since(t.w.Bus.Now()) - clockTick)
+	return o.recover(ctx, r, t.w.Bus.AbsentAt(t.known.accepted()))
 }
 
 // recover adds to a result what is stored of the artifacts already, and what was changed since a time and is there now. Absent is when

@@ -134,24 +134,24 @@ func awayFor(attempt, mine, all int) time.Duration {
 	return min(d, longestAway)
 }
 
-// later is how long a call stays away that cannot be looked up or prepared now: longer each time.
-func later(attempt int) time.Duration {
+// retryDelay is how long a call stays away that cannot be looked up or prepared now: longer each time.
+func retryDelay(attempt int) time.Duration {
 	const doubled, longest = 5, 30 * time.Second
-	d := min(again<<min(max(attempt, 1)/2, doubled), longest)
+	d := min(retrySoon<<min(max(attempt, 1)/2, doubled), longest)
 	return wait.Jitter(d)
 }
 
 // mostAsked is how long a call stays away at most because a service has asked for it: its word may be of a limit that others share.
 const mostAsked = time.Minute
 
-// awhile is how long a call stays away that could not be prepared: shortly when it has only come to the wrong worker, and no shorter than
+// prepareDelay is how long a call stays away that could not be prepared: shortly when it has only come to the wrong worker, and no shorter than
 // its service asks for.
-func awhile(err error, attempt int) time.Duration {
+func prepareDelay(err error, attempt int) time.Duration {
 	if errors.Is(err, errStuck) {
 		return stuckPause
 	}
 	if !errors.Is(err, sandboxes.ErrElsewhere) {
-		return max(later(attempt), min(schemas.RetryAfterOf(err), mostAsked))
+		return max(retryDelay(attempt), min(schemas.RetryAfterOf(err), mostAsked))
 	}
 	base := min(10*time.Millisecond<<min(attempt, 8), 2*time.Second)
 	return wait.Jitter(base)

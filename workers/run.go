@@ -99,14 +99,15 @@ func (t *execution) carryOut(ctx context.Context, o *preparedCall) (schemas.Resu
 	ctx, cancel := context.WithTimeout(ctx, longest(o.command, providers.StartLimitOf(t.w.Provider), t.left()))
 	defer cancel()
 	if o.command.ID != "" {
-		o.command.Begin = t.mayBegin(ctx, t.sure)
+		check := newLiveCheck(t.known, t.w.inFlight)
+		o.command.Begin = func() error { return check.await(ctx) }
 	}
 	l := t.streamer()
 	done := make(chan carried, 1)
 	left := new(leaving)
 	t.w.runs.Go(func() {
 		defer t.w.stuck.returned(left)
-		done <- t.attempt(ctx, *o, l, left)
+		done <- t.runOnce(ctx, *o, l, left)
 	})
 	c, ok := carried{}, false
 	select {
@@ -146,8 +147,8 @@ type carried struct {
 	err     error
 }
 
-// attempt runs the order in one of the ways in which its tool can be run.
-func (t *execution) attempt(ctx context.Context, o preparedCall, l *outputStreamer, left *leaving) (c carried) {
+// runOnce runs the order in one of the ways in which its tool can be run.
+func (t *execution) runOnce(ctx context.Context, o preparedCall, l *outputStreamer, left *leaving) (c carried) {
 	defer func() {
 		if p := recover(); p != nil {
 			t.w.Log.Error("tool or provider panicked", "call", t.call.ID, "panic", p, "stack", string(debug.Stack()))
@@ -278,11 +279,10 @@ func (t *execution) persist(ctx context.Context, o preparedCall) (providers.Resu
 
 // streamer makes the call's live output.
 func (t *execution) streamer() *outputStreamer {
-	n, sure := 0, t.sure
-	return &outputStreamer{call: t.call.ID, attempt: t.delivery.Attempt,
+	n, check := 0, newLiveCheck(t.known, t.w.inFlight)
+	return &outputStreamer{call: t.call.ID, attempt: t.attempt,
 		publish: func(d schemas.OutputData) (func(context.Context) error, error) {
-			var err error
-			if sure, err = t.stillRuns(sure); err != nil {
+			if err := check.unfinished(); err != nil {
 				return nil, err
 			}
 			n++

@@ -8,7 +8,7 @@ type facts struct {
 	left        time.Duration // until the call's deadline; ≤ 0: it has passed
 	sideEffects bool          // a second run could do harm
 	doubt       bool          // this may not be the first delivery, or more may have happened on the log than this worker saw
-	inHand      bool          // this process holds the same call already
+	inFlight    bool          // this process holds the same call already
 	cancelled   bool          // somebody asked for its end
 
 	looked bool // the rest has been read
@@ -48,7 +48,7 @@ const (
 // effects is run as if it had been started.
 func decide(f facts) verdict {
 	switch {
-	case f.inHand:
+	case f.inFlight:
 		return toWait
 	case !f.looked && (f.doubt || f.cancelled || f.left <= 0): // the CallExpirer may have ended an overdue call
 		return toLook

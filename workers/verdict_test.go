@@ -30,7 +30,7 @@ func TestDecide(t *testing.T) {
 			starts: 1}, toInterrupt},
 		"a started reading tool is run again":                 {facts{left: left, doubt: true, looked: true, starts: 1, alive: true}, toRun},
 		"a reading tool whose workers all died":               {facts{left: left, doubt: true, looked: true, starts: maxStarts}, toGiveUp},
-		"held by this very process: wait":                     {facts{left: left, sideEffects: true, doubt: true, inHand: true}, toWait},
+		"held by this very process: wait":                     {facts{left: left, sideEffects: true, doubt: true, inFlight: true}, toWait},
 		"cancelled before the start: look for a result, then": {facts{left: left, sideEffects: true, cancelled: true}, toLook},
 		"cancelled before the start: say so": {facts{left: left, sideEffects: true, cancelled: true,
 			looked: true}, toCancel},
@@ -73,7 +73,7 @@ func TestDecideInvariants(t *testing.T) {
 	for bits := range 1 << 12 {
 		bit := func(n int) bool { return bits>>n&1 == 1 }
 		f := facts{
-			left: time.Second, sideEffects: bit(0), doubt: bit(1), inHand: bit(2), cancelled: bit(3),
+			left: time.Second, sideEffects: bit(0), doubt: bit(1), inFlight: bit(2), cancelled: bit(3),
 			looked: bit(4), finished: bit(5), alive: bit(7), forgotten: bit(8), young: bit(11),
 		}
 		if bit(6) {
@@ -102,7 +102,7 @@ func TestDecideInvariants(t *testing.T) {
 			"said not to be run although it may have been": (v == toCancel || v == toExpire) && f.forgotten && f.sideEffects,
 			"run although it was cancelled":                v == toRun && f.cancelled,
 			"run after its deadline":                       v == toRun && f.left <= 0,
-			"run twice in one process":                     v == toRun && f.inHand,
+			"run twice in one process":                     v == toRun && f.inFlight,
 			"given up while its worker lives":              v == toInterrupt && f.alive,
 			"interrupted without a proof of a start":       v == toInterrupt && f.starts == 0 && !f.forgotten,
 			"interrupted although it may be run again":     v == toInterrupt && !f.sideEffects,
@@ -111,7 +111,7 @@ func TestDecideInvariants(t *testing.T) {
 			"acknowledged without a result":                v == toAck && !f.finished,
 			"run for ever":                                 v == toRun && f.starts >= maxStarts,
 			"given up with effects":                        v == toGiveUp && f.sideEffects,
-			"waits without a reason":                       v == toWait && !f.inHand && f.starts == 0 && !f.young,
+			"waits without a reason":                       v == toWait && !f.inFlight && f.starts == 0 && !f.young,
 		} {
 			if is {
 				t.Errorf("%s: decide(%+v) = %s", broken, f, v)
