@@ -7,7 +7,6 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
-	"github.com/sandjet/sandjet/workers/sandboxes"
 )
 
 // retrySoon is how soon a call is redelivered that another worker or delivery may be running.
@@ -22,7 +21,6 @@ type execution struct {
 	attempt     int       // of the delivery
 	due         time.Time // the call's deadline
 	known       *evidence
-	stay        *sandboxes.Stay // in the persistent instance of the call; nil: in none
 }
 
 // work is what a call does between the proof of its start and its result: a run in the foreground, or the launch of a job.
@@ -33,8 +31,8 @@ type work interface {
 	later(error) bool
 	// run does the work and returns its result. An error is the verdict for the log.
 	run(context.Context) (schemas.Result, error)
-	// ran gives back what a result shows not to be used.
-	ran(context.Context, schemas.Result)
+	// release returns what was taken and a result shows not to be used.
+	release(context.Context, schemas.Result)
 	// abandon gives back what was taken for work that is not done.
 	abandon(context.Context)
 	// close ends the work, whatever became of it.
@@ -91,14 +89,14 @@ func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]
 		if t.call.Job != "" {
 			return t.recoverJob(ctx)
 		}
-		if err := t.endRun(ctx); err != nil {
+		if err := s.endRun(ctx, known); err != nil {
 			return streams.RetryAfter(retryDelay(d.Attempt), err)
 		}
 		r := unrunResult(t.call, v, reason)
-		if t.known.forgotten {
+		if known.forgotten {
 			r = lifecycle.ForgottenResult(t.call)
 		}
-		if err := t.recoverArtifacts(ctx, &r); err != nil {
+		if err := s.recoverArtifacts(ctx, known, &r); err != nil {
 			return streams.RetryAfter(retryDelay(d.Attempt), err)
 		}
 		return t.finisher().finish(ctx, r)
@@ -111,10 +109,11 @@ func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]
 // could fail for a reason known before costs a start; nothing with side effects happens before the proof of its start is on the
 // log; and from the proof on, only a result ends the call.
 func (t *execution) execute(ctx context.Context) error {
-	defer func() { t.stay.Leave() }()
 	t.call, _ = t.call.Read() // what follows derives from this one reading; preparing says what is wrong with it
 	t.known.call = t.call
-	work, err := t.work(ctx)
+	prep := &preparation{w: t.w, call: t.call, sideEffects: t.sideEffects, due: t.due}
+	defer prep.leave()
+	work, err := t.work(ctx, prep)
 	if err == nil && work == nil {
 		return t.recoverJob(ctx)
 	}
@@ -159,22 +158,22 @@ func (t *execution) execute(ctx context.Context) error {
 	if err := t.w.at(atRan, t.call); err != nil {
 		return err
 	}
-	work.ran(ctx, result)
+	work.release(ctx, result)
 	t.w.Metrics.Run(t.call.Tool, time.Since(begun))
 	result.Started = started
 	return t.finisher().finish(ctx, result)
 }
 
 // work is what the call is to do; nil: somebody has decided about its job already.
-func (t *execution) work(ctx context.Context) (work, error) {
+func (t *execution) work(ctx context.Context, prep *preparation) (work, error) {
 	if t.call.Job == "" {
-		return &foreground{t: t}, nil
+		return &foreground{w: t.w, call: t.call, known: t.known, prep: prep}, nil
 	}
 	l, err := t.w.launcher.Find(ctx, t.call)
 	if err != nil || l.Decided() {
 		return nil, err
 	}
-	return &background{t: t, launch: l}, nil
+	return &background{w: t.w, known: t.known, prep: prep, launch: l}, nil
 }
 
 func (t *execution) abandon(ctx context.Context, w work) {
@@ -239,9 +238,6 @@ func (t *execution) facts(inFlight bool) (f facts, reason string) {
 func (t *execution) cancelled() (reason string, found, sure bool) {
 	return t.w.cancels.find(t.call.Account, t.call.ID, t.call.Accepted, t.w.Bus.Now())
 }
-
-// left is how much time the call has until its deadline.
-func (t *execution) left() time.Duration { return t.due.Sub(t.w.Bus.Now()) }
 
 func (t *execution) finisher() finisher { return finisher{w: t.w, known: t.known} }
 

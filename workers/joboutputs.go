@@ -25,18 +25,18 @@ const (
 var errSettled = schemas.Errorf(schemas.Conflict, "artifacts", "the job has settled: no artifact is added to it")
 
 // jobOutputs is where a background call leaves artifacts; nil: it can have none here. Code: invalid.
-func (t *execution) jobOutputs(sandbox schemas.Sandbox) (*schemas.JobOutputs, error) {
-	if t.call.Workspace == "" {
+func (s *workerRun) jobOutputs(c schemas.Call, sandbox schemas.Sandbox) (*schemas.JobOutputs, error) {
+	if c.Workspace == "" {
 		return nil, nil //nolint:nilnil // it says so
 	}
-	if _, err := schemas.ParseArtifactPatterns("artifacts", t.call.Artifacts); err != nil {
+	if _, err := schemas.ParseArtifactPatterns("artifacts", c.Artifacts); err != nil {
 		return nil, err
 	}
 	if _, err := schemas.ParseArtifactPatterns("config.artifacts", sandbox.Artifacts); err != nil {
 		return nil, err
 	}
-	o := &schemas.JobOutputs{Patterns: slices.Concat(sandbox.Artifacts, t.call.Artifacts)}
-	if _, ok := providers.As[providers.Filer](t.w.Provider); !ok && len(o.Patterns) == 0 { // as for calls in the foreground
+	o := &schemas.JobOutputs{Patterns: slices.Concat(sandbox.Artifacts, c.Artifacts)}
+	if _, ok := providers.As[providers.Filer](s.Provider); !ok && len(o.Patterns) == 0 { // as for calls in the foreground
 		return nil, nil //nolint:nilnil // it says so
 	}
 	return o, o.Validate()
@@ -125,11 +125,11 @@ func (s *workerRun) outputsOfJob(ctx context.Context, j schemas.Job) (found sche
 	if err != nil {
 		return found, err
 	}
-	t := &execution{w: s, call: schemas.Call{
+	c := schemas.Call{
 		ID: j.Call, Account: j.Account, Agent: j.Agent, Conversation: j.Conversation, Turn: j.Turn, Tool: j.Tool, Provider: j.Provider,
 		Workspace: j.Workspace, Sandbox: j.Sandbox,
-	}}
-	o := t.outputsIn(places, files, func() error { return s.unsettled(ctx, j) })
+	}
+	o := s.outputsIn(c, places, files, func() error { return s.unsettled(ctx, j) })
 	defer o.close()
 	o.before.Since = j.Launched.Add(time.Since(s.Bus.Now()) - clockTick)
 	var r schemas.Result

@@ -12,31 +12,32 @@ import (
 
 // background is the launch of a background call's job.
 type background struct {
-	t      *execution
+	w      *workerRun
+	known  *evidence
+	prep   *preparation
 	launch *jobs.Launch
 	use    *use // of a copy of files on S3
 }
 
 func (b *background) prepare(ctx context.Context) error {
-	t := b.t
-	o, err := t.compile(ctx)
+	o, err := b.prep.compile(ctx)
 	if err != nil {
 		return err
 	}
-	places, err := t.jobOutputs(o.sandbox)
+	places, err := b.w.jobOutputs(b.known.call, o.sandbox)
 	if err != nil {
 		return err
 	}
-	if b.use, err = t.bringIn(ctx, o); err != nil {
+	if b.use, err = b.prep.copyIn(ctx, o); err != nil {
 		return err
 	}
-	order := jobs.Order{Sandbox: o.sandbox, Command: o.command, Caps: sandboxes.Key(t.call), Outputs: places}
+	order := jobs.Order{Sandbox: o.sandbox, Command: o.command, Caps: sandboxes.Key(b.known.call), Outputs: places}
 	if o.sandbox.Persistent {
 		order.Acquire = func(ctx context.Context) (schemas.Ref, time.Time, error) {
-			if err := t.acquire(ctx, &o); err != nil {
+			if err := b.prep.acquire(ctx, &o); err != nil {
 				return schemas.Ref{}, time.Time{}, err
 			}
-			return t.stay.Ref(), t.stay.Deadline(), nil
+			return b.prep.stay.Ref(), b.prep.stay.Deadline(), nil
 		}
 	}
 	return b.launch.Prepare(ctx, order)
@@ -55,8 +56,8 @@ func (b *background) run(ctx context.Context) (schemas.Result, error) {
 	return r, err
 }
 
-func (b *background) ran(ctx context.Context, r schemas.Result) {
-	if b.t.known.notLaunched = r.StatusID == ""; b.t.known.notLaunched {
+func (b *background) release(ctx context.Context, r schemas.Result) {
+	if b.known.notLaunched = r.StatusID == ""; b.known.notLaunched {
 		b.launch.Abandon(ctx)
 		b.use.abandon()
 	}

@@ -33,22 +33,32 @@ const (
 // loadWithin is what loading a skill may take, all of its runs together.
 const loadWithin = 5 * time.Minute
 
-// loadSkill stages a skill in the call's workspace, in this process or by runs, and returns its SKILL.md. It may be done twice, also at
+// skillLoader stages a skill in the workspace of one call of load_skill.
+type skillLoader struct {
+	w      *workerRun
+	call   schemas.Call
+	mounts []providers.Mount
+	// run carries a plan out in the call's sandbox.
+	run  func(context.Context, tools.Plan) (providers.Result, error)
+	left *leaving // the run that the worker may abandon
+}
+
+// load stages a skill in the call's workspace, in this process or by runs, and returns its SKILL.md. It may be done twice, also at
 // the same time.
-func (t *execution) loadSkill(ctx context.Context, o preparedCall, in schemas.LoadSkillInput, left *leaving) (schemas.Result, error) {
-	s, room, err := t.findSkill(ctx, in.Name)
-	defer room.Release() // when nothing of the skill is here any more, also if the call was given up meanwhile
+func (l *skillLoader) load(ctx context.Context, name string) (schemas.Result, error) {
+	s, room, err := l.find(ctx, name)
+	defer room.Release() // when nothing of the skill is here any more, also if the call was abandoned meanwhile
 	if err != nil {
 		if schemas.CodeOf(err).Retryable() || ctx.Err() != nil {
 			return schemas.Result{}, err
 		}
-		return lifecycle.FailedResult(t.call, err), nil
+		return lifecycle.FailedResult(l.call, err), nil
 	}
-	filer, ok := providers.As[providers.Filer](t.w.Provider)
-	if ok && !t.w.stuck.full(true) {
-		root, err := filer.OpenWorkspace(ctx, t.call.Account, o.command.Mounts[0])
+	filer, ok := providers.As[providers.Filer](l.w.Provider)
+	if ok && !l.w.stuck.full(true) {
+		root, err := filer.OpenWorkspace(ctx, l.call.Account, l.mounts[0])
 		if err == nil {
-			t.w.stuck.inProcess(left)
+			l.w.stuck.inProcess(l.left)
 			r, err := s.RunNative(ctx, root)
 			return r, errors.Join(err, root.Close())
 		}
@@ -58,9 +68,7 @@ func (t *execution) loadSkill(ctx context.Context, o preparedCall, in schemas.Lo
 	}
 	var r schemas.Result
 	for plan := range s.Plans() {
-		o.command.Script, o.command.Stdin, o.command.OutputLimit = plan.Script, plan.Stdin, plan.OutputLimit
-		o.command.Output = func(providers.Chunk) {}
-		got, err := t.persist(ctx, o)
+		got, err := l.run(ctx, plan)
 		if err != nil {
 			return r, err
 		}
@@ -71,15 +79,15 @@ func (t *execution) loadSkill(ctx context.Context, o preparedCall, in schemas.Lo
 	return r, nil
 }
 
-// findSkill finds a skill of the call's agent and reads its bundle, for which it takes room. One that was replaced while it was read is
+// find finds a skill of the call's agent and reads its bundle, for which it takes room. One that was replaced while it was read is
 // looked for again. The caller releases the room.
-func (t *execution) findSkill(ctx context.Context, name string) (s tools.SkillStage, room *membudget.Room, err error) {
+func (l *skillLoader) find(ctx context.Context, name string) (s tools.SkillStage, room *membudget.Room, err error) {
 	const tries = 5
-	if t.w.Skills == nil {
+	if l.w.Skills == nil {
 		return s, nil, schemas.Errorf(schemas.Unsupported, "", "this worker has no skills")
 	}
 	for try := 1; ; try++ {
-		list, err := t.w.Skills.SkillsOfAgent(ctx, t.call.Account, t.call.Agent)
+		list, err := l.w.Skills.SkillsOfAgent(ctx, l.call.Account, l.call.Agent)
 		if err != nil {
 			return s, nil, err
 		}
@@ -87,10 +95,10 @@ func (t *execution) findSkill(ctx context.Context, name string) (s tools.SkillSt
 		if i < 0 {
 			return s, nil, tools.NoSuchSkill(name, list)
 		}
-		if room, err = t.w.skillBytes.Take(ctx, string(t.call.Account), tools.SkillBytes(list[i].Size)); err != nil {
+		if room, err = l.w.skillBytes.Take(ctx, string(l.call.Account), tools.SkillBytes(list[i].Size)); err != nil {
 			return s, nil, schemas.Wrap(schemas.Unavailable, "", "other skills that are being loaded have the memory for them: try again", err)
 		}
-		s, err = t.readSkill(ctx, list[i])
+		s, err = l.read(ctx, list[i])
 		if err == nil {
 			return s, room, nil
 		}
@@ -101,9 +109,9 @@ func (t *execution) findSkill(ctx context.Context, name string) (s tools.SkillSt
 	}
 }
 
-// readSkill reads the bundle of a skill. Codes: not_found (it was replaced), unavailable.
-func (t *execution) readSkill(ctx context.Context, k schemas.Skill) (tools.SkillStage, error) {
-	tar, err := streams.ReadSkill(ctx, t.w.Bus, t.call.Account, k.Digest, k.Size)
+// read reads the bundle of a skill. Codes: not_found (it was replaced), unavailable.
+func (l *skillLoader) read(ctx context.Context, k schemas.Skill) (tools.SkillStage, error) {
+	tar, err := streams.ReadSkill(ctx, l.w.Bus, l.call.Account, k.Digest, k.Size)
 	if err != nil {
 		return tools.SkillStage{}, err
 	}
@@ -112,7 +120,7 @@ func (t *execution) readSkill(ctx context.Context, k schemas.Skill) (tools.Skill
 		return tools.SkillStage{}, err
 	}
 	return tools.SkillStage{
-		Call: t.call, Digest: k.Digest, Tar: tar, Bundle: b, Token: strings.TrimPrefix(schemas.NewID("stage_"), "stage_"),
-		At: func() error { return t.w.at(atStaging, t.call) },
+		Call: l.call, Digest: k.Digest, Tar: tar, Bundle: b, Token: strings.TrimPrefix(schemas.NewID("stage_"), "stage_"),
+		At: func() error { return l.w.at(atStaging, l.call) },
 	}, nil
 }

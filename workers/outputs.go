@@ -30,7 +30,8 @@ const (
 
 // outputs is what a call leaves for people in its workspace. The nil outputs are those of a call that can leave none.
 type outputs struct {
-	t      *execution
+	w      *workerRun
+	call   schemas.Call
 	filer  providers.Filer // nil: runs alone reach the files
 	mount  providers.Mount
 	places artifacts.Places
@@ -41,9 +42,9 @@ type outputs struct {
 	still  func() error       // asked before each artifact is stored: nil while the call is not another's or over
 }
 
-// outputsOf is how the artifacts of a call are found; nil: it can have none. Code: invalid (a pattern is none).
-func (t *execution) outputsOf(sandbox schemas.Sandbox, files schemas.Workspace) (*outputs, error) {
-	c := t.call
+// outputsOf is how the artifacts of a call are found; nil: it can have none. Code: invalid (a pattern is invalid).
+func (s *workerRun) outputsOf(known *evidence, sandbox schemas.Sandbox, files schemas.Workspace) (*outputs, error) {
+	c := known.call
 	writes := c.Tool == schemas.ToolBash || c.Tool == schemas.ToolWrite || c.Tool == schemas.ToolEdit
 	if !writes || c.Job != "" || c.Workspace == "" {
 		return nil, nil //nolint:nilnil // the nil outputs work
@@ -56,46 +57,41 @@ func (t *execution) outputsOf(sandbox schemas.Sandbox, files schemas.Workspace) 
 	if err != nil {
 		return nil, err
 	}
-	places := slices.Concat(usual, named)
-	return t.outputsIn(places, files, newLiveCheck(t.known, t.w.inFlight).unfinished), nil
+	return s.outputsIn(c, slices.Concat(usual, named), files, newLiveCheck(known, s.inFlight).unfinished), nil
 }
 
-// outputsIn is how artifacts are found in places of a workspace.
-func (t *execution) outputsIn(places artifacts.Places, files schemas.Workspace, still func() error) *outputs {
-	c := t.call
-	o := &outputs{t: t, mount: mountOf(c.Account, c.Workspace, files.Storage), places: places, named: len(places) > 0,
-		memory: t.w.memory.Of(c.Account), still: still}
+// outputsIn is how artifacts of a call are found in places of a workspace.
+func (s *workerRun) outputsIn(c schemas.Call, places artifacts.Places, files schemas.Workspace, still func() error) *outputs {
+	o := &outputs{w: s, call: c, mount: mountOf(c.Account, c.Workspace, files.Storage), places: places, named: len(places) > 0,
+		memory: s.memory.Of(c.Account), still: still}
 	var ok bool
-	if o.filer, ok = providers.As[providers.Filer](t.w.Provider); !ok && !o.named { // runs beside each call are only made where files are named
+	if o.filer, ok = providers.As[providers.Filer](s.Provider); !ok && !o.named { // runs beside each call are only made where files are named
 		o.skip = schemas.SkipUnsupported
 	}
 	return o
 }
 
-// lookBefore looks at the places for artifacts before a call runs. Only a mistake in the call is an error: what cannot be looked at
-// now is no reason not to run it.
-func (t *execution) lookBefore(ctx context.Context, p preparedCall) (*outputs, error) {
-	o, err := t.outputsOf(p.sandbox, p.files)
-	if o == nil || err != nil || o.skip != "" {
-		return o, err
+// lookBefore looks at the places for artifacts before a call runs that has some time left. What cannot be looked at now is no reason not to
+// run it.
+func (o *outputs) lookBefore(ctx context.Context, left time.Duration) {
+	if o == nil || o.skip != "" {
+		return
 	}
 	most := lookWithin
 	if o.named {
-		most = min(lookNamedWithin, max(t.left()/2, 0))
+		most = min(lookNamedWithin, max(left/2, 0))
 	}
 	o.skip = o.within(ctx, most, func(ctx context.Context, c *artifacts.Collector) (done func(), err error) {
 		look, err := c.Before(ctx)
 		return func() { o.before = look }, err
 	})
-	return o, nil
 }
 
 // within calls f with the files of the workspace in a goroutine that is left to itself when it does not end in time, and then what f
 // returns in this one. It says why that was not possible.
 func (o *outputs) within(ctx context.Context, d time.Duration,
 	f func(context.Context, *artifacts.Collector) (done func(), err error)) schemas.SkipReason {
-	t := o.t
-	if t.w.stuck.full(true) {
+	if o.w.stuck.full(true) {
 		return schemas.SkipTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
@@ -105,9 +101,9 @@ func (o *outputs) within(ctx context.Context, d time.Duration,
 		err  error
 	}
 	left, ended := new(leaving), make(chan end, 1)
-	t.w.stuck.inProcess(left)
-	t.w.runs.Go(func() {
-		defer t.w.stuck.returned(left)
+	o.w.stuck.inProcess(left)
+	o.w.runs.Go(func() {
+		defer o.w.stuck.returned(left)
 		done, err := o.open(ctx, f)
 		ended <- end{done, err}
 	})
@@ -117,9 +113,9 @@ func (o *outputs) within(ctx context.Context, d time.Duration,
 	case <-ctx.Done():
 		select {
 		case e = <-ended:
-		case <-time.After(lastWords):
-			t.w.stuck.abandon(left)
-			t.w.Log.Error("look for artifacts did not end with its context, abandoned", "call", t.call.ID)
+		case <-time.After(endGrace):
+			o.w.stuck.abandon(left)
+			o.w.Log.Error("look for artifacts did not end with its context, abandoned", "call", o.call.ID)
 			return schemas.SkipTimeout
 		}
 	}
@@ -132,7 +128,7 @@ func (o *outputs) within(ctx context.Context, d time.Duration,
 	case code == schemas.Unsupported:
 		return schemas.SkipUnsupported
 	}
-	t.w.Log.Warn("artifacts not looked for", "call", t.call.ID, "error", e.err)
+	o.w.Log.Warn("artifacts not looked for", "call", o.call.ID, "error", e.err)
 	return schemas.SkipUnreadable
 }
 
@@ -147,14 +143,14 @@ func (o *outputs) open(ctx context.Context, f func(context.Context, *artifacts.C
 
 // workspace opens the files of the workspace: those that the worker reaches itself, else by runs.
 func (o *outputs) workspace(ctx context.Context) (workspacefs.FS, error) {
-	c := o.t.call
+	c := o.call
 	if o.filer != nil {
 		root, err := o.filer.OpenWorkspace(ctx, c.Account, o.mount)
 		if schemas.CodeOf(err) != schemas.Unsupported || !o.named {
 			return root, err
 		}
 	}
-	return o.t.w.byRuns.files(c.Account, c.Workspace, o.mount, true, context.Cause), nil
+	return o.w.byRuns.files(c.Account, c.Workspace, o.mount, true, context.Cause), nil
 }
 
 // close forgets what the looks have found.
@@ -165,7 +161,7 @@ func (o *outputs) close() {
 }
 
 func (o *outputs) collector(root workspacefs.FS) *artifacts.Collector {
-	b, c := o.t.w.Bus, o.t.call
+	b, c := o.w.Bus, o.call
 	return &artifacts.Collector{
 		FS: root, Places: o.places, Call: c, Memory: o.memory, Now: b.Now,
 		Store: artifacts.Store{
@@ -190,7 +186,7 @@ func (o *outputs) collect(hard context.Context, r *schemas.Result) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(hard))
 	defer cancel()
 	defer context.AfterFunc(hard, func() { time.AfterFunc(resultGrace, cancel) })()
-	absent := o.t.w.Bus.Absent()
+	absent := o.w.Bus.Absent()
 	found, err := o.find(ctx, r)
 	if err != nil {
 		return err
@@ -214,7 +210,7 @@ func (o *outputs) find(ctx context.Context, r *schemas.Result) (found []streams.
 		r.SkippedArtifacts = []schemas.SkippedArtifact{{Path: schemas.OutputsFolder, Reason: o.skip}}
 	}
 	if len(found) > 0 {
-		return found, o.t.w.at(atBytes, o.t.call)
+		return found, o.w.at(atBytes, o.call)
 	}
 	return found, nil
 }
@@ -222,17 +218,16 @@ func (o *outputs) find(ctx context.Context, r *schemas.Result) (found []streams.
 // announce stores and announces artifacts, those that are stored already first. Absent is when their events were not there.
 func (o *outputs) announce(ctx context.Context, r *schemas.Result, stored []schemas.Artifact, found []streams.KeptArtifact,
 	absent streams.Absence) error {
-	t := o.t
-	b := t.w.Bus
+	b := o.w.Bus
 	tell := func(a schemas.Artifact) error {
-		_, err := streams.StoreOnce(ctx, b, schemas.ArtifactEvent(t.call, a), absent)
+		_, err := streams.StoreOnce(ctx, b, schemas.ArtifactEvent(o.call, a), absent)
 		if err == nil {
 			r.Artifacts = append(r.Artifacts, a)
 		}
 		return err
 	}
 	for _, a := range stored {
-		if err := t.insist(ctx, func() error { return tell(a) }); err != nil {
+		if err := o.insist(ctx, func() error { return tell(a) }); err != nil {
 			return err
 		}
 	}
@@ -240,13 +235,13 @@ func (o *outputs) announce(ctx context.Context, r *schemas.Result, stored []sche
 		if err := o.still(); err != nil {
 			return streams.RetryAfter(retrySoon, err)
 		}
-		if err := t.insist(ctx, func() error { return streams.StoreArtifact(ctx, b, t.call.Account, k) }); err != nil {
+		if err := o.insist(ctx, func() error { return streams.StoreArtifact(ctx, b, o.call.Account, k) }); err != nil {
 			return err
 		}
-		if err := t.w.at(atKept, t.call); err != nil {
+		if err := o.w.at(atKept, o.call); err != nil {
 			return err
 		}
-		if err := t.insist(ctx, func() error { return tell(k.Artifact) }); err != nil {
+		if err := o.insist(ctx, func() error { return tell(k.Artifact) }); err != nil {
 			return err
 		}
 	}
@@ -256,57 +251,27 @@ func (o *outputs) announce(ctx context.Context, r *schemas.Result, stored []sche
 	if len(r.Artifacts) == 0 {
 		return nil
 	}
-	return t.w.at(atAnnounced, t.call)
+	return o.w.at(atAnnounced, o.call)
 }
 
 // insist tries something on the log until it is done or ctx ends.
-func (t *execution) insist(ctx context.Context, f func() error) error {
+func (o *outputs) insist(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()
 		if err == nil {
 			return nil
 		}
-		t.w.Log.Warn("artifact not announced, retrying", "call", t.call.ID, "attempt", try, "error", err)
+		o.w.Log.Warn("artifact not announced, retrying", "call", o.call.ID, "attempt", try, "error", err)
 		if schemas.CodeOf(err) == schemas.Invalid || !writeAgain.Sleep(ctx, try) {
 			return streams.RetryAfter(retrySoon, fmt.Errorf("announce an artifact: %w", err))
 		}
 	}
 }
 
-// recoverArtifacts finds the artifacts of a call whose worker died: those that it has stored, and what was changed since the start of
-// the call and is there now. What the workspace was before the call nobody knows any more.
-func (t *execution) recoverArtifacts(ctx context.Context, r *schemas.Result) error {
-	var (
-		sandbox schemas.Sandbox
-		files   schemas.Workspace
-		err     error
-	)
-	if t.call.Workspace == "" {
-		return nil
-	}
-	if files, err = t.w.Specs.Workspace(ctx, t.call.Account, t.call.Workspace); err == nil {
-		sandbox, err = t.sandbox(ctx)
-	}
-	switch code := schemas.CodeOf(err); {
-	case err == nil:
-	case code.Retryable():
-		return err
-	default:
-		return nil // its records are gone, and with them its files
-	}
-	o, err := t.outputsOf(sandbox, files)
-	if o == nil || err != nil {
-		return nil // an invalid pattern names nothing
-	}
-	defer o.close()
-	o.before.Since = t.known.lastStart.Add(time.Since(t.w.Bus.Now()) - clockTick)
-	return o.recover(ctx, r, t.w.Bus.AbsentAt(t.known.accepted()))
-}
-
 // recover adds to a result what is stored of the artifacts already, and what was changed since a time and is there now. Absent is when
 // the events about them were not there.
 func (o *outputs) recover(ctx context.Context, r *schemas.Result, absent streams.Absence) error {
-	stored, err := streams.ArtifactsOfCall(ctx, o.t.w.Bus, o.t.call)
+	stored, err := streams.ArtifactsOfCall(ctx, o.w.Bus, o.call)
 	if err != nil {
 		return err
 	}
@@ -325,4 +290,34 @@ func (o *outputs) recover(ctx context.Context, r *schemas.Result, absent streams
 		}
 	}
 	return o.announce(ctx, r, stored, fresh, absent)
+}
+
+// recoverArtifacts finds the artifacts of a call whose worker died: those that it has stored, and what was changed since the start of
+// the call and is there now. What the workspace was before the call nobody knows any more.
+func (s *workerRun) recoverArtifacts(ctx context.Context, known *evidence, r *schemas.Result) error {
+	var (
+		sandbox schemas.Sandbox
+		files   schemas.Workspace
+		err     error
+	)
+	if known.call.Workspace == "" {
+		return nil
+	}
+	if files, err = s.Specs.Workspace(ctx, known.call.Account, known.call.Workspace); err == nil {
+		sandbox, err = s.sandboxOf(ctx, known.call)
+	}
+	switch code := schemas.CodeOf(err); {
+	case err == nil:
+	case code.Retryable():
+		return err
+	default:
+		return nil // its records are gone, and with them its files
+	}
+	o, err := s.outputsOf(known, sandbox, files)
+	if o == nil || err != nil {
+		return nil // an invalid pattern names nothing
+	}
+	defer o.close()
+	o.before.Since = known.lastStart.Add(time.Since(s.Bus.Now()) - clockTick)
+	return o.recover(ctx, r, s.Bus.AbsentAt(known.accepted()))
 }

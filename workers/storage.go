@@ -7,24 +7,11 @@ import (
 	"strings"
 
 	"github.com/sandjet/sandjet/lifecycle"
-	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/filesync"
 	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
-
-// direct opens a workspace on S3 itself for a call without a sandbox, which only reads; nil: the provider has the files, or shows them
-// fresher than the bucket has them, and nothing was said against that.
-func (t *execution) direct(ctx context.Context, w schemas.Workspace) (workspacefs.FS, error) {
-	if t.call.Sandbox != "" || w.Storage == "" || t.w.Reader == nil || t.sideEffects {
-		return nil, nil //nolint:nilnil // it says so
-	}
-	if !t.call.Direct && w.Bucket.Name == "" && providers.ProfileOf(t.w.Provider).ReadsMounted { // of the operator's bucket alone
-		return nil, nil //nolint:nilnil // it says so
-	}
-	return t.w.Reader(ctx, w)
-}
 
 // openInBucket opens the files of a workspace on S3 for an application. Codes: not_found, unsupported.
 func (s *Worker) openInBucket(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID) (workspacefs.FS, error) {
@@ -36,35 +23,6 @@ func (s *Worker) openInBucket(ctx context.Context, a schemas.AccountID, id schem
 		return nil, schemas.Errorf(schemas.Unavailable, "workspace", "its files are no longer on S3: try again")
 	}
 	return s.BucketFiles(ctx, w)
-}
-
-// close gives back what was opened for a call.
-func (o preparedCall) close() error {
-	if o.direct == nil {
-		return nil
-	}
-	return o.direct.Close()
-}
-
-// bringIn brings the files of a workspace on S3 into the copy that the provider's sandboxes see, and begins their use; nil: there is none.
-func (t *execution) bringIn(ctx context.Context, o preparedCall) (*use, error) {
-	if o.files.Storage == "" || o.direct != nil || t.w.Copies == nil || providers.ProfileOf(t.w.Provider).Storage != schemas.StorageCopy {
-		return nil, nil //nolint:nilnil // the nil use works
-	}
-	var (
-		copied *filesync.Use
-		report filesync.Report
-		err    error
-	)
-	if t.call.Job != "" {
-		copied, report, err = t.w.Copies.BeginJob(ctx, o.files, t.call.Job)
-	} else {
-		copied, report, err = t.w.Copies.Begin(ctx, o.files, t.call.Tool.Writes() || o.sandbox.Persistent) // hooks may write too
-	}
-	if err != nil {
-		return nil, fmt.Errorf("bring the files in: %w", err)
-	}
-	return &use{copied: copied, notices: report.Notices}, nil
 }
 
 // use is a call's use of a copy. One goroutine has it. The nil use is that of a call without a copy.
