@@ -15,10 +15,10 @@ import (
 const (
 	capTTL    = 10 * time.Second
 	capRenew  = capTTL / 3
-	awayEvery = time.Minute // how often it is logged that the limiter is away
+	awayEvery = time.Minute // how often it is logged that the limiter is unreachable
 )
 
-// accountSlots holds the places of the calls in hand and keeps their leases alive together.
+// accountSlots holds the slots of the calls in flight and keeps their leases alive together.
 type accountSlots struct {
 	limiter limits.Limiter
 	most    int // per account; 0: no cap
@@ -26,10 +26,10 @@ type accountSlots struct {
 
 	mu     sync.Mutex
 	held   map[string]limits.Lease // by the call's EventID
-	logged time.Time               // when it was last logged that the limiter is away
+	logged time.Time               // when it was last logged that the limiter is unreachable
 }
 
-// take gets a place for a call. Codes: exhausted, and unavailable while the limiter is away: the call
+// take gets a slot for a call. Codes: exhausted, and unavailable while the limiter is unreachable: the call
 // waits then, as it does at its cap.
 func (c *accountSlots) take(ctx context.Context, call schemas.Call) error {
 	if c.most <= 0 || c.limiter == nil {
@@ -50,7 +50,7 @@ func (c *accountSlots) take(ctx context.Context, call schemas.Call) error {
 	return schemas.Wrap(schemas.Unavailable, "caps", "the limiter is away: the call waits for it", err)
 }
 
-// logAway logs that the limiter is away: once in a while, not for each call that waits.
+// logAway logs that the limiter is unreachable: once in a while, not for each call that waits.
 func (c *accountSlots) logAway(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -63,7 +63,7 @@ func (c *accountSlots) logAway(ctx context.Context, err error) {
 	}
 }
 
-// give returns a call's place.
+// give returns a call's slot.
 func (c *accountSlots) give(ctx context.Context, call schemas.Call) {
 	id := call.EventID()
 	c.mu.Lock()
@@ -95,7 +95,7 @@ func (c *accountSlots) keep(ctx context.Context) {
 	}
 }
 
-// renew keeps the places of the calls in hand. One that a limiter has forgotten is taken again whatever the cap
+// renew keeps the slots of the calls in flight. One that a limiter has forgotten is taken again whatever the cap
 // says: the call runs, so the count has to know it. That is how a limiter that lost its store gets it back.
 func (c *accountSlots) renew(ctx context.Context) {
 	c.mu.Lock()

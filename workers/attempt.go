@@ -68,12 +68,13 @@ func (a *attempt) run(ctx context.Context) (c carried) {
 
 // loadSkill loads a skill by runs of this attempt, or in this process.
 func (a *attempt) loadSkill(ctx context.Context, name string) (schemas.Result, error) {
-	l := &skillLoader{w: a.w, call: a.call, mounts: a.command.Mounts, left: a.left, run: func(ctx context.Context, plan tools.Plan) (providers.Result, error) {
+	l := &skillLoader{w: a.w, call: a.call, mounts: a.command.Mounts, left: a.left}
+	l.run = func(ctx context.Context, plan tools.Plan) (providers.Result, error) {
 		cmd := a.command
 		cmd.Script, cmd.Stdin, cmd.OutputLimit = plan.Script, plan.Stdin, plan.OutputLimit
 		cmd.Output = func(providers.Chunk) {}
-		return a.persist(ctx, cmd)
-	}}
+		return a.runUntilStarted(ctx, cmd)
+	}
 	return l.load(ctx, name)
 }
 
@@ -103,7 +104,7 @@ func (a *attempt) onProvider(ctx context.Context) (r schemas.Result, partial *sc
 	if a.plan.Live {
 		cmd.Output = a.live.write
 	}
-	result, err := a.persist(ctx, cmd)
+	result, err := a.runUntilStarted(ctx, cmd)
 	if stop := a.live.end(ctx); stop != nil {
 		a.w.Metrics.LiveStopped()
 		a.w.Log.Warn("live output stopped early", "call", a.call.ID, "error", stop)
@@ -118,9 +119,9 @@ func (a *attempt) onProvider(ctx context.Context) (r schemas.Result, partial *sc
 	return r, partial, err
 }
 
-// persist runs the command until it was started: a provider that has no room or lost the box has
+// runUntilStarted runs the command until it was started: a provider that has no room or lost the box has
 // started nothing, so asking again is safe. It is asked no sooner than its service wants to be, and not at all where that is too late.
-func (a *attempt) persist(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+func (a *attempt) runUntilStarted(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	o := a.preparedCall
 	o.command = cmd
 	until := time.Now().Add(min(shortage, a.prep.left()))

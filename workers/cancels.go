@@ -44,7 +44,7 @@ type cancelPlace struct {
 
 type request struct {
 	cancel schemas.Cancel
-	at     time.Time // when the log took it: the time in the message is only what somebody wrote
+	at     time.Time // when the log took it: the time in the message is only what the client wrote
 }
 
 func newCancelSet(most int, keep time.Duration) *cancelSet {

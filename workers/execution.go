@@ -25,17 +25,17 @@ type execution struct {
 
 // work is what a call does between the proof of its start and its result: a run in the foreground, or the launch of a job.
 type work interface {
-	// prepare finds and takes all that can be had before the start, so that what is wrong or away costs no start.
+	// prepare finds and takes all that can be had before the start, so that what is wrong or unavailable costs no start.
 	prepare(context.Context) error
-	// later reports whether an error of prepare will pass.
-	later(error) bool
+	// temporary reports whether an error of prepare will pass.
+	temporary(error) bool
 	// run does the work and returns its result. An error is the verdict for the log.
 	run(context.Context) (schemas.Result, error)
 	// release returns what was taken and a result shows not to be used.
 	release(context.Context, schemas.Result)
-	// abandon gives back what was taken for work that is not done.
+	// abandon returns what was taken for work that is not done.
 	abandon(context.Context)
-	// close ends the work, whatever became of it.
+	// close ends the work, whatever its result.
 	close()
 }
 
@@ -61,7 +61,7 @@ func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]
 		return err
 	}
 	f, reason := t.facts(!taken)
-	full, err := t.place(ctx, f)
+	full, err := t.takeSlot(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (t *execution) execute(ctx context.Context) error {
 	}
 	switch {
 	case err == nil:
-	case ctx.Err() != nil, work == nil && schemas.CodeOf(err) == schemas.Unavailable, work != nil && work.later(err):
+	case ctx.Err() != nil, work == nil && schemas.CodeOf(err) == schemas.Unavailable, work != nil && work.temporary(err):
 		t.abandon(ctx, work)
 		return streams.RetryAfter(prepareDelay(err, t.attempt), err) // nothing was started
 	default:
@@ -141,7 +141,7 @@ func (t *execution) execute(ctx context.Context) error {
 		work.abandon(ctx)
 		return streams.RetryAfter(retrySoon, err)
 	}
-	// Once more, now that nobody else takes the call for one that was not started.
+	// Once more, now that every other worker sees that the call was started.
 	if reason, found, _ := t.cancelled(); found {
 		work.abandon(ctx)
 		return t.finisher().finish(ctx, unrunResult(t.call, toCancel, reason))
@@ -164,7 +164,7 @@ func (t *execution) execute(ctx context.Context) error {
 	return t.finisher().finish(ctx, result)
 }
 
-// work is what the call is to do; nil: somebody has decided about its job already.
+// work is what the call is to do; nil: another process has decided about its job already.
 func (t *execution) work(ctx context.Context, prep *preparation) (work, error) {
 	if t.call.Job == "" {
 		return &foreground{w: t.w, call: t.call, known: t.known, prep: prep}, nil
@@ -182,10 +182,10 @@ func (t *execution) abandon(ctx context.Context, w work) {
 	}
 }
 
-// place takes the call's place under its account's cap before anything is read about it, so that calls that wait for
-// one cost others next to nothing. Full says that there is none: a call of which it is not known whether somebody has
-// started it is looked up all the same, a few each second. An error puts the call back at once.
-func (t *execution) place(ctx context.Context, f facts) (full, err error) {
+// takeSlot takes the call's slot under its account's cap before anything is read about it, so that calls that wait for
+// one cost others next to nothing. Full says that there is none: the conversation of a call that another worker may have
+// started is still read, a few each second. An error is the verdict at once.
+func (t *execution) takeSlot(ctx context.Context, f facts) (full, err error) {
 	if f.inFlight || f.cancelled || f.left <= 0 { // it will not be run
 		return nil, nil
 	}
@@ -196,7 +196,7 @@ func (t *execution) place(ctx context.Context, f facts) (full, err error) {
 	if schemas.CodeOf(full) == schemas.Exhausted {
 		t.w.Metrics.Limited("account")
 	}
-	if f.doubt && t.w.waiting.mayLook() {
+	if f.doubt && t.w.waiting.mayRead() {
 		return full, nil
 	}
 	return full, t.requeue(full, !f.doubt)
@@ -204,7 +204,7 @@ func (t *execution) place(ctx context.Context, f facts) (full, err error) {
 
 // requeue nak's a call that waits for a slot. Known says that nothing of it was started.
 func (t *execution) requeue(cause error, known bool) error {
-	return streams.RetryAfter(t.w.waiting.putBack(t.call, t.attempt, t.known.asOf, known), cause)
+	return streams.RetryAfter(t.w.waiting.add(t.call, t.attempt, t.known.asOf, known), cause)
 }
 
 // acknowledge ends a call that has its result: the process that wrote it may have died before it could
@@ -223,7 +223,7 @@ func (t *execution) acknowledge(ctx context.Context) error {
 func (t *execution) facts(inFlight bool) (f facts, reason string) {
 	now := t.w.Bus.Now()
 	reason, isCancelled, sure := t.cancelled()
-	waited, own := t.w.waiting.takeBack(t.call.EventID(), t.attempt)
+	waited, own := t.w.waiting.resumed(t.call.EventID(), t.attempt)
 	doubt := t.known.doubtful(waited, own)
 	return facts{
 		left:        t.due.Sub(now),

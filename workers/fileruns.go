@@ -108,12 +108,12 @@ func (r *fileRuns) inInstance(ctx context.Context, a schemas.AccountID, w schema
 	return res, res.Started || !errors.Is(err, schemas.ErrNotFound), err
 }
 
-// once carries a command out, and ends it where it was lost sight of: whoever asks again would run beside it.
+// once carries a command out, and ends it where its end was not seen: the next request would run beside it.
 func (r *fileRuns) once(ctx context.Context, key string, c providers.Command) (providers.Result, error) {
 	c.Timeout = fileRunWithin
 	res, err := r.s.Provider.Run(ctx, c)
 	if res.Truncated && c.OutputLimit > schemas.MaxOutputLimit {
-		r.small.Store(true) // whoever asks again is asked for smaller pieces
+		r.small.Store(true) // the next request asks for smaller pieces
 	}
 	if ender, ok := providers.As[providers.RunEnder](r.s.Provider); ok && schemas.CodeOf(err) == schemas.Interrupted {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), fileRunEnds)

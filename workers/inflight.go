@@ -15,7 +15,7 @@ type inFlight struct {
 	calls map[string]*inFlightCall // by the call's EventID
 }
 
-// inFlightCall is one call in hand. While it runs, its context can be ended by name.
+// inFlightCall is one call in flight. While it runs, its context can be ended by name.
 type inFlightCall struct {
 	cancel context.CancelCauseFunc // nil before the run
 	cause  error                   // set when the end was asked for before there was a run
@@ -43,7 +43,7 @@ func (h *inFlight) drop(id string) {
 	delete(h.calls, id)
 }
 
-// has reports whether the call is in hand.
+// has reports whether the call is in flight.
 func (h *inFlight) has(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -51,7 +51,7 @@ func (h *inFlight) has(id string) bool {
 	return ok
 }
 
-// count is how many are in hand.
+// count is how many are in flight.
 func (h *inFlight) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -59,7 +59,7 @@ func (h *inFlight) count() int {
 }
 
 // running returns a context for the run of a call that was taken. It ends with ctx and when
-// somebody ends the call by name, also if that was before.
+// the call is cancelled by name, also if that was before.
 func (h *inFlight) running(ctx context.Context, id string) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	h.mu.Lock()
@@ -97,7 +97,7 @@ func (h *inFlight) within(ctx context.Context, id string) (_ context.Context, do
 	}
 }
 
-// cancel ends the call that a request means which the log took at a time, and reports whether it is in hand.
+// cancel ends the call that a request means which the log took at a time, and reports whether it is in flight.
 func (h *inFlight) cancel(id string, request schemas.Cancel, taken time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -109,7 +109,7 @@ func (h *inFlight) cancel(id string, request schemas.Cancel, taken time.Time) bo
 	return true
 }
 
-// end ends the call with a cause, if it is in hand.
+// end ends the call with a cause, if it is in flight.
 func (h *inFlight) end(id string, cause error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,7 +126,7 @@ func (c *inFlightCall) end(cause error) {
 	}
 }
 
-// cancelError is the cause of a run's end when somebody asked for it.
+// cancelError is the cause of a run's end when a client asked for it.
 type cancelError struct{ reason string }
 
 func (e cancelError) Error() string { return "cancelled: " + e.reason }

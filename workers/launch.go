@@ -43,8 +43,8 @@ func (b *background) prepare(ctx context.Context) error {
 	return b.launch.Prepare(ctx, order)
 }
 
-// later is not for caps: a job may hold its place for days.
-func (b *background) later(err error) bool {
+// temporary does not hold for caps: a job may hold its slot for days.
+func (b *background) temporary(err error) bool {
 	return schemas.CodeOf(err) == schemas.Unavailable || errors.Is(err, jobs.ErrNoRoom)
 }
 

@@ -13,13 +13,13 @@ type Metrics struct {
 	Run         func(t schemas.Tool, d time.Duration)    // sandjet_call_run_seconds{tool}: from start to result
 	Finished    func(t schemas.Tool, s schemas.Status)   // sandjet_calls_total{tool,status}: a result was written
 	Redelivered func()                                   // sandjet_redeliveries_total: a call came again
-	Limited     func(limit string)                       // sandjet_limited_total{cap}: a call was put back because of a cap
+	Limited     func(limit string)                       // sandjet_limited_total{cap}: a call was requeued because of a cap
 	Slots       func(provider string, used, allowed int) // sandjet_slots{provider,state}: at every change
 	LiveStopped func()                                   // sandjet_live_stopped_total: live output of a call ended early
 	Looked      func()                                   // sandjet_call_looks_total: a conversation was read before a call was decided about
 	Stuck       func(provider string, n int)             // sandjet_stuck_runs{provider}: runs that do not end and were left to themselves
 	JobStarted  func(provider string)                    // sandjet_jobs_started_total{provider}: a background job was started
-	Jobs        func(provider string, n int)             // sandjet_jobs{provider}: jobs that this worker looks after, at each round
+	Jobs        func(provider string, n int)             // sandjet_jobs{provider}: jobs that this worker manages, at each round
 	Boxes       func(provider string, n int)             // sandjet_boxes{provider}: kept boxes that this worker knows of, at each look
 	BoxEnded    func(provider, why string)               // sandjet_boxes_ended_total{provider,why}: a kept box was released
 }

@@ -177,8 +177,8 @@ func (o *outputs) collector(root workspacefs.FS) *artifacts.Collector {
 }
 
 // collect stores what the call has left, announces it, and adds it to the result: the bytes first, then what they are, then the event,
-// so that nothing ever names what is not there. It goes on for as long as a result may be written. An error ends the handling of the
-// call here: who comes next finds what is stored, and what was not.
+// so that nothing ever names what is not there. It continues for as long as a result may be written. An error ends the handling of the
+// call here: the next worker finds what is stored, and what was not.
 func (o *outputs) collect(hard context.Context, r *schemas.Result) error {
 	if o == nil {
 		return nil
@@ -219,7 +219,7 @@ func (o *outputs) find(ctx context.Context, r *schemas.Result) (found []streams.
 func (o *outputs) announce(ctx context.Context, r *schemas.Result, stored []schemas.Artifact, found []streams.KeptArtifact,
 	absent streams.Absence) error {
 	b := o.w.Bus
-	tell := func(a schemas.Artifact) error {
+	store := func(a schemas.Artifact) error {
 		_, err := streams.StoreOnce(ctx, b, schemas.ArtifactEvent(o.call, a), absent)
 		if err == nil {
 			r.Artifacts = append(r.Artifacts, a)
@@ -227,7 +227,7 @@ func (o *outputs) announce(ctx context.Context, r *schemas.Result, stored []sche
 		return err
 	}
 	for _, a := range stored {
-		if err := o.insist(ctx, func() error { return tell(a) }); err != nil {
+		if err := o.untilStored(ctx, func() error { return store(a) }); err != nil {
 			return err
 		}
 	}
@@ -235,13 +235,13 @@ func (o *outputs) announce(ctx context.Context, r *schemas.Result, stored []sche
 		if err := o.still(); err != nil {
 			return streams.RetryAfter(retrySoon, err)
 		}
-		if err := o.insist(ctx, func() error { return streams.StoreArtifact(ctx, b, o.call.Account, k) }); err != nil {
+		if err := o.untilStored(ctx, func() error { return streams.StoreArtifact(ctx, b, o.call.Account, k) }); err != nil {
 			return err
 		}
 		if err := o.w.at(atKept, o.call); err != nil {
 			return err
 		}
-		if err := o.insist(ctx, func() error { return tell(k.Artifact) }); err != nil {
+		if err := o.untilStored(ctx, func() error { return store(k.Artifact) }); err != nil {
 			return err
 		}
 	}
@@ -254,8 +254,8 @@ func (o *outputs) announce(ctx context.Context, r *schemas.Result, stored []sche
 	return o.w.at(atAnnounced, o.call)
 }
 
-// insist tries something on the log until it is done or ctx ends.
-func (o *outputs) insist(ctx context.Context, f func() error) error {
+// untilStored tries something on the log until it is done or ctx ends.
+func (o *outputs) untilStored(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()
 		if err == nil {
@@ -293,7 +293,7 @@ func (o *outputs) recover(ctx context.Context, r *schemas.Result, absent streams
 }
 
 // recoverArtifacts finds the artifacts of a call whose worker died: those that it has stored, and what was changed since the start of
-// the call and is there now. What the workspace was before the call nobody knows any more.
+// the call and is there now. What the workspace was before the call is not known any more.
 func (s *workerRun) recoverArtifacts(ctx context.Context, known *evidence, r *schemas.Result) error {
 	var (
 		sandbox schemas.Sandbox

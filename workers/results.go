@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/workers/guard"
 )
 
-// unpreparedResult is the result of a call that was not started for a reason which trying again will not mend.
+// unpreparedResult is the result of a call that was not started for a reason that another try does not change.
 func unpreparedResult(c schemas.Call, err error) schemas.Result {
 	r := lifecycle.FailedResult(c, err)
 	if r.Error.Code == schemas.Denied {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// shortage is how long a started call waits for a provider that has no room or is away. It cannot
-	// go back to the log any more: another worker would have to take it for interrupted.
+	// shortage is how long a started call waits for a provider that has no room or is unavailable. It cannot
+	// be redelivered any more: another worker would have to take it for interrupted.
 	shortage = 30 * time.Second
 	// runMargin is what a provider gets beyond a run's start, timeout and grace before its run is cancelled.
 	runMargin = 15 * time.Second
@@ -68,9 +68,9 @@ func (f *foreground) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-func (f *foreground) later(err error) bool { return schemas.CodeOf(err).Retryable() }
+func (f *foreground) temporary(err error) bool { return schemas.CodeOf(err).Retryable() }
 
-// run carries the call out under a context that ends when somebody ends the call, also if that was asked for before.
+// run carries the call out under a context that ends when the call is cancelled, also if that was asked for before.
 func (f *foreground) run(hard context.Context) (schemas.Result, error) {
 	ctx, cancel := f.w.inFlight.running(hard, f.call.EventID())
 	defer cancel(nil)
@@ -131,7 +131,7 @@ func (f *foreground) carryOut(ctx context.Context) (schemas.Result, error) {
 		c.err = schemas.Errorf(schemas.Timeout, "run",
 			"the run did not end at its time and could not be killed: what it had done until then is done")
 	}
-	if c.err == nil { // what was carried out to its end counts, also if somebody asked for its end
+	if c.err == nil { // what was carried out to its end counts, also if it was cancelled meanwhile
 		c.result.Call, c.result.Conversation, c.result.Tool = f.call.ID, f.call.Conversation, f.call.Tool
 		return c.result, nil
 	}
@@ -144,14 +144,14 @@ func longest(cmd providers.Command, start, left time.Duration) time.Duration {
 	return max(cmd.Timeout, min(start+cmd.Timeout, left)) + cmd.Grace + runMargin
 }
 
-// ended finds the result of a run that was not carried out to its end, or an error when the call is to be handed back.
+// ended finds the result of a run that was not carried out to its end, or an error when the call is to be redelivered.
 func (f *foreground) ended(ctx context.Context, partial *schemas.Result, err error) (schemas.Result, error) {
 	cause := context.Cause(ctx)
 	byHand, isCancel := errors.AsType[cancelError](cause)
 	switch {
 	case isCancel && unended(err):
 		return endedResult(f.call, schemas.StatusCancelled, lifecycle.Because(lifecycle.TextUnended, byHand.reason), partial), nil
-	case ctx.Err() != nil && !isCancel && unended(err) && f.known.sideEffects: // who takes it over waits until nothing of it is left
+	case ctx.Err() != nil && !isCancel && unended(err) && f.known.sideEffects: // the next worker waits until nothing of it is left
 		return schemas.Result{}, err
 	case isCancel:
 		return endedResult(f.call, schemas.StatusCancelled, lifecycle.Because(lifecycle.TextKilled, byHand.reason), partial), nil
@@ -169,7 +169,7 @@ func (f *foreground) ended(ctx context.Context, partial *schemas.Result, err err
 	return withPartial(lifecycle.FailedResult(f.call, err), partial), nil
 }
 
-// unended reports whether a run may go on whose context has ended: its provider could not end it.
+// unended reports whether a run may still be running whose context has ended: its provider could not end it.
 func unended(err error) bool {
 	e, ok := errors.AsType[*schemas.Error](err) // that of the context itself has a code too
 	return ok && e.Code == schemas.Interrupted

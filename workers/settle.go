@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// settleDelay is how long a cancelled call that nobody here has in hand is left alone, so that a
+// settleDelay is how long a cancelled call that is not in flight here is left alone, so that a
 // worker that has just taken it can show its start. Up to as much again is added, so that one of
 // many workers is the first.
 const settleDelay = 300 * time.Millisecond
@@ -23,9 +23,9 @@ type settlement struct {
 	due    time.Time
 }
 
-// heard takes a request for the end of a call that came while this worker watches. It never blocks:
+// cancelRequested takes a request for the end of a call that came while this worker watches. It never blocks:
 // what does not fit is settled when the call is delivered.
-func (s *workerRun) heard(c schemas.Cancel, at time.Time) {
+func (s *workerRun) cancelRequested(c schemas.Cancel, at time.Time) {
 	fresh := s.cancels.add(c, at, s.Bus.Now())
 	id := schemas.Call{Account: c.Account, ID: c.Call}.EventID()
 	if s.inFlight.cancel(id, c, at) || !fresh {
@@ -37,7 +37,7 @@ func (s *workerRun) heard(c schemas.Cancel, at time.Time) {
 	}
 }
 
-// settleCancelled gives cancelled calls that still wait in the queue their result, so that nobody
+// settleCancelled gives cancelled calls that still wait in the queue their result, so that no client
 // has to wait until they are delivered.
 func (s *workerRun) settleCancelled(ctx context.Context) {
 	for {

@@ -31,7 +31,7 @@ type use struct {
 	notices []string
 }
 
-// takeOut writes out what the call has changed, and adds to its result what whoever made it should know of the files.
+// takeOut writes out what the call has changed, and adds to its result what its client should know of the files.
 func (u *use) takeOut(ctx context.Context, r *schemas.Result) {
 	if u == nil || u.copied == nil {
 		return
@@ -47,11 +47,11 @@ func (u *use) takeOut(ctx context.Context, r *schemas.Result) {
 		u.notices = append(u.notices, "not all files that this call has changed are on S3 yet: "+schemas.Public(err).Message+
 			". They stay with the worker, and are stored by its next call in this workspace, or as soon as it can")
 	}
-	u.tell(r)
+	u.addNotices(r)
 }
 
-// tell adds the notices to a result.
-func (u *use) tell(r *schemas.Result) {
+// addNotices adds the notices to a result.
+func (u *use) addNotices(r *schemas.Result) {
 	if u == nil || len(u.notices) == 0 {
 		return
 	}
@@ -68,7 +68,7 @@ func (u *use) handOver(r *schemas.Result) {
 	}
 	u.copied.Keep()
 	u.copied = nil
-	u.tell(r)
+	u.addNotices(r)
 }
 
 // JobRuns returns what [filesync.Copies] asks for jobs: whether one may still change files. One whose record cannot be read may.
@@ -91,7 +91,7 @@ func (u *use) abandon() {
 	}
 }
 
-// leave ends a use of which this execution does not know the end: whoever comes next writes out what it has left.
+// leave ends a use whose end this execution does not know: the next use writes out what it has left.
 func (u *use) leave() {
 	if u != nil && u.copied != nil {
 		u.copied.Leave()

@@ -9,7 +9,7 @@ type facts struct {
 	sideEffects bool          // a second run could do harm
 	doubt       bool          // this may not be the first delivery, or more may have happened on the log than this worker saw
 	inFlight    bool          // this process holds the same call already
-	cancelled   bool          // somebody asked for its end
+	cancelled   bool          // its end was asked for
 
 	looked bool // the rest has been read
 	// forgotten says that nothing of it is on the conversation, that retention may have removed it, and that this may not be the
@@ -31,7 +31,7 @@ type verdict string
 const (
 	toLook      verdict = "look"        // read the conversation, then decide again
 	toRun       verdict = "run"         // start it
-	toWait      verdict = "wait"        // somebody may be at it: hand it out again later
+	toWait      verdict = "wait"        // another worker may be running it: redeliver it later
 	toAck       verdict = "done"        // its result exists: acknowledge, no more
 	toInterrupt verdict = "interrupted" // it was started or may have been, its worker is gone: say that its outcome is unknown
 	toCancel    verdict = "cancelled"   // it was not started and must not be
@@ -39,7 +39,7 @@ const (
 	toGiveUp    verdict = "given up"    // every worker that started it died: it may be what kills them
 )
 
-// decide is the whole rule of "exactly one result, started at most once". It asks for a look only
+// decide is the whole rule of "exactly one result, started at most once". It asks for a read only
 // where a delivery leaves doubt, so that the usual call costs no read.
 //
 // The order matters: a result that exists beats everything; a proof of a start beats a request for

@@ -18,7 +18,7 @@ const (
 	watchGap   = 100 * time.Millisecond
 )
 
-// watchCancels remembers the requests of the past and hears those to come, until ctx ends. It calls
+// watchCancels remembers the requests of the past and receives those to come, until ctx ends. It calls
 // ready once it knows all that were there when it began.
 func (s *workerRun) watchCancels(ctx context.Context, ready func()) {
 	announced := make(chan struct{}, 1)
@@ -44,7 +44,7 @@ func (s *workerRun) watchCancels(ctx context.Context, ready func()) {
 				s.cancels.add(e.Value, e.Stored, s.Bus.Now())
 				return
 			}
-			s.heard(e.Value, e.Stored)
+			s.cancelRequested(e.Value, e.Stored)
 		})
 		at = next
 		switch {
@@ -74,7 +74,7 @@ func (s *workerRun) watchCancels(ctx context.Context, ready func()) {
 // that would have done so may have died.
 const cancelsFresh = time.Minute
 
-// readCancels reads on from a cursor and returns where it came to. A stream that was made anew is
+// readCancels reads on from a cursor and returns where it came to. A stream that was recreated is
 // read from its beginning.
 func (s *workerRun) readCancels(ctx context.Context, at schemas.Cursor, take func(streams.Entry[schemas.Cancel])) (schemas.Cursor, error) {
 	for e, err := range streams.Cancels.Replay(ctx, s.Bus, "", at) {

@@ -35,7 +35,7 @@ type Specs interface {
 const (
 	DefaultSlots = 16
 	DefaultGrace = 20 * time.Second
-	// DefaultProbeEvery is how often a running job is looked after.
+	// DefaultProbeEvery is how often a running job is checked.
 	DefaultProbeEvery = 15 * time.Second
 )
 
@@ -78,9 +78,9 @@ type Worker struct {
 	// AccountSandboxes is how many persistent sandboxes of one account run at the provider at a time; calls that need one more wait. 0: as
 	// many as it likes.
 	AccountSandboxes int
-	// Slots is how many calls this worker has in hand at most. 0: DefaultSlots.
+	// Slots is how many calls this worker has in flight at most. 0: DefaultSlots.
 	Slots int
-	// Grace is how long calls in hand may go on once the context of Run has ended. 0: DefaultGrace.
+	// Grace is how long calls in flight may continue once the context of Run has ended. 0: DefaultGrace.
 	Grace time.Duration
 	// JobLimit is how many background jobs run in one sandbox at the same time, where its record does
 	// not say. 0: schemas.DefaultJobs.
@@ -90,7 +90,7 @@ type Worker struct {
 	// AccountJobs is how many background jobs of one account run at the same time, over all workers
 	// that share the limiter. 0: as many as its sandboxes take.
 	AccountJobs int
-	// ProbeEvery is how often the worker looks after each background job and each kept box. 0: DefaultProbeEvery.
+	// ProbeEvery is how often the worker checks each background job and each kept box. 0: DefaultProbeEvery.
 	ProbeEvery time.Duration
 	// CallbackURL is where the gateway is reached from inside a sandbox, such as
 	// https://sandjet.example.com. Empty: jobs do not call back.
@@ -108,14 +108,14 @@ type stage string
 
 const (
 	atDelivered stage = "delivered" // nothing was done
-	atHooked    stage = "hooked"    // the scripts of a new box have run, nobody knows it yet
+	atHooked    stage = "hooked"    // the scripts of a new box have run, the log does not know it yet
 	atPrepared  stage = "prepared"  // a place is taken, the box is reserved
 	atStarted   stage = "started"   // the proof of the start is on the log
 	atLaunching       = stage(jobs.Launching)
 	atLaunched        = stage(jobs.Launched)
 	atRecorded        = stage(jobs.Recorded)
 	atRan       stage = "ran"       // the run has ended
-	atBytes     stage = "bytes"     // the bytes of the call's artifacts are on the log, nobody knows of them
+	atBytes     stage = "bytes"     // the bytes of the call's artifacts are on the log, no event names them
 	atKept      stage = "kept"      // an artifact is on the log, not announced
 	atAnnounced stage = "announced" // all artifacts are, the result is not there
 	atStaging   stage = "staging"   // a skill lies aside, or its former version is out of its place
@@ -136,7 +136,7 @@ type workerRun struct {
 	stuck        *stuck
 	searches     *tools.Searches // that are carried out in this process
 	runs         gopool.Pool     // not waited for: some do not end
-	waiting      *putBacks
+	waiting      *waitingCalls
 	accountSlots *accountSlots
 	cancels      *cancelSet
 	jobs         *jobs.Manager
@@ -147,19 +147,19 @@ type workerRun struct {
 	instances    *sandboxes.Instances
 	byRuns       *fileRuns
 	reconciler   *sandboxes.Reconciler
-	settle       chan settlement // calls that were cancelled while nobody here had them in hand
+	settle       chan settlement // calls that were cancelled while they were not in flight here
 }
 
-// Run takes calls and runs them until ctx ends. Then it takes no more, finishes what is in hand
+// Run takes calls and runs them until ctx ends. Then it takes no more, finishes what is in flight
 // for at most Grace, and ends the rest: a call with side effects gets the result interrupted with
-// what it had printed, others go back to the log. It returns nil after that, and an error when the
+// what it had printed, others are redelivered. It returns nil after that, and an error when the
 // log refuses the consumer for good.
 //
 // The same Worker may be Run again after it returned, each time under a new identity.
 func (w *Worker) Run(ctx context.Context) error {
 	s := w.begin()
 	defer s.runs.Close()
-	// The parts around the calls go on until the last call is out of hand.
+	// The parts around the calls continue until the last call has ended.
 	around, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var parts sync.WaitGroup
 	defer parts.Wait()
@@ -211,7 +211,7 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 func (w *Worker) begin() *workerRun {
-	s := &workerRun{Worker: *w, inFlight: &inFlight{}, waiting: newPutBacks(), settle: make(chan settlement, 1024),
+	s := &workerRun{Worker: *w, inFlight: &inFlight{}, waiting: newWaitingCalls(), settle: make(chan settlement, 1024),
 		skillBytes: membudget.New(SkillLoadBytes, SkillLoadBytesOfAccount)}
 	s.Name = cmp.Or(s.Name, providers.ProfileOf(s.Provider).Name)
 	s.Slots = cmp.Or(s.Slots, DefaultSlots)
@@ -248,7 +248,7 @@ func (w *Worker) begin() *workerRun {
 	return s
 }
 
-// jobOptions are what looks after jobs and starts them needs of this worker.
+// jobOptions are what the manager and the launcher of jobs need of this worker.
 func (s *workerRun) jobOptions() jobs.Options {
 	return jobs.Options{
 		Bus: s.Bus, Provider: s.Provider, Name: s.Name, Lease: s.lease, Limiter: s.Limiter, PerSandbox: s.JobLimit, MaxPerSandbox: s.MaxJobs, PerAccount: s.AccountJobs,

@@ -95,7 +95,7 @@ var plainBudget = map[string]wordCount{
 	"tools/boxtest":                  {1, 1, 0},
 	"turns":                          {0, 0, 2},
 	"turns/runner":                   {0, 0, 7},
-	"workers":                        {72, 4, 60},
+	"workers":                        {0, 1, 60},
 	"workers/artifacts":              {9, 0, 2},
 	"workers/files":                  {0, 0, 6},
 	"workers/jobs":                   {40, 2, 0},

@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// A call above a cap that this worker has put back costs it some 0.1 ms when it comes again. So many come again
+	// A call above a cap that this worker has requeued costs it some 0.1 ms when it comes again. So many come again
 	// in a second at most, of one account and of all, whatever their number: what is left of the time is for others,
 	// whose new calls the log hands out behind those.
 	accountReturns = 200
 	allReturns     = 500
 	longestAway    = time.Minute
-	// cautious is how many calls a second that wait for a place are looked up although they cannot be run yet: those of
+	// cautious is of how many calls a second that wait for a slot the conversation is read although they cannot be run yet: those of
 	// which this worker does not know whether another has started them.
 	cautious   = 10
 	maxWaiting = 50_000         // calls that are remembered: some 10 MB
 	maxOfOne   = maxWaiting / 4 // of one account
 )
 
-// putBacks remembers the calls that this worker has put back for want of a place. Nothing was started of them, so when
-// one comes again without having been with anybody else it needs no look at its conversation.
-type putBacks struct {
+// waitingCalls remembers the calls that this worker has requeued for want of a slot. Nothing was started of them, so when
+// one comes again that no other worker had, its conversation need not be read.
+type waitingCalls struct {
 	mu    sync.Mutex
 	calls map[string]waiter // by the call's EventID
 	of    map[schemas.AccountID]int
@@ -39,19 +39,19 @@ type putBacks struct {
 
 type waiter struct {
 	account schemas.AccountID
-	attempt int               // of the delivery that was put back
-	sure    streams.Certainty // since when it is known what others did
-	until   clock.Reading     // when it was put back
+	attempt int               // of the delivery that was requeued
+	sure    streams.Certainty // since when this worker has missed nothing
+	until   clock.Reading     // when it was requeued
 	away    time.Duration
 }
 
-func newPutBacks() *putBacks {
-	return &putBacks{calls: map[string]waiter{}, of: map[schemas.AccountID]int{}}
+func newWaitingCalls() *waitingCalls {
+	return &waitingCalls{calls: map[string]waiter{}, of: map[schemas.AccountID]int{}}
 }
 
-// putBack remembers a call and returns how long it is to stay away. Known says that nothing of it was started as far
+// add remembers a call and returns how long it is to stay away. Known says that nothing of it was started as far
 // as sure goes; else it is counted only.
-func (w *putBacks) putBack(c schemas.Call, attempt int, sure streams.Certainty, known bool) time.Duration {
+func (w *waitingCalls) add(c schemas.Call, attempt int, sure streams.Certainty, known bool) time.Duration {
 	now := clock.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,16 +67,15 @@ func (w *putBacks) putBack(c schemas.Call, attempt int, sure streams.Certainty, 
 		w.of[c.Account]++
 		there = true
 	}
-	away := awayFor(max(attempt, old.attempt), w.of[c.Account], len(w.calls))
+	away := delayFor(max(attempt, old.attempt), w.of[c.Account], len(w.calls))
 	if there {
 		w.calls[id] = waiter{account: c.Account, attempt: attempt, sure: sure, until: now, away: away}
 	}
 	return wait.Jitter(away)
 }
 
-// takeBack forgets a call that came again, and returns since when it is known what others did if this worker had it
-// last.
-func (w *putBacks) takeBack(id string, attempt int) (streams.Certainty, bool) {
+// resumed returns since when this worker has missed nothing about a call that came again, if it was the last to have the call.
+func (w *waitingCalls) resumed(id string, attempt int) (streams.Certainty, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c, ok := w.calls[id]
@@ -84,13 +83,13 @@ func (w *putBacks) takeBack(id string, attempt int) (streams.Certainty, bool) {
 }
 
 // forget lets go of a call that waits no more.
-func (w *putBacks) forget(id string) {
+func (w *waitingCalls) forget(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.drop(id)
 }
 
-func (w *putBacks) drop(id string) {
+func (w *waitingCalls) drop(id string) {
 	c, ok := w.calls[id]
 	if !ok {
 		return
@@ -102,7 +101,7 @@ func (w *putBacks) drop(id string) {
 }
 
 // sweep lets go of calls that did not come again: another worker has them.
-func (w *putBacks) sweep(now clock.Reading) {
+func (w *waitingCalls) sweep(now clock.Reading) {
 	if now.Sub(w.swept) < longestAway {
 		return
 	}
@@ -114,8 +113,8 @@ func (w *putBacks) sweep(now clock.Reading) {
 	}
 }
 
-// mayLook reports whether there is still a look to be had for a call that could not be run now anyway.
-func (w *putBacks) mayLook() bool {
+// mayRead reports whether one more conversation may be read in this second, of a call that could not be run now anyway.
+func (w *waitingCalls) mayRead() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if now := clock.Now(); now.Sub(w.looks) >= time.Second {
@@ -125,9 +124,9 @@ func (w *putBacks) mayLook() bool {
 	return w.spent <= cautious
 }
 
-// awayFor is how long a call above a cap stays away: longer each time, and the longer the more calls of its account, and
+// delayFor is how long a call above a cap stays away: longer each time, and the longer the more calls of its account, and
 // of all, wait here.
-func awayFor(attempt, mine, all int) time.Duration {
+func delayFor(attempt, mine, all int) time.Duration {
 	const first, longest = 250 * time.Millisecond, 4 * time.Second
 	d := min(first<<min(max(attempt, 1)-1, 4), longest)
 	d = max(d, time.Duration(mine)*time.Second/accountReturns, time.Duration(all)*time.Second/allReturns)
@@ -141,8 +140,8 @@ func retryDelay(attempt int) time.Duration {
 	return wait.Jitter(d)
 }
 
-// mostAsked is how long a call stays away at most because a service has asked for it: its word may be of a limit that others share.
-const mostAsked = time.Minute
+// mostServiceWait is how long a call stays away at most because a service has asked for it: its word may be of a limit that others share.
+const mostServiceWait = time.Minute
 
 // prepareDelay is how long a call stays away that could not be prepared: shortly when it has only come to the wrong worker, and no shorter than
 // its service asks for.
@@ -151,7 +150,7 @@ func prepareDelay(err error, attempt int) time.Duration {
 		return stuckPause
 	}
 	if !errors.Is(err, sandboxes.ErrElsewhere) {
-		return max(retryDelay(attempt), min(schemas.RetryAfterOf(err), mostAsked))
+		return max(retryDelay(attempt), min(schemas.RetryAfterOf(err), mostServiceWait))
 	}
 	base := min(10*time.Millisecond<<min(attempt, 8), 2*time.Second)
 	return wait.Jitter(base)

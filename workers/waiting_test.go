@@ -28,7 +28,7 @@ func TestHowLongACallStaysAway(t *testing.T) {
 		{1, 1, 10_000, 20 * time.Second},
 		{1, 100_000, 100_000, longestAway},
 	} {
-		if got := awayFor(c.attempt, c.mine, c.all); got != c.want {
+		if got := delayFor(c.attempt, c.mine, c.all); got != c.want {
 			t.Errorf("attempt %d, %d of the account and %d of all wait: %v away, want %v", c.attempt, c.mine, c.all, got, c.want)
 		}
 	}
@@ -40,7 +40,7 @@ func TestHowLongACallStaysAway(t *testing.T) {
 func TestReturnsOfWaitingCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, all := range []int{10, 1000, 5000, 30_000} {
-		if perSecond := float64(all) / awayFor(1000, all, all).Seconds(); perSecond > allReturns {
+		if perSecond := float64(all) / delayFor(1000, all, all).Seconds(); perSecond > allReturns {
 			t.Errorf("%d calls of one account come back %.0f times a second", all, perSecond)
 		}
 	}
@@ -48,17 +48,17 @@ func TestReturnsOfWaitingCallsAreBounded(t *testing.T) {
 
 func TestPutBacksAreRemembered(t *testing.T) {
 	t.Parallel()
-	w, c := newPutBacks(), schemas.Call{Account: testAccount, ID: "call_1"}
+	w, c := newWaitingCalls(), schemas.Call{Account: testAccount, ID: "call_1"}
 	sure := streams.Certainty{Since: clock.Now(), Generation: 7}
-	w.putBack(c, 3, sure, true)
-	if got, own := w.takeBack(c.EventID(), 4); !own || got != sure {
+	w.add(c, 3, sure, true)
+	if got, own := w.resumed(c.EventID(), 4); !own || got != sure {
 		t.Error("the next delivery of a call that was put back is not known")
 	}
-	if _, own := w.takeBack(c.EventID(), 5); own {
+	if _, own := w.resumed(c.EventID(), 5); own {
 		t.Error("a call that somebody else had in between counts as one's own")
 	}
-	w.putBack(c, 5, sure, false)
-	if _, own := w.takeBack(c.EventID(), 6); own {
+	w.add(c, 5, sure, false)
+	if _, own := w.resumed(c.EventID(), 6); own {
 		t.Error("a call of which it is not known whether it was started counts as not started")
 	}
 	if len(w.calls) != 1 || w.of[testAccount] != 1 {
@@ -68,7 +68,7 @@ func TestPutBacksAreRemembered(t *testing.T) {
 	if len(w.calls)+len(w.of) != 0 {
 		t.Error("a call that waits no more is remembered")
 	}
-	w.putBack(c, 1, sure, true)
+	w.add(c, 1, sure, true)
 	w.sweep(clock.Now().Asleep(time.Hour))
 	if len(w.calls)+len(w.of) != 0 {
 		t.Error("a call that does not come again is remembered")
@@ -132,13 +132,13 @@ func TestWaitingCallsCostOthersNothing(t *testing.T) {
 //guarantee:bounds
 func TestPutBacksOfOneAccountLeaveOthersTheirMemory(t *testing.T) {
 	t.Parallel()
-	w := newPutBacks()
+	w := newWaitingCalls()
 	for i := range maxOfOne + 100 {
-		w.putBack(schemas.Call{Account: "acct_1", ID: schemas.CallID(fmt.Sprint("call_", i))}, 1, streams.Certainty{}, true)
+		w.add(schemas.Call{Account: "acct_1", ID: schemas.CallID(fmt.Sprint("call_", i))}, 1, streams.Certainty{}, true)
 	}
 	other := schemas.Call{Account: "acct_2", ID: "call_1"}
-	w.putBack(other, 1, streams.Certainty{}, true)
-	if _, ok := w.takeBack(other.EventID(), 2); !ok || w.of["acct_1"] != maxOfOne {
+	w.add(other, 1, streams.Certainty{}, true)
+	if _, ok := w.resumed(other.EventID(), 2); !ok || w.of["acct_1"] != maxOfOne {
 		t.Errorf("%d of one account are remembered, and the other's: %v", w.of["acct_1"], ok)
 	}
 }
