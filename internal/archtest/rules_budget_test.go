@@ -96,7 +96,7 @@ var plainBudget = map[string]wordCount{
 	"turns":                          {0, 0, 2},
 	"turns/runner":                   {0, 0, 7},
 	"workers":                        {0, 1, 60},
-	"workers/artifacts":              {9, 0, 2},
+	"workers/artifacts":              {0, 0, 2},
 	"workers/files":                  {0, 0, 6},
 	"workers/jobs":                   {40, 2, 0},
 	"workers/limits/redislimits":     {0, 0, 1},

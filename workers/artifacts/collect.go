@@ -21,7 +21,7 @@ import (
 type Store struct {
 	// Kept is how many artifacts the conversation has, and their bytes.
 	Kept func(context.Context) (n int, size int64, err error)
-	// Room reports whether so many bytes more may be kept. Codes: exhausted (not for this account), unavailable (for nobody).
+	// Room reports whether so many bytes more may be kept. Codes: exhausted (not for this account), unavailable (for no account).
 	Room func(ctx context.Context, size int64) error
 	// Chunk stores a chunk of at most [streams.ArtifactChunk] bytes and returns its name.
 	Chunk func(ctx context.Context, data []byte) (string, error)
@@ -81,7 +81,7 @@ func (c *Collector) Before(ctx context.Context) (Look, error) {
 	return l, nil
 }
 
-// known adds digests to what a look has found, by one question. What it does not answer is not known; the error is ctx's.
+// known adds digests to the entries that were found, by one question. What it does not answer is not known; the error is ctx's.
 func (c *Collector) known(ctx context.Context, w workspacefs.Summer, found map[string]Seen, left int64) error {
 	ask := asking{left: left}
 	for _, file := range slices.Sorted(maps.Keys(found)) {
@@ -206,7 +206,7 @@ func (c *Collector) Collect(ctx context.Context, before Look) (list []streams.Ke
 }
 
 // spent is what a call has stored, and its conversation before it. Bytes count from when they are about to be stored, also those of files
-// of which no version was read to its end: the log has them all the same.
+// of which no version was read to its end: the log still has them.
 type spent struct {
 	n      int // artifacts
 	stored int64

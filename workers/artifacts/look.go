@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Seen is an entry of the workspace as a look found it.
+// Seen is an entry of the workspace as it was found.
 type Seen struct {
 	Info workspacefs.Info
 	Type fs.FileMode // type bits
@@ -30,7 +30,7 @@ type Look struct {
 	Found map[string]Seen
 	// Beyond are places in which there is more than is looked at. What was found there says nothing.
 	Beyond []string
-	// Since stands for a look before that nobody took: what was changed at that time or later has changed. Zero: the look was taken.
+	// Since stands for an earlier state that was not recorded: what was changed at that time or later has changed. Zero: it was recorded.
 	Since time.Time
 }
 
@@ -73,7 +73,7 @@ func (p Places) all() []place {
 	return places
 }
 
-// nameBytes is about how long a path is: a look by runs has memory for so many bytes of each of its entries.
+// nameBytes is about how long a path is: looking by runs has memory for so many bytes of each of its entries.
 const nameBytes = 64
 
 // atOnce looks at all places by one walk. Places in the same tree are visited once.

@@ -56,7 +56,7 @@ type CallMemory struct {
 	released bool
 }
 
-// Release gives back what looks have taken. Only the first call does anything; the nil CallMemory has nothing to give.
+// Release returns what looks have taken. Only the first call does anything; the nil CallMemory has nothing to give.
 func (r *CallMemory) Release() {
 	if r == nil {
 		return
@@ -75,7 +75,7 @@ func (r *CallMemory) Release() {
 	r.bytes = 0
 }
 
-// grow takes n bytes more for a look, or none.
+// grow takes n bytes more for one Look, or none.
 func (r *CallMemory) grow(n int64) bool {
 	m := r.memory
 	m.mu.Lock()
