@@ -68,8 +68,9 @@ func (e *evidence) accepted() time.Time {
 	return e.call.Accepted
 }
 
-// doubtful reports whether more may have happened to the call than its delivery shows. If this worker was the last to have the call, and put
-// it back for want of a slot, waited is since when it knows that nothing was started.
+// doubtful reports whether more may have happened to the call than its delivery shows. If this worker was the last to have the call, and
+// requeued it for want of a slot, waited is since when it knows that nothing was started: that is then as good as a read, and the evidence
+// counts from there on.
 func (e *evidence) doubtful(waited streams.Certainty, own bool) bool {
 	repeated := e.attempt > 1 || e.resent()
 	if repeated && own && e.alive(waited) {
