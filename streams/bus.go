@@ -119,7 +119,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	if o.GroupCommit || o.Server != nil && o.Server.Durability() == embedded.DurabilityAlways {
 		b.calls = &group{bus: b}
 	}
-	if err := b.connections.open(ctx); err != nil {
+	if err := b.dialAll(ctx); err != nil {
 		b.abandon()
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (b *Bus) abandon() {
 		s.bus.CompareAndSwap(b, nil)
 	}
 	b.stop()
-	b.connections.close()
+	b.closeAll()
 	b.parts.Wait()
 }
 

@@ -46,8 +46,8 @@ type connections struct {
 	closed atomic.Bool
 }
 
-// open makes the connections.
-func (c *connections) open(ctx context.Context) (err error) {
+// dialAll makes the connections.
+func (c *connections) dialAll(ctx context.Context) (err error) {
 	for _, d := range []struct {
 		conn **nats.Conn
 		role string
@@ -255,8 +255,8 @@ func (c *connections) flush(ctx context.Context) {
 	}
 }
 
-// close ends the connections that are open, at once.
-func (c *connections) close() {
+// closeAll ends the connections that are open, at once.
+func (c *connections) closeAll() {
 	c.closed.Store(true)
 	for _, conn := range c.all() {
 		if conn != nil {
