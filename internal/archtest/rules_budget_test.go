@@ -120,4 +120,4 @@ var documentBudget = map[string]int{
 }
 
 // documentationBudget is the most words that TestDocumentationHasItsBudget allows. It may only fall.
-const documentationBudget = 65451
+const documentationBudget = 65416
