@@ -240,10 +240,6 @@ func (c *connections) spread(ctx context.Context) {
 	}
 }
 
-// generation changes whenever the connection by which messages come and are acknowledged, or that by which results are published, was lost
-// or has reconnected.
-func (c *connections) generation() uint64 { return c.workChanges.count() + c.publishChanges.count() }
-
 // flush waits until what was sent has reached the server, or ctx ends.
 func (c *connections) flush(ctx context.Context) {
 	for _, conn := range c.all() {

@@ -19,7 +19,7 @@ import (
 // headerRedriven marks a message that was sent again with the id of its dead letter.
 const headerRedriven = "Sandjet-Redriven"
 
-// DeadLetters is for people: failed messages can be listed, read and sent again.
+// DeadLetters are the messages that failed for good: people list them, read them and send them again.
 type DeadLetters struct{ bus *Bus }
 
 // OpenDeadLetters returns the dead letters of the log.
