@@ -46,7 +46,7 @@ type Secret struct {
 	About    string // where a person finds it
 }
 
-// List is the answer about an account's chat records.
+// List is the answer about an account's chat channels.
 type List struct {
 	Channels []schemas.ChatChannel `json:"channels"`
 }
@@ -93,7 +93,7 @@ type Options struct {
 	Setup func(ctx context.Context, c schemas.ChatChannel, hook *url.URL) (registered bool, err error)
 }
 
-// Channels is the HTTP handlers of chat records. They may be called from many goroutines.
+// Channels is the HTTP handlers of chat channels. They may be called from many goroutines.
 type Channels struct{ o Options }
 
 // New makes the handlers.
@@ -112,7 +112,7 @@ func ID(r *http.Request) schemas.ChannelID {
 	return schemas.ChannelID(strings.ToValidUTF8(r.PathValue("id"), "\uFFFD"))
 }
 
-// List lists the account's chat records.
+// List lists the account's chat channels.
 func (h *Channels) List(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err

@@ -3,13 +3,13 @@ package jobs
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"slices"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/gateway/web/webtest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -76,26 +76,26 @@ func FuzzJobQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw string) {
 		q, err := web.ParseQuery(raw, "state", "conversation", "limit", "offset", "follow")
 		if err != nil {
-			checkInvalid(t, err)
+			webtest.Invalid(t, err)
 			return
 		}
 		if want, err := filter(q); err != nil {
-			checkInvalid(t, err)
+			webtest.Invalid(t, err)
 		} else {
 			want(schemas.Job{})
 		}
 		if n, err := q.Integer("limit", DefaultPage, 1, MaxPage); err != nil {
-			checkInvalid(t, err)
+			webtest.Invalid(t, err)
 		} else if n < 1 || n > MaxPage {
 			t.Fatalf("limit %d", n)
 		}
 		if n, err := q.Integer("offset", 0, -1, 1<<62); err != nil {
-			checkInvalid(t, err)
+			webtest.Invalid(t, err)
 		} else if n < -1 {
 			t.Fatalf("offset %d", n)
 		}
 		if _, err := q.Flag("follow"); err != nil {
-			checkInvalid(t, err)
+			webtest.Invalid(t, err)
 		}
 	})
 }
@@ -106,21 +106,9 @@ func FuzzDecodeSignal(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := decodeSignal(b)
 		if err != nil {
-			checkInvalid(t, err)
+			webtest.Invalid(t, err)
 		} else if !slices.Contains(schemas.JobSignals(), s) {
 			t.Fatalf("signal %q", s)
 		}
 	})
-}
-
-// checkInvalid wants an error that may be shown to the client as it is.
-func checkInvalid(t *testing.T, err error) {
-	t.Helper()
-	e, ok := errors.AsType[*schemas.Error](err)
-	if !ok || e.Code != schemas.Invalid || e.Message == "" {
-		t.Fatalf("%v: want an invalid error with a message", err)
-	}
-	if !utf8.ValidString(e.Message) || !utf8.ValidString(e.Field) || len(e.Error()) > 1024 {
-		t.Fatalf("cannot be shown: %q", e.Error())
-	}
 }

@@ -3,8 +3,8 @@ package live
 import (
 	"errors"
 	"testing"
-	"unicode/utf8"
 
+	"github.com/sandjet/sandjet/gateway/web/webtest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -59,7 +59,7 @@ func FuzzDecodeOp(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		op, malformed, err := decodeOp(b)
 		if err != nil {
-			checkInvalid(t, err)
+			webtest.Invalid(t, err)
 			return
 		}
 		if malformed || op.validate() != nil || len(b) > MaxFrame {
@@ -71,16 +71,4 @@ func FuzzDecodeOp(f *testing.F) {
 			}
 		}
 	})
-}
-
-// checkInvalid wants an error that may be shown to the client as it is.
-func checkInvalid(t *testing.T, err error) {
-	t.Helper()
-	e, ok := errors.AsType[*schemas.Error](err)
-	if !ok || e.Code != schemas.Invalid || e.Message == "" {
-		t.Fatalf("%v: want an invalid error with a message", err)
-	}
-	if !utf8.ValidString(e.Message) || !utf8.ValidString(e.Field) || len(e.Error()) > 1024 {
-		t.Fatalf("cannot be shown: %q", e.Error())
-	}
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
+	"github.com/sandjet/sandjet/gateway/web/webtest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -109,33 +109,21 @@ func FuzzQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw, last string) {
 		q, err := ParseQuery(raw, "wait", "limit", "after")
 		if err != nil {
-			checkInvalid(t, err)
+			webtest.Invalid(t, err)
 			return
 		}
 		if d, err := q.Wait(time.Minute); err != nil {
-			checkInvalid(t, err)
+			webtest.Invalid(t, err)
 		} else if d < 0 || d > time.Minute {
 			t.Fatalf("wait %s", d)
 		}
 		if n, err := q.Limit(); err != nil {
-			checkInvalid(t, err)
+			webtest.Invalid(t, err)
 		} else if n < 1 || n > MaxPage {
 			t.Fatalf("limit %d", n)
 		}
 		if _, err := q.After(http.Header{"Last-Event-Id": {last}}); err != nil {
-			checkInvalid(t, err)
+			webtest.Invalid(t, err)
 		}
 	})
-}
-
-// checkInvalid wants an error that may be shown to the client as it is.
-func checkInvalid(t *testing.T, err error) {
-	t.Helper()
-	e, ok := errors.AsType[*schemas.Error](err)
-	if !ok || e.Code != schemas.Invalid || e.Message == "" {
-		t.Fatalf("%v: want an invalid error with a message", err)
-	}
-	if !utf8.ValidString(e.Message) || !utf8.ValidString(e.Field) || len(e.Error()) > 1024 {
-		t.Fatalf("cannot be shown: %q", e.Error())
-	}
 }

@@ -23,7 +23,7 @@ const (
 	testConv       = schemas.ConversationID("c_webhook_test")
 )
 
-// List is the answer about an account's records.
+// List is the answer about an account's endpoints.
 type List struct {
 	Webhooks []schemas.Endpoint `json:"webhooks"`
 }
@@ -92,7 +92,7 @@ type Options struct {
 	AllowHTTP bool
 }
 
-// Webhooks is the HTTP handlers of webhook records. They may be called from many goroutines.
+// Webhooks is the HTTP handlers of webhook endpoints. They may be called from many goroutines.
 type Webhooks struct {
 	o       Options
 	replays *replays
@@ -113,7 +113,7 @@ func pathEndpoint(r *http.Request) schemas.EndpointID {
 	return schemas.EndpointID(strings.ToValidUTF8(r.PathValue("id"), "\uFFFD"))
 }
 
-// List lists the account's records.
+// List lists the account's endpoints.
 func (h *Webhooks) List(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err

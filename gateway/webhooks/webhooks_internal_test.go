@@ -1,14 +1,13 @@
 package webhooks
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/gateway/web/webtest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -99,12 +98,12 @@ func FuzzWebhookRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var in request
 		if err := schemas.DecodeStrict(b, schemas.MaxRequest, &in); err != nil {
-			checkInvalid(t, err)
+			webtest.Invalid(t, err)
 			return
 		}
 		e, err := New(Options{}).newEndpoint("acct_a", in, noon)
 		if err != nil {
-			checkInvalid(t, err)
+			webtest.Invalid(t, err)
 			if in.Secret != "" && len(in.Secret) > 10 && strings.Contains(err.Error(), in.Secret) {
 				t.Fatalf("shows the secret: %v", err)
 			}
@@ -114,16 +113,4 @@ func FuzzWebhookRequest(f *testing.F) {
 			t.Fatalf("%+v", e)
 		}
 	})
-}
-
-// checkInvalid wants an error that may be shown to the client as it is.
-func checkInvalid(t *testing.T, err error) {
-	t.Helper()
-	e, ok := errors.AsType[*schemas.Error](err)
-	if !ok || e.Code != schemas.Invalid || e.Message == "" {
-		t.Fatalf("%v: want an invalid error with a message", err)
-	}
-	if !utf8.ValidString(e.Message) || !utf8.ValidString(e.Field) || len(e.Error()) > 1024 {
-		t.Fatalf("cannot be shown: %q", e.Error())
-	}
 }

@@ -1,0 +1,23 @@
+// Package webtest judges what clients of the gateway are shown.
+package webtest
+
+import (
+	"errors"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Invalid wants an error that may be shown to the client as it is: of the code invalid, with a message, short and in UTF-8.
+func Invalid(t *testing.T, err error) {
+	t.Helper()
+	const longest = 1024
+	e, ok := errors.AsType[*schemas.Error](err)
+	if !ok || e.Code != schemas.Invalid || e.Message == "" {
+		t.Fatalf("%v: want an invalid error with a message", err)
+	}
+	if !utf8.ValidString(e.Message) || !utf8.ValidString(e.Field) || len(e.Error()) > longest {
+		t.Fatalf("cannot be shown: %q", e.Error())
+	}
+}
