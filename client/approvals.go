@@ -16,9 +16,15 @@ type ApprovalsQuery struct {
 	Limit        int                    // at most 100; 0: 50
 }
 
-// Approvals lists the account's approvals, the newest first. Inputs above 64 KiB are left out. Codes:
+// Approvals are the questions of calls that wait for a person, and the answers.
+type Approvals struct{ transport }
+
+// Approvals gives access to the account's approvals. It sends nothing.
+func (c *Client) Approvals() Approvals { return Approvals{c.transport()} }
+
+// List lists the account's approvals, the newest first. Inputs above 64 KiB are left out. Codes:
 // invalid.
-func (c *Client) Approvals(ctx context.Context, q ApprovalsQuery) ([]schemas.Approval, error) {
+func (c Approvals) List(ctx context.Context, q ApprovalsQuery) ([]schemas.Approval, error) {
 	values := url.Values{}
 	if q.State != "" {
 		values.Set("state", string(q.State))
@@ -36,8 +42,8 @@ func (c *Client) Approvals(ctx context.Context, q ApprovalsQuery) ([]schemas.App
 	return out.Approvals, err
 }
 
-// Approval shows what is asked, with the whole input, and the answer. Codes: not_found, also seven days after the answer.
-func (c *Client) Approval(ctx context.Context, id schemas.ApprovalID) (schemas.Approval, error) {
+// Get shows what is asked, with the whole input, and the answer. Codes: not_found, also seven days after the answer.
+func (c Approvals) Get(ctx context.Context, id schemas.ApprovalID) (schemas.Approval, error) {
 	var a schemas.Approval
 	err := c.ask(ctx, http.MethodGet, approvalPath(id), nil, &a)
 	return a, err
@@ -45,18 +51,18 @@ func (c *Client) Approval(ctx context.Context, id schemas.ApprovalID) (schemas.A
 
 // Approve lets a call run. Codes: not_found, conflict (it was answered already, or too late),
 // unavailable (it may have been answered: look at it).
-func (c *Client) Approve(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
+func (c Approvals) Approve(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
 	return c.decide(ctx, id, true, reason, "")
 }
 
 // ApproveAll is Approve, and lets later calls of the same agent, tool, workspace and sandbox on the same
-// conversation run without a question, for a day. Codes: as [Client.Approve].
-func (c *Client) ApproveAll(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
+// conversation run without a question, for a day. Codes: as [Approvals.Approve].
+func (c Approvals) ApproveAll(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
 	return c.decide(ctx, id, true, reason, schemas.RememberConversation)
 }
 
-// ApprovalGrants lists the answers that count for later calls: all, or those of a conversation.
-func (c *Client) ApprovalGrants(ctx context.Context, conv schemas.ConversationID) ([]schemas.ApprovalGrant, error) {
+// Grants lists the answers that count for later calls: all, or those of a conversation.
+func (c Approvals) Grants(ctx context.Context, conv schemas.ConversationID) ([]schemas.ApprovalGrant, error) {
 	values := url.Values{}
 	if conv != "" {
 		values.Set("conversation", string(conv))
@@ -68,17 +74,17 @@ func (c *Client) ApprovalGrants(ctx context.Context, conv schemas.ConversationID
 	return out.Grants, err
 }
 
-// Forget lets a remembered answer not count any more. Code: not_found.
-func (c *Client) Forget(ctx context.Context, id string) error {
+// RevokeGrant lets a remembered answer not count any more. Code: not_found.
+func (c Approvals) RevokeGrant(ctx context.Context, id string) error {
 	return c.ask(ctx, http.MethodDelete, "/v1/approvals/grants/"+url.PathEscape(id), nil, nil)
 }
 
-// Deny refuses a call: its result is then denied, with the reason for the model. Codes: as [Client.Approve].
-func (c *Client) Deny(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
+// Deny refuses a call: its result is then denied, with the reason for the model. Codes: as [Approvals.Approve].
+func (c Approvals) Deny(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
 	return c.decide(ctx, id, false, reason, "")
 }
 
-func (c *Client) decide(ctx context.Context, id schemas.ApprovalID, approved bool, reason string,
+func (c Approvals) decide(ctx context.Context, id schemas.ApprovalID, approved bool, reason string,
 	remember schemas.Remember) (schemas.Approval, error) {
 	var a schemas.Approval
 	err := c.postOnce(ctx, approvalPath(id)+"/decide", schemas.ApprovalAnswer{Approved: &approved, Reason: reason, Remember: remember}, &a)

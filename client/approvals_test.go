@@ -34,16 +34,16 @@ func TestApprovalsAreAskedForAndAnswered(t *testing.T) {
 	})
 	ctx := t.Context()
 	q := client.ApprovalsQuery{State: schemas.ApprovalPending, Conversation: "c/1", Limit: 2}
-	if list, err := c.Approvals(ctx, q); err != nil || len(list) != 2 || list[0].ID != "appr_2" {
+	if list, err := c.Approvals().List(ctx, q); err != nil || len(list) != 2 || list[0].ID != "appr_2" {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if a, err := c.Approval(ctx, "appr_1"); err != nil || a.State != schemas.ApprovalPending || string(a.Call.Input) != `{"command":"true"}` {
+	if a, err := c.Approvals().Get(ctx, "appr_1"); err != nil || a.State != schemas.ApprovalPending || string(a.Call.Input) != `{"command":"true"}` {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if a, err := c.Approve(ctx, "appr_1", "fine"); err != nil || a.State != schemas.ApprovalApproved {
+	if a, err := c.Approvals().Approve(ctx, "appr_1", "fine"); err != nil || a.State != schemas.ApprovalApproved {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if _, err := c.Deny(ctx, "appr_2", ""); !errors.Is(err, schemas.ErrConflict) {
+	if _, err := c.Approvals().Deny(ctx, "appr_2", ""); !errors.Is(err, schemas.ErrConflict) {
 		t.Errorf("%v", err)
 	}
 	if st, err := c.Get(ctx, "x"); err != nil || st.Status != "awaiting_approval" || st.Approval != "appr_1" {
@@ -58,7 +58,7 @@ func TestAnAnswerIsGivenOnce(t *testing.T) {
 		tries.Add(1)
 		answer(w, http.StatusServiceUnavailable, `{"error":{"code":"unavailable","message":"the log is away"}}`)
 	})
-	if _, err := c.Approve(t.Context(), "appr_1", ""); !errors.Is(err, schemas.ErrUnavailable) || tries.Load() != 1 {
+	if _, err := c.Approvals().Approve(t.Context(), "appr_1", ""); !errors.Is(err, schemas.ErrUnavailable) || tries.Load() != 1 {
 		t.Errorf("%v after %d tries", err, tries.Load())
 	}
 }

@@ -16,10 +16,16 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Artifacts lists files that the calls of a conversation have left for people, in the order in which they were stored: at most limit (0:
+// Artifacts are files that calls and jobs have left.
+type Artifacts struct{ transport }
+
+// Artifacts gives access to what calls and jobs have left. It sends nothing.
+func (c *Client) Artifacts() Artifacts { return Artifacts{c.transport()} }
+
+// List lists files that the calls of a conversation have left for people, in the order in which they were stored: at most limit (0:
 // 50; at most 200) of those behind after (empty: from the first on). Next is where the next page begins, to be given as after; it is
 // empty behind the last page. Code: not_found (after is not there any more).
-func (c *Client) Artifacts(ctx context.Context, conversation schemas.ConversationID, limit int, after schemas.ArtifactID) (
+func (c Artifacts) List(ctx context.Context, conversation schemas.ConversationID, limit int, after schemas.ArtifactID) (
 	list []schemas.Artifact, next schemas.ArtifactID, err error,
 ) {
 	values := url.Values{}
@@ -40,11 +46,11 @@ func (c *Client) Artifacts(ctx context.Context, conversation schemas.Conversatio
 
 func artifactPath(id schemas.ArtifactID) string { return "/v1/artifacts/" + url.PathEscape(string(id)) }
 
-// DownloadArtifact writes an artifact to out, and says what it is called and how many bytes it has. When the connection breaks it continues
+// Download writes an artifact to out, and says what it is called and how many bytes it has. When the connection breaks it continues
 // where it was. It returns no error only if the bytes are those that the call left. Codes: not_found, internal (they are not).
-func (c *Client) DownloadArtifact(ctx context.Context, id schemas.ArtifactID, out io.Writer) (name string, n int64, err error) {
+func (c Artifacts) Download(ctx context.Context, id schemas.ArtifactID, out io.Writer) (name string, n int64, err error) {
 	sum := sha256.New()
-	d := download{c: c, path: artifactPath(id), out: &written{w: io.MultiWriter(out, sum)}}
+	d := download{t: c.transport, path: artifactPath(id), out: &written{w: io.MultiWriter(out, sum)}}
 	if err := d.all(ctx); err != nil {
 		return "", d.at, err
 	}
@@ -58,8 +64,8 @@ func (c *Client) DownloadArtifact(ctx context.Context, id schemas.ArtifactID, ou
 	return params["filename"], d.at, nil
 }
 
-// RemoveArtifact removes an artifact from the lists and from its URL. Code: not_found.
-func (c *Client) RemoveArtifact(ctx context.Context, id schemas.ArtifactID) error {
+// Remove removes an artifact from the lists and from its URL. Code: not_found.
+func (c Artifacts) Remove(ctx context.Context, id schemas.ArtifactID) error {
 	return c.keepAsking(ctx, http.MethodDelete, artifactPath(id), nil, nil)
 }
 
@@ -74,7 +80,7 @@ func (d *download) all(ctx context.Context) error {
 		if d.at > before {
 			try = 0
 		}
-		if perr := d.c.pause(ctx, try); perr != nil {
+		if perr := d.t.pause(ctx, try); perr != nil {
 			return fmt.Errorf("%w (last failure: %w)", perr, err)
 		}
 	}

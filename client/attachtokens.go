@@ -34,6 +34,6 @@ type AttachToken struct {
 // working. Codes: invalid, unsupported (the gateway has no keys to sign with).
 func (c *Client) AddAttachToken(ctx context.Context, spec AttachTokenSpec) (AttachToken, error) {
 	var t AttachToken
-	err := c.ask(ctx, http.MethodPost, "/v1/attach-tokens", spec, &t)
+	err := c.transport().ask(ctx, http.MethodPost, "/v1/attach-tokens", spec, &t)
 	return t, err
 }

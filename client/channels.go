@@ -42,8 +42,14 @@ type ChannelPatch struct {
 	Disabled *bool                 `json:"disabled,omitzero"` // false enables it again
 }
 
-// Channels lists the account's chat channels, the oldest first. Secrets are not shown.
-func (c *Client) Channels(ctx context.Context) ([]schemas.ChatChannel, error) {
+// Channels are the chat channels of an account.
+type Channels struct{ transport }
+
+// Channels gives access to the account's chat channels. It sends nothing.
+func (c *Client) Channels() Channels { return Channels{c.transport()} }
+
+// List lists the account's chat channels, the oldest first. Secrets are not shown.
+func (c Channels) List(ctx context.Context) ([]schemas.ChatChannel, error) {
 	var out struct {
 		Channels []schemas.ChatChannel `json:"channels"`
 	}
@@ -51,27 +57,27 @@ func (c *Client) Channels(ctx context.Context) ([]schemas.ChatChannel, error) {
 	return out.Channels, err
 }
 
-// Channel returns a chat channel. Secrets are not shown. Codes: not_found.
-func (c *Client) Channel(ctx context.Context, id schemas.ChannelID) (schemas.ChatChannel, error) {
-	return c.channel(ctx, http.MethodGet, id, nil)
+// Get returns a chat channel. Secrets are not shown. Codes: not_found.
+func (c Channels) Get(ctx context.Context, id schemas.ChannelID) (schemas.ChatChannel, error) {
+	return c.one(ctx, http.MethodGet, id, nil)
 }
 
-// AddChannel adds a chat channel. It is tried once: after unavailable, look with [Client.Channels] whether it is there. Codes:
+// Add adds a chat channel. It is tried once: after unavailable, look with [Channels.List] whether it is there. Codes:
 // invalid, conflict (there is one of this name), exhausted (the account has as many as it may).
-func (c *Client) AddChannel(ctx context.Context, spec ChannelSpec) (schemas.ChatChannel, error) {
+func (c Channels) Add(ctx context.Context, spec ChannelSpec) (schemas.ChatChannel, error) {
 	var out schemas.ChatChannel
 	err := c.postOnce(ctx, channelsPath, spec, &out)
 	return out, err
 }
 
-// UpdateChannel changes a chat channel. Codes: invalid, conflict, not_found.
-func (c *Client) UpdateChannel(ctx context.Context, id schemas.ChannelID, patch ChannelPatch) (schemas.ChatChannel, error) {
-	return c.channel(ctx, http.MethodPatch, id, patch)
+// Update changes a chat channel. Codes: invalid, conflict, not_found.
+func (c Channels) Update(ctx context.Context, id schemas.ChannelID, patch ChannelPatch) (schemas.ChatChannel, error) {
+	return c.one(ctx, http.MethodPatch, id, patch)
 }
 
-// RemoveChannel removes a chat channel; what waits for it becomes a dead letter. Codes: not_found, also when an earlier try of this
+// Remove removes a chat channel; what waits for it becomes a dead letter. Codes: not_found, also when an earlier try of this
 // very call removed it.
-func (c *Client) RemoveChannel(ctx context.Context, id schemas.ChannelID) error {
+func (c Channels) Remove(ctx context.Context, id schemas.ChannelID) error {
 	return c.ask(ctx, http.MethodDelete, channelPath(id), nil, nil)
 }
 
@@ -91,9 +97,9 @@ type ChannelOutcome struct {
 	Conversation schemas.ConversationID `json:"conversation,omitzero"`
 }
 
-// SimulateMessage has a channel take a message as if its service had posted it. It is tried once: each is another message. Codes:
+// Simulate has a channel take a message as if its service had posted it. It is tried once: each is another message. Codes:
 // not_found, unsupported (the service signs with a private key of its own).
-func (c *Client) SimulateMessage(ctx context.Context, id schemas.ChannelID, m ChannelMessage) (ChannelOutcome, error) {
+func (c Channels) Simulate(ctx context.Context, id schemas.ChannelID, m ChannelMessage) (ChannelOutcome, error) {
 	var out ChannelOutcome
 	err := c.postOnce(ctx, channelPath(id)+"/simulate", m, &out)
 	return out, err
@@ -106,9 +112,9 @@ type TestedChannel struct {
 	Conversation schemas.ConversationID `json:"conversation"`
 }
 
-// TestChannel has a message sent to a place of a channel, in one try. Markdown: "" is a sentence that says so. It is tried once. Codes:
+// Test has a message sent to a place of a channel, in one try. Markdown: "" is a sentence that says so. It is tried once. Codes:
 // invalid (the route), not_found, conflict (the channel is disabled).
-func (c *Client) TestChannel(ctx context.Context, id schemas.ChannelID, route json.RawMessage, markdown string) (TestedChannel, error) {
+func (c Channels) Test(ctx context.Context, id schemas.ChannelID, route json.RawMessage, markdown string) (TestedChannel, error) {
 	in := struct {
 		Route json.RawMessage `json:"route"`
 		Text  string          `json:"text,omitzero"`
@@ -124,9 +130,9 @@ type ChannelSetup struct {
 	Registered bool   `json:"registered"` // the address is registered with the service; else a person enters it there
 }
 
-// SetUpChannel has a channel's service post to the gateway, which it reaches at a public URL. Doing it again is harmless. Codes:
+// SetUp has a channel's service post to the gateway, which it reaches at a public URL. Doing it again is harmless. Codes:
 // invalid, not_found, denied (the service refuses), unavailable.
-func (c *Client) SetUpChannel(ctx context.Context, id schemas.ChannelID, publicURL string) (ChannelSetup, error) {
+func (c Channels) SetUp(ctx context.Context, id schemas.ChannelID, publicURL string) (ChannelSetup, error) {
 	in := struct {
 		URL string `json:"url"`
 	}{publicURL}
@@ -135,7 +141,7 @@ func (c *Client) SetUpChannel(ctx context.Context, id schemas.ChannelID, publicU
 	return out, err
 }
 
-func (c *Client) channel(ctx context.Context, method string, id schemas.ChannelID, in any) (schemas.ChatChannel, error) {
+func (c Channels) one(ctx context.Context, method string, id schemas.ChannelID, in any) (schemas.ChatChannel, error) {
 	var out schemas.ChatChannel
 	err := c.ask(ctx, method, channelPath(id), in, &out)
 	return out, err

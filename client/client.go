@@ -9,15 +9,9 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"math"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -35,7 +29,8 @@ const (
 	mostAnswer     = 16 << 20 // bytes of an answer
 )
 
-// Client talks to one gateway, or to several behind one URL.
+// Client talks to one gateway, or to several behind one URL. Set its fields before you use it: a part of it, such as [Client.Jobs], keeps
+// those that it was taken with.
 type Client struct {
 	// HTTP sends the requests. Nil means a client without an overall time limit, as waiting needs.
 	HTTP *http.Client
@@ -106,7 +101,7 @@ func (c *Client) Wait(ctx context.Context, id schemas.CallID) (schemas.Result, e
 		if st.Result != nil {
 			return *st.Result, nil
 		}
-		if err := c.pause(ctx, 0); err != nil { // a gateway that drains answers early: do not hammer the next one
+		if err := c.transport().pause(ctx, 0); err != nil { // a gateway that drains answers early: do not hammer the next one
 			return schemas.Result{}, err
 		}
 	}
@@ -119,7 +114,7 @@ func (c *Client) WaitFor(ctx context.Context, id schemas.CallID, wait time.Durat
 		if err != nil || st.Result != nil || !time.Now().Before(end) {
 			return st, err
 		}
-		if err := c.pause(ctx, 0); err != nil { // as above
+		if err := c.transport().pause(ctx, 0); err != nil { // as above
 			return State{}, err
 		}
 	}
@@ -149,7 +144,7 @@ func (c *Client) post(ctx context.Context, r schemas.Request, wait time.Duration
 
 // state sends a request until it is answered with a call's state or result.
 func (c *Client) state(ctx context.Context, method, path string, body []byte) (State, error) {
-	status, b, err := c.answer(ctx, forever, method, path, body)
+	status, b, err := c.transport().answer(ctx, forever, method, path, body, nil)
 	if err != nil {
 		return State{}, err
 	}
@@ -171,215 +166,6 @@ func (c *Client) state(ctx context.Context, method, path string, body []byte) (S
 		return State{}, fmt.Errorf("decode the state: %w", err)
 	}
 	return State{ID: st.ID, Conversation: st.Conversation, Status: st.Status, Approval: st.Approval, Accepted: st.Accepted}, nil
-}
-
-// forever is the patience of what is asked until its context ends.
-const forever = time.Duration(math.MaxInt64)
-
-// ask sends in, as JSON unless it is nil, until it is answered or the client's patience ends, and
-// decodes the answer into out unless that is nil. Only what does no harm when it is done twice may be
-// asked so.
-func (c *Client) ask(ctx context.Context, method, path string, in, out any) error {
-	patience := c.Patience
-	if patience <= 0 {
-		patience = firstPatience
-	}
-	return c.exchange(ctx, patience, method, path, in, out)
-}
-
-// keepAsking is ask without an end to its patience.
-func (c *Client) keepAsking(ctx context.Context, method, path string, in, out any) error {
-	return c.exchange(ctx, forever, method, path, in, out)
-}
-
-// postOnce posts without further tries: when it fails for a passing reason, it is unknown whether the request was carried out.
-func (c *Client) postOnce(ctx context.Context, path string, in, out any) error {
-	return c.exchange(ctx, 0, http.MethodPost, path, in, out)
-}
-
-func (c *Client) exchange(ctx context.Context, patience time.Duration, method, path string, in, out any) error {
-	var body []byte
-	if in != nil {
-		var err error
-		if body, err = json.Marshal(in); err != nil {
-			return schemas.Wrap(schemas.Invalid, "encode", "the request cannot be written as JSON", err)
-		}
-	}
-	_, b, err := c.answer(ctx, patience, method, path, body)
-	if err != nil || out == nil {
-		return err
-	}
-	return decodeAnswer(method+" "+path, b, out)
-}
-
-// sendBytes sends a body of a type until it is answered or the client's patience ends. It must do no harm when it is done twice.
-func (c *Client) sendBytes(ctx context.Context, method, path, kind string, body []byte, out any) error {
-	patience := c.Patience
-	if patience <= 0 {
-		patience = firstPatience
-	}
-	began := time.Now()
-	for try := 0; ; try++ {
-		_, b, passing, err := c.once(ctx, method, path, body, http.Header{"Content-Type": {kind}})
-		if err == nil {
-			return decodeAnswer(method+" "+path, b, out)
-		}
-		if !passing || time.Since(began) >= patience {
-			return err
-		}
-		if perr := c.pause(ctx, try); perr != nil {
-			return fmt.Errorf("%w (last failure: %w)", perr, err)
-		}
-	}
-}
-
-func decodeAnswer(of string, b []byte, out any) error {
-	if err := json.Unmarshal(b, out); err != nil {
-		return fmt.Errorf("decode the answer of %s: %w", of, err)
-	}
-	return nil
-}
-
-// answer sends a request until it is answered with a success, whose status and body it returns. It tries
-// no more once patience has gone by: with 0 it sends once.
-func (c *Client) answer(ctx context.Context, patience time.Duration, method, path string, body []byte) (int, []byte, error) {
-	began := time.Now()
-	for try := 0; ; try++ {
-		status, b, passing, err := c.once(ctx, method, path, body, nil)
-		if err == nil || !passing || time.Since(began) >= patience {
-			return status, b, err
-		}
-		if perr := c.pause(ctx, try); perr != nil {
-			return 0, nil, fmt.Errorf("%w (last failure: %w)", perr, err)
-		}
-	}
-}
-
-// once sends a request; again says that its failure may pass.
-func (c *Client) once(ctx context.Context, method, path string, body []byte, header http.Header) (
-	status int, _ []byte, again bool, _ error,
-) {
-	resp, err := c.do(ctx, method, path, body, header)
-	if err != nil {
-		return 0, nil, ctx.Err() == nil && schemas.CodeOf(err) == schemas.Unavailable, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
-	b, err := readAnswer(resp.Body)
-	if err != nil {
-		return 0, nil, ctx.Err() == nil && !errors.Is(err, errAnswer), err
-	}
-	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
-		err := problem(resp.StatusCode, b)
-		return resp.StatusCode, nil, passing(resp.StatusCode) && !concernsRequest(err), err
-	}
-	return resp.StatusCode, b, false, nil
-}
-
-// errAnswer is an answer of more than [mostAnswer] bytes.
-var errAnswer error = schemas.Errorf(schemas.Exhausted, "",
-	"the answer has more than 16 MiB, which this client does not take: ask for less at once, by a limit or by single records")
-
-// readAnswer reads a body whole. One that is larger than [mostAnswer] is an error: a part of it would be no JSON.
-func readAnswer(body io.Reader) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(body, mostAnswer+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read the answer: %w", err)
-	case len(b) > mostAnswer:
-		return nil, errAnswer
-	}
-	return b, nil
-}
-
-// do sends one request. An error means that there is no answer.
-func (c *Client) do(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
-	all := http.Header{}
-	if body != nil {
-		all.Set("Content-Type", "application/json")
-	}
-	maps.Copy(all, header)
-	return c.send(ctx, method, path, bytes.NewReader(body), all)
-}
-
-// send is [Client.do] with a body that is read once.
-func (c *Client) send(ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
-	if err != nil {
-		return nil, schemas.Wrap(schemas.Invalid, "request", "the gateway's URL is malformed", err)
-	}
-	maps.Copy(req.Header, header)
-	req.Header.Set("Authorization", "Bearer "+c.key)
-	h := c.HTTP
-	if h == nil {
-		h = &http.Client{}
-	}
-	resp, err := h.Do(req)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%s %s: %w", method, path, ctx.Err())
-		}
-		return nil, schemas.Wrap(schemas.Unavailable, method+" "+path, "the gateway cannot be reached", err)
-	}
-	if text := resp.Header.Get("Sandjet-Warning"); text != "" && c.Warned != nil {
-		c.Warned(text)
-	}
-	return resp, nil
-}
-
-// pause sleeps before try number try+2.
-func (c *Client) pause(ctx context.Context, try int) error {
-	most := c.Pause
-	if most <= 0 {
-		most = firstPause
-	}
-	for range min(try, 16) {
-		most = min(2*most, longestPause)
-	}
-	t := time.NewTimer(rand.N(most) + time.Millisecond) // spreading needs no secrecy
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("gave up: %w", ctx.Err())
-	}
-}
-
-// concernsRequest reports whether what is not available is what a field of the request names, such as a provider that no worker
-// serves: then another request may help, and time alone will not.
-func concernsRequest(err error) bool {
-	e, ok := errors.AsType[*schemas.Error](err)
-	return ok && e.Code == schemas.Unavailable && e.Field != ""
-}
-
-// problem reads the body of a failure.
-func problem(status int, body []byte) error {
-	var p struct {
-		Error  *schemas.Error   `json:"error"`
-		Errors []*schemas.Error `json:"errors"`
-	}
-	if json.Unmarshal(body, &p) == nil && p.Error != nil && p.Error.Code != "" {
-		p.Error.Errors = p.Errors
-		return p.Error
-	}
-	code := schemas.Internal
-	switch {
-	case passing(status):
-		code = schemas.Unavailable
-	case status == http.StatusNotFound:
-		code = schemas.NotFound
-	case status < http.StatusInternalServerError:
-		code = schemas.Invalid
-	}
-	return schemas.Errorf(code, "", "the server answered %d without saying why: is the URL a gateway's?", status)
-}
-
-func passing(status int) bool {
-	switch status {
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
-	}
-	return false
 }
 
 func callPath(id schemas.CallID) string { return "/v1/calls/" + url.PathEscape(string(id)) }

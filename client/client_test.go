@@ -248,17 +248,17 @@ func TestQuestionsAboutRecordsEndWithThePatience(t *testing.T) {
 		}
 		answer(w, http.StatusServiceUnavailable, `{"error":{"code":"unavailable","message":"its key is missing"}}`)
 	})
-	if a, err := c.Account(t.Context(), ""); err != nil || a.ID != "acct_a" {
+	if a, err := c.Accounts().Get(t.Context(), ""); err != nil || a.ID != "acct_a" {
 		t.Errorf("%+v, %v", a, err)
 	}
 	c.Patience = time.Millisecond
-	_, err := c.Account(t.Context(), "")
+	_, err := c.Accounts().Get(t.Context(), "")
 	if !errors.Is(err, schemas.ErrUnavailable) || !strings.Contains(err.Error(), "its key is missing") {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := c.Job(ctx, "job_1"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := c.Jobs().Get(ctx, "job_1"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a job was asked for until %v", err)
 	}
 }

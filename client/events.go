@@ -39,7 +39,7 @@ type Item struct {
 // in order. An error ends the sequence: ctx's, or one that will not pass, such as a wrong key.
 func (c *Client) Events(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
-		r := reader{client: c, conversation: conversation, after: after, yield: yield}
+		r := reader{transport: c.transport(), conversation: conversation, after: after, yield: yield}
 		for try := 0; ; try++ {
 			ending, err := r.once(ctx)
 			switch {
@@ -55,7 +55,7 @@ func (c *Client) Events(ctx context.Context, conversation schemas.ConversationID
 			if ending.any {
 				try = 0
 			}
-			if err := c.pause(ctx, try); err != nil {
+			if err := r.transport.pause(ctx, try); err != nil {
 				yield(Item{}, err)
 				return
 			}
@@ -65,7 +65,7 @@ func (c *Client) Events(ctx context.Context, conversation schemas.ConversationID
 
 // reader is the state of one sequence over its connections.
 type reader struct {
-	client       *Client
+	transport    transport
 	conversation schemas.ConversationID
 	after        schemas.Cursor
 	yield        func(Item, error) bool
@@ -86,7 +86,7 @@ func (r *reader) once(ctx context.Context) (ending, error) {
 	watchdog := time.AfterFunc(silence, cancel)
 	defer watchdog.Stop()
 	path := "/v1/conversations/" + url.PathEscape(string(r.conversation)) + "/events?after=" + url.QueryEscape(r.after.String())
-	resp, err := r.client.do(ctx, http.MethodGet, path, nil, http.Header{"Accept": {"text/event-stream"}})
+	resp, err := r.transport.do(ctx, http.MethodGet, path, nil, http.Header{"Accept": {"text/event-stream"}})
 	if err != nil {
 		code := schemas.CodeOf(err)
 		return ending{again: code == schemas.Unavailable || code == schemas.Interrupted}, err

@@ -32,21 +32,23 @@ type FileList struct {
 	Unnamed int                `json:"unnamed,omitzero"`
 }
 
-func filesPath(w schemas.WorkspaceID, path string) string {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	for i, p := range parts {
-		parts[i] = url.PathEscape(p)
-	}
-	return workspacePath(w) + "/files/" + strings.Join(parts, "/")
-}
-
 func workspacePath(w schemas.WorkspaceID) string {
 	return "/v1/workspaces/" + url.PathEscape(string(w))
 }
 
-// Files lists a folder of a workspace. Codes: not_found, invalid (it is no folder), exhausted (it has more than 10,000 entries),
+// Files are the files of a workspace.
+type Files struct {
+	transport
+
+	path string
+}
+
+// Files gives access to the files of a workspace. It sends nothing.
+func (c *Client) Files(w schemas.WorkspaceID) Files { return Files{c.transport(), workspacePath(w)} }
+
+// List lists a folder of a workspace. Codes: not_found, invalid (it is no folder), exhausted (it has more than 10,000 entries),
 // unavailable (no worker reaches the files).
-func (c *Client) Files(ctx context.Context, w schemas.WorkspaceID, q FilesQuery) (list FileList, err error) {
+func (c Files) List(ctx context.Context, q FilesQuery) (list FileList, err error) {
 	values := url.Values{}
 	for name, v := range map[string]string{"path": q.Path, "after": q.After} {
 		if v != "" {
@@ -59,7 +61,7 @@ func (c *Client) Files(ctx context.Context, w schemas.WorkspaceID, q FilesQuery)
 	if q.Limit != 0 {
 		values.Set("limit", strconv.Itoa(q.Limit))
 	}
-	err = c.keepAsking(ctx, http.MethodGet, withQuery(workspacePath(w)+"/files", values), nil, &list)
+	err = c.keepAsking(ctx, http.MethodGet, withQuery(c.path+"/files", values), nil, &list)
 	return list, err
 }
 
@@ -79,7 +81,7 @@ type UploadOptions struct {
 // Upload stores what r has as a file, with its folders, and holds 8 MiB of it in memory. The file is there once all of it is. It
 // tries again what fails for a passing reason, from where it had come to, until ctx ends.
 // Codes: conflict (a condition does not hold), invalid (also: the file is too large), exhausted (the workspace has no room), unavailable.
-func (c *Client) Upload(ctx context.Context, w schemas.WorkspaceID, path string, r io.Reader, o UploadOptions) (
+func (c Files) Upload(ctx context.Context, path string, r io.Reader, o UploadOptions) (
 	f schemas.FileInfo, err error,
 ) {
 	header := http.Header{}
@@ -92,7 +94,7 @@ func (c *Client) Upload(ctx context.Context, w schemas.WorkspaceID, path string,
 	header.Set("Content-Type", "application/octet-stream")
 	part, id, from := make([]byte, uploadPart), cmp.Or(o.ID, schemas.NewID("u")), int64(0)
 	if o.ID != "" {
-		if from, err = c.stored(ctx, w, o.ID); err != nil {
+		if from, err = c.stored(ctx, o.ID); err != nil {
 			return f, err
 		}
 	}
@@ -101,7 +103,7 @@ func (c *Client) Upload(ctx context.Context, w schemas.WorkspaceID, path string,
 		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !last {
 			if o.ID == "" && at > 0 {
-				c.forgetUpload(ctx, w, id)
+				c.forgetUpload(ctx, id)
 			}
 			return f, fmt.Errorf("read what is uploaded: %w", err)
 		}
@@ -113,9 +115,14 @@ func (c *Client) Upload(ctx context.Context, w schemas.WorkspaceID, path string,
 		if at > 0 || !last {
 			values = url.Values{"upload": {id}, "offset": {strconv.FormatInt(at, 10)}, "complete": {strconv.FormatBool(last)}}
 		}
-		if err := c.put(ctx, withQuery(filesPath(w, path), values), part[:n], header, &f); err != nil {
+		to := withQuery(c.at(path), values)
+		_, b, err := c.answer(ctx, forever, http.MethodPut, to, part[:n], header)
+		if err == nil {
+			err = decodeAnswer("PUT "+to, b, &f)
+		}
+		if err != nil {
 			if o.ID == "" && len(values) > 0 { // some of the part may be stored
-				c.forgetUpload(ctx, w, id)
+				c.forgetUpload(ctx, id)
 			}
 			return f, err
 		}
@@ -129,67 +136,44 @@ func (c *Client) Upload(ctx context.Context, w schemas.WorkspaceID, path string,
 }
 
 // stored is how much of an upload is there.
-func (c *Client) stored(ctx context.Context, w schemas.WorkspaceID, id string) (int64, error) {
+func (c Files) stored(ctx context.Context, id string) (int64, error) {
 	var u struct {
 		Offset int64 `json:"offset"`
 	}
-	err := c.keepAsking(ctx, http.MethodGet, workspacePath(w)+"/uploads/"+url.PathEscape(id), nil, &u)
+	err := c.keepAsking(ctx, http.MethodGet, c.path+"/uploads/"+url.PathEscape(id), nil, &u)
 	if schemas.CodeOf(err) == schemas.NotFound {
 		return 0, nil
 	}
 	return u.Offset, err
 }
 
-// put sends one part until it is answered.
-func (c *Client) put(ctx context.Context, path string, body []byte, header http.Header, out any) error {
-	for try := 0; ; try++ {
-		b, again, err := c.putOnce(ctx, path, body, header)
-		if err == nil {
-			return decodeAnswer("PUT "+path, b, out)
-		}
-		if !again {
-			return err
-		}
-		if perr := c.pause(ctx, try); perr != nil {
-			return fmt.Errorf("%w (last failure: %w)", perr, err)
-		}
+// at is the path of a file, or of a folder.
+func (c Files) at(path string) string {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	for i, p := range parts {
+		parts[i] = url.PathEscape(p)
 	}
-}
-
-func (c *Client) putOnce(ctx context.Context, path string, body []byte, header http.Header) (b []byte, again bool, err error) {
-	resp, err := c.do(ctx, http.MethodPut, path, body, header)
-	if err != nil {
-		return nil, ctx.Err() == nil && schemas.CodeOf(err) == schemas.Unavailable, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
-	if b, err = readAnswer(resp.Body); err != nil {
-		return nil, ctx.Err() == nil && !errors.Is(err, errAnswer), err
-	}
-	if resp.StatusCode >= http.StatusMultipleChoices {
-		err := problem(resp.StatusCode, b)
-		return nil, passing(resp.StatusCode) && !concernsRequest(err), err
-	}
-	return b, false, nil
+	return c.path + "/files/" + strings.Join(parts, "/")
 }
 
 // forgetUpload removes what was stored. What stays is removed by the server within a day.
-func (c *Client) forgetUpload(ctx context.Context, w schemas.WorkspaceID, id string) {
+func (c Files) forgetUpload(ctx context.Context, id string) {
 	if ctx.Err() != nil {
 		return
 	}
-	_ = c.exchange(ctx, 0, http.MethodDelete, workspacePath(w)+"/uploads/"+url.PathEscape(id), nil, nil)
+	_ = c.exchange(ctx, 0, http.MethodDelete, c.path+"/uploads/"+url.PathEscape(id), nil, nil)
 }
 
 // Download writes a file to out and says how many bytes it has. When the connection breaks it continues where it was, with the same version
 // of the file. Codes: not_found, invalid (it is no file), conflict (it was replaced meanwhile), unavailable.
-func (c *Client) Download(ctx context.Context, w schemas.WorkspaceID, path string, out io.Writer) (n int64, err error) {
-	d := download{c: c, path: filesPath(w, path), out: &written{w: out}}
+func (c Files) Download(ctx context.Context, path string, out io.Writer) (n int64, err error) {
+	d := download{t: c.transport, path: c.at(path), out: &written{w: out}}
 	err = d.all(ctx)
 	return d.at, err
 }
 
 type download struct {
-	c    *Client
+	t    transport
 	path string
 	out  *written
 	at   int64
@@ -205,7 +189,7 @@ func (d *download) once(ctx context.Context) error {
 		header.Set("If-Match", d.etag)
 		header.Set("Range", fmt.Sprintf("bytes=%d-", d.at))
 	}
-	resp, err := d.c.do(ctx, http.MethodGet, d.path, nil, header)
+	resp, err := d.t.do(ctx, http.MethodGet, d.path, nil, header)
 	if err != nil {
 		if ctx.Err() == nil && schemas.CodeOf(err) == schemas.Unavailable {
 			return fmt.Errorf("%w: %w", errAgain, err)
@@ -239,32 +223,32 @@ func (d *download) once(ctx context.Context) error {
 	return err
 }
 
-// RemoveFile removes a file, or a folder: one that is not empty only where recursive says so. Codes: not_found, conflict.
-func (c *Client) RemoveFile(ctx context.Context, w schemas.WorkspaceID, path string, recursive bool) error {
+// Remove removes a file, or a folder: one that is not empty only where recursive says so. Codes: not_found, conflict.
+func (c Files) Remove(ctx context.Context, path string, recursive bool) error {
 	values := url.Values{}
 	if recursive {
 		values.Set("recursive", "true")
 	}
-	return c.keepAsking(ctx, http.MethodDelete, withQuery(filesPath(w, path), values), nil, nil)
+	return c.keepAsking(ctx, http.MethodDelete, withQuery(c.at(path), values), nil, nil)
 }
 
-// MoveFile gives a file or a folder another name. Codes: not_found, conflict (there is something of that name, and overwrite is false).
-func (c *Client) MoveFile(ctx context.Context, w schemas.WorkspaceID, from, to string, overwrite bool) (f schemas.FileInfo, err error) {
-	err = c.postOnce(ctx, workspacePath(w)+"/move", map[string]any{"from": from, "to": to, "overwrite": overwrite}, &f)
+// Move gives a file or a folder another name. Codes: not_found, conflict (there is something of that name, and overwrite is false).
+func (c Files) Move(ctx context.Context, from, to string, overwrite bool) (f schemas.FileInfo, err error) {
+	err = c.postOnce(ctx, c.path+"/move", map[string]any{"from": from, "to": to, "overwrite": overwrite}, &f)
 	return f, err
 }
 
 // MakeFolder creates a folder with its parents. One that is there stays as it is.
-func (c *Client) MakeFolder(ctx context.Context, w schemas.WorkspaceID, path string) (f schemas.FileInfo, err error) {
-	err = c.keepAsking(ctx, http.MethodPost, workspacePath(w)+"/mkdir", map[string]any{"path": path}, &f)
+func (c Files) MakeFolder(ctx context.Context, path string) (f schemas.FileInfo, err error) {
+	err = c.keepAsking(ctx, http.MethodPost, c.path+"/mkdir", map[string]any{"path": path}, &f)
 	return f, err
 }
 
 // DownloadArchive writes all files and folders below a folder ("": the root) to out, as a tar, and says how many bytes it has. It is not
 // resumed: an error means that what was written is no whole archive. Codes: not_found, invalid (it is no folder), exhausted (it has
 // more than 10,000 entries), unavailable.
-func (c *Client) DownloadArchive(ctx context.Context, w schemas.WorkspaceID, folder string, out io.Writer) (n int64, err error) {
-	path := withQuery(workspacePath(w)+"/archive", url.Values{"path": {folder}})
+func (c Files) DownloadArchive(ctx context.Context, folder string, out io.Writer) (n int64, err error) {
+	path := withQuery(c.path+"/archive", url.Values{"path": {folder}})
 	resp, err := c.do(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {
 		return 0, err
@@ -291,8 +275,8 @@ type Unpacked struct {
 // UploadArchive unpacks a tar, which may be compressed by gzip, below a folder ("": the root), which is made. Files take the place of those
 // that are there. The archive is sent once: after an error send it again. Codes: invalid (an entry that is not unpacked, or no whole
 // archive), exhausted, unavailable.
-func (c *Client) UploadArchive(ctx context.Context, w schemas.WorkspaceID, folder string, r io.Reader) (u Unpacked, err error) {
-	path := withQuery(workspacePath(w)+"/archive", url.Values{"path": {folder}})
+func (c Files) UploadArchive(ctx context.Context, folder string, r io.Reader) (u Unpacked, err error) {
+	path := withQuery(c.path+"/archive", url.Values{"path": {folder}})
 	resp, err := c.send(ctx, http.MethodPut, path, r, http.Header{"Content-Type": {"application/x-tar"}})
 	if err != nil {
 		return u, err

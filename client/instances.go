@@ -19,9 +19,15 @@ type InstancesQuery struct {
 	Limit     int // at most 500; 0: 50
 }
 
-// Instances lists what is kept between calls, without what is in it. Reading does not count as use. More says that there are others.
+// Instances are sandboxes that are kept between calls.
+type Instances struct{ transport }
+
+// Instances gives access to the account's kept sandboxes. It sends nothing.
+func (c *Client) Instances() Instances { return Instances{c.transport()} }
+
+// List lists what is kept between calls, without what is in it. Reading does not count as use. More says that there are others.
 // Codes: invalid.
-func (c *Client) Instances(ctx context.Context, q InstancesQuery) (list []schemas.InstanceDocument, more bool, err error) {
+func (c Instances) List(ctx context.Context, q InstancesQuery) (list []schemas.InstanceDocument, more bool, err error) {
 	values := url.Values{}
 	for name, v := range map[string]string{
 		"sandbox": string(q.Sandbox), "workspace": string(q.Workspace), "provider": q.Provider, "state": string(q.State),
@@ -41,39 +47,39 @@ func (c *Client) Instances(ctx context.Context, q InstancesQuery) (list []schema
 	return out.Instances, out.More, err
 }
 
-// Instance shows an instance with the calls and jobs that are in it. Codes: invalid, not_found.
-func (c *Client) Instance(ctx context.Context, id schemas.InstanceID) (schemas.InstanceDocument, error) {
+// Get shows an instance with the calls and jobs that are in it. Codes: invalid, not_found.
+func (c Instances) Get(ctx context.Context, id schemas.InstanceID) (schemas.InstanceDocument, error) {
 	var i schemas.InstanceDocument
 	err := c.keepAsking(ctx, http.MethodGet, instancePath(id), nil, &i)
 	return i, err
 }
 
-// PauseInstance asks for an instance to be paused, waits for that for at most wait (a minute at the gateway, unless its operator says
+// Pause asks for an instance to be paused, waits for that for at most wait (a minute at the gateway, unless its operator says
 // otherwise), and returns it as it is then. Codes: not_found, unsupported (its provider cannot), conflict (a call or a job is in it, or
 // another request asked for something else meanwhile).
-func (c *Client) PauseInstance(ctx context.Context, id schemas.InstanceID, wait time.Duration) (schemas.InstanceDocument, error) {
-	return c.wantInstance(ctx, http.MethodPost, instancePath(id)+"/pause", url.Values{}, wait)
+func (c Instances) Pause(ctx context.Context, id schemas.InstanceID, wait time.Duration) (schemas.InstanceDocument, error) {
+	return c.want(ctx, http.MethodPost, instancePath(id)+"/pause", url.Values{}, wait)
 }
 
-// ResumeInstance asks for an instance to be awake, as [Client.PauseInstance] does for a pause. Codes: not_found, conflict.
-func (c *Client) ResumeInstance(ctx context.Context, id schemas.InstanceID, wait time.Duration) (schemas.InstanceDocument, error) {
-	return c.wantInstance(ctx, http.MethodPost, instancePath(id)+"/resume", url.Values{}, wait)
+// Resume asks for an instance to be awake, as [Instances.Pause] does for a pause. Codes: not_found, conflict.
+func (c Instances) Resume(ctx context.Context, id schemas.InstanceID, wait time.Duration) (schemas.InstanceDocument, error) {
+	return c.want(ctx, http.MethodPost, instancePath(id)+"/resume", url.Values{}, wait)
 }
 
-// RemoveInstance asks for an instance to be removed, as [Client.PauseInstance] does for a pause; the state of one that is gone is
+// Remove asks for an instance to be removed, as [Instances.Pause] does for a pause; the state of one that is gone is
 // [schemas.InstanceRemoved]. With force the calls in it are cancelled and its jobs end. Codes: not_found, also when an earlier
 // try removed it; conflict (a call or a job is in it, and not force).
-func (c *Client) RemoveInstance(ctx context.Context, id schemas.InstanceID, force bool, wait time.Duration) (
+func (c Instances) Remove(ctx context.Context, id schemas.InstanceID, force bool, wait time.Duration) (
 	schemas.InstanceDocument, error,
 ) {
 	values := url.Values{}
 	if force {
 		values.Set("force", "1")
 	}
-	return c.wantInstance(ctx, http.MethodDelete, instancePath(id), values, wait)
+	return c.want(ctx, http.MethodDelete, instancePath(id), values, wait)
 }
 
-func (c *Client) wantInstance(ctx context.Context, method, path string, values url.Values, wait time.Duration) (
+func (c Instances) want(ctx context.Context, method, path string, values url.Values, wait time.Duration) (
 	schemas.InstanceDocument, error,
 ) {
 	if wait > 0 {

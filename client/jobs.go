@@ -29,8 +29,14 @@ type JobLogPage struct {
 	Ended  bool  // the job has ended: after Size there is no more
 }
 
-// Jobs lists the account's background jobs, the newest first, without their logs. Codes: invalid.
-func (c *Client) Jobs(ctx context.Context, q JobsQuery) ([]schemas.Job, error) {
+// Jobs are the background jobs of an account.
+type Jobs struct{ transport }
+
+// Jobs gives access to the account's background jobs. It sends nothing.
+func (c *Client) Jobs() Jobs { return Jobs{c.transport()} }
+
+// List lists the account's background jobs, the newest first, without their logs. Codes: invalid.
+func (c Jobs) List(ctx context.Context, q JobsQuery) ([]schemas.Job, error) {
 	values := url.Values{}
 	if q.State != "" {
 		values.Set("state", q.State)
@@ -48,17 +54,17 @@ func (c *Client) Jobs(ctx context.Context, q JobsQuery) ([]schemas.Job, error) {
 	return out.Jobs, err
 }
 
-// Job reports how far a job is, and how it ended. Codes: not_found, also seven days after its end.
-func (c *Client) Job(ctx context.Context, id schemas.JobID) (schemas.Job, error) {
+// Get reports how far a job is, and how it ended. Codes: not_found, also seven days after its end.
+func (c Jobs) Get(ctx context.Context, id schemas.JobID) (schemas.Job, error) {
 	var j schemas.Job
 	err := c.keepAsking(ctx, http.MethodGet, jobPath(id), nil, &j)
 	return j, err
 }
 
-// JobLogs reads a piece of what a job printed: at most limit bytes (0: 256 KiB, the most) from offset
+// Logs reads a piece of what a job printed: at most limit bytes (0: 256 KiB, the most) from offset
 // on. Offset -1 means the last limit bytes. Codes: not_found, unsupported (its sandbox shows no logs
 // of running jobs).
-func (c *Client) JobLogs(ctx context.Context, id schemas.JobID, offset int64, limit int) (JobLogPage, error) {
+func (c Jobs) Logs(ctx context.Context, id schemas.JobID, offset int64, limit int) (JobLogPage, error) {
 	values := url.Values{"offset": {strconv.FormatInt(offset, 10)}}
 	if limit > 0 {
 		values.Set("limit", strconv.Itoa(limit))
@@ -80,10 +86,10 @@ func (c *Client) JobLogs(ctx context.Context, id schemas.JobID, offset int64, li
 	return JobLogPage{Data: page.Data, Offset: page.Offset, Next: page.Next, Size: page.Size, Ended: page.Ended}, nil
 }
 
-// FollowJobLogs writes what a job printed from offset on to w, then what it prints, until it has ended (nil) or ctx has. When the
-// connection ends it reconnects and continues where it was; bytes that the sandbox no longer keeps are skipped. Codes: as [Client.JobLogs].
+// FollowLogs writes what a job printed from offset on to w, then what it prints, until it has ended (nil) or ctx has. When the
+// connection ends it reconnects and continues where it was; bytes that the sandbox no longer keeps are skipped. Codes: as [Jobs.Logs].
 // An error of w ends it too.
-func (c *Client) FollowJobLogs(ctx context.Context, id schemas.JobID, offset int64, w io.Writer) error {
+func (c Jobs) FollowLogs(ctx context.Context, id schemas.JobID, offset int64, w io.Writer) error {
 	for try := 0; ; try++ {
 		at, err := c.followOnce(ctx, id, offset, w)
 		switch {
@@ -97,7 +103,7 @@ func (c *Client) FollowJobLogs(ctx context.Context, id schemas.JobID, offset int
 		}
 		// A stream may end because the job has, or because a gateway stops or a proxy closed it: a page shows which.
 		if err == nil && offset >= 0 {
-			page, err := c.JobLogs(ctx, id, offset, 0)
+			page, err := c.Logs(ctx, id, offset, 0)
 			if err != nil {
 				return err
 			}
@@ -119,7 +125,7 @@ func (c *Client) FollowJobLogs(ctx context.Context, id schemas.JobID, offset int
 var errAgain = errors.New("the connection ended early")
 
 // followOnce copies over one connection and returns where it got to.
-func (c *Client) followOnce(ctx context.Context, id schemas.JobID, offset int64, w io.Writer) (int64, error) {
+func (c Jobs) followOnce(ctx context.Context, id schemas.JobID, offset int64, w io.Writer) (int64, error) {
 	path := withQuery(jobPath(id)+"/logs", url.Values{"follow": {"1"}, "offset": {strconv.FormatInt(offset, 10)}})
 	resp, err := c.do(ctx, http.MethodGet, path, nil, http.Header{"Accept": {"text/plain"}})
 	if err != nil {
@@ -163,24 +169,24 @@ func (o *written) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// StopJob ends a job: TERM, after a grace KILL to all that it started. It returns the job as it was
+// Stop ends a job: TERM, after a grace KILL to all that it started. It returns the job as it was
 // when it was reported; its end comes after. Codes: not_found, conflict (it has ended), unsupported.
-func (c *Client) StopJob(ctx context.Context, id schemas.JobID, reason string) (schemas.Job, error) {
+func (c Jobs) Stop(ctx context.Context, id schemas.JobID, reason string) (schemas.Job, error) {
 	var j schemas.Job
 	err := c.keepAsking(ctx, http.MethodPost, jobPath(id)+"/stop", map[string]string{"reason": reason}, &j)
 	return j, err
 }
 
-// SignalJob sends one of [schemas.JobSignals] to a job's processes. It is tried once: after unavailable it is unknown whether it was sent.
+// Signal sends one of [schemas.JobSignals] to a job's processes. It is tried once: after unavailable it is unknown whether it was sent.
 // Codes: invalid, not_found, conflict (it has ended), unsupported.
-func (c *Client) SignalJob(ctx context.Context, id schemas.JobID, signal string) error {
+func (c Jobs) Signal(ctx context.Context, id schemas.JobID, signal string) error {
 	return c.postOnce(ctx, jobPath(id)+"/signal", map[string]string{"signal": signal}, nil)
 }
 
-// WriteJob writes at most 64 KiB to a job's standard input and returns how many bytes the job's pipe has taken; eof closes it then. It is
+// Write writes at most 64 KiB to a job's standard input and returns how many bytes the job's pipe has taken; eof closes it then. It is
 // tried once: after unavailable it is unknown whether it was written. Codes: invalid, not_found, conflict (it has ended, or its input is
 // closed), unsupported, timeout (it reads too slowly).
-func (c *Client) WriteJob(ctx context.Context, id schemas.JobID, data []byte, eof bool) (int, error) {
+func (c Jobs) Write(ctx context.Context, id schemas.JobID, data []byte, eof bool) (int, error) {
 	path := jobPath(id) + "/stdin"
 	if eof {
 		path += "?eof=1"
@@ -222,7 +228,7 @@ func (c *Client) AppendEvent(ctx context.Context, conversation schemas.Conversat
 		e.ID = schemas.NewID("ev_")
 	}
 	var out AppendedAnswer
-	err := c.keepAsking(ctx, http.MethodPost, "/v1/conversations/"+url.PathEscape(string(conversation))+"/events", e, &out)
+	err := c.transport().keepAsking(ctx, http.MethodPost, "/v1/conversations/"+url.PathEscape(string(conversation))+"/events", e, &out)
 	return out, err
 }
 

@@ -33,21 +33,21 @@ func TestJobsAreAskedFor(t *testing.T) {
 		}
 	})
 	ctx := t.Context()
-	if jobs, err := c.Jobs(ctx, client.JobsQuery{State: "running", Conversation: "c/1", Limit: 2}); err != nil ||
+	if jobs, err := c.Jobs().List(ctx, client.JobsQuery{State: "running", Conversation: "c/1", Limit: 2}); err != nil ||
 		len(jobs) != 2 || jobs[0].ID != "job_2" {
 		t.Errorf("%+v, %v", jobs, err)
 	}
-	if j, err := c.Job(ctx, "job_1"); err != nil || j.State != schemas.JobFailed || *j.Completion.ExitCode != 3 {
+	if j, err := c.Jobs().Get(ctx, "job_1"); err != nil || j.State != schemas.JobFailed || *j.Completion.ExitCode != 3 {
 		t.Errorf("%+v, %v", j, err)
 	}
-	if p, err := c.JobLogs(ctx, "job_1", 5, 3); err != nil || string(p.Data) != "abc" || p.Offset != 6 ||
+	if p, err := c.Jobs().Logs(ctx, "job_1", 5, 3); err != nil || string(p.Data) != "abc" || p.Offset != 6 ||
 		p.Next != 9 || p.Size != 12 || !p.Ended {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if p, err := c.JobLogs(ctx, "job_1", -1, 0); err != nil || string(p.Data) != "\xff" || p.Ended {
+	if p, err := c.Jobs().Logs(ctx, "job_1", -1, 0); err != nil || string(p.Data) != "\xff" || p.Ended {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if j, err := c.StopJob(ctx, "job_1", "enough"); err != nil || j.ID != "job_1" {
+	if j, err := c.Jobs().Stop(ctx, "job_1", "enough"); err != nil || j.ID != "job_1" {
 		t.Errorf("%+v, %v", j, err)
 	}
 }
@@ -61,12 +61,15 @@ func TestWhatCountsTwiceIsTriedOnce(t *testing.T) {
 	})
 	ctx := t.Context()
 	for name, try := range map[string]func() error{
-		"signal": func() error { return c.SignalJob(ctx, "job_1", "TERM") },
-		"write":  func() error { _, err := c.WriteJob(ctx, "job_1", []byte("x"), false); return err },
-		"add":    func() error { _, err := c.AddWebhook(ctx, client.WebhookSpec{URL: "https://example.com"}); return err },
-		"rotate": func() error { _, err := c.RotateWebhook(ctx, "wh_1", 0); return err },
-		"test":   func() error { _, err := c.TestWebhook(ctx, "wh_1"); return err },
-		"replay": func() error { _, err := c.ReplayWebhooks(ctx, client.WebhookReplay{ID: "msg_1"}); return err },
+		"signal": func() error { return c.Jobs().Signal(ctx, "job_1", "TERM") },
+		"write":  func() error { _, err := c.Jobs().Write(ctx, "job_1", []byte("x"), false); return err },
+		"add": func() error {
+			_, err := c.Webhooks().Add(ctx, client.WebhookSpec{URL: "https://example.com"})
+			return err
+		},
+		"rotate": func() error { _, err := c.Webhooks().RotateSecret(ctx, "wh_1", 0); return err },
+		"test":   func() error { _, err := c.Webhooks().Test(ctx, "wh_1"); return err },
+		"replay": func() error { _, err := c.Webhooks().Replay(ctx, client.WebhookReplay{ID: "msg_1"}); return err },
 	} {
 		tries.Store(0)
 		if err := try(); !errors.Is(err, schemas.ErrUnavailable) || tries.Load() != 1 {
@@ -84,7 +87,7 @@ func TestWriteJobSendsTheBytes(t *testing.T) {
 		}
 		answer(w, http.StatusOK, `{"written":3}`)
 	})
-	if n, err := c.WriteJob(t.Context(), "job_1", []byte("a\x00\xff"), true); n != 3 || err != nil {
+	if n, err := c.Jobs().Write(t.Context(), "job_1", []byte("a\x00\xff"), true); n != 3 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 }
@@ -136,7 +139,7 @@ func TestFollowedLogsGoOnWhereTheyWere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := logServer(t, log, tc.first, func(n int32) (int, bool) { return 3, n%2 == 0 })
 			var out bytes.Buffer
-			if err := c.FollowJobLogs(t.Context(), "job_1", tc.offset, &out); err != nil || out.String() != tc.want {
+			if err := c.Jobs().FollowLogs(t.Context(), "job_1", tc.offset, &out); err != nil || out.String() != tc.want {
 				t.Errorf("%q, %v; want %q", out.String(), err, tc.want)
 			}
 		})
@@ -147,12 +150,12 @@ func TestFollowedLogsEndWithAnErrorThatStays(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusNotFound, `{"error":{"code":"not_found","message":"there is no job"}}`)
 	})
-	if err := c.FollowJobLogs(t.Context(), "job_1", 0, io.Discard); !errors.Is(err, schemas.ErrNotFound) {
+	if err := c.Jobs().FollowLogs(t.Context(), "job_1", 0, io.Discard); !errors.Is(err, schemas.ErrNotFound) {
 		t.Errorf("%v: want not found", err)
 	}
 	full := errors.New("the disk is full")
 	c = logServer(t, "hello", 0, func(int32) (int, bool) { return 5, false })
-	if err := c.FollowJobLogs(t.Context(), "job_1", 0, failing{full}); !errors.Is(err, full) {
+	if err := c.Jobs().FollowLogs(t.Context(), "job_1", 0, failing{full}); !errors.Is(err, full) {
 		t.Errorf("%v: want the writer's error", err)
 	}
 }
@@ -218,31 +221,31 @@ func TestWebhooksAreKept(t *testing.T) {
 		}
 	})
 	ctx := t.Context()
-	list, err := c.Webhooks(ctx)
+	list, err := c.Webhooks().List(ctx)
 	if err != nil || len(list) != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
 	for name, try := range map[string]func() (schemas.Endpoint, error){
-		"one": func() (schemas.Endpoint, error) { return c.Webhook(ctx, "wh_1") },
+		"one": func() (schemas.Endpoint, error) { return c.Webhooks().Get(ctx, "wh_1") },
 		"add": func() (schemas.Endpoint, error) {
-			return c.AddWebhook(ctx, client.WebhookSpec{URL: "https://example.com", Events: []schemas.EventType{schemas.Message}})
+			return c.Webhooks().Add(ctx, client.WebhookSpec{URL: "https://example.com", Events: []schemas.EventType{schemas.Message}})
 		},
 		"update": func() (schemas.Endpoint, error) {
-			return c.UpdateWebhook(ctx, "wh_1", client.WebhookPatch{URL: &url, Disabled: &off})
+			return c.Webhooks().Update(ctx, "wh_1", client.WebhookPatch{URL: &url, Disabled: &off})
 		},
-		"rotate": func() (schemas.Endpoint, error) { return c.RotateWebhook(ctx, "wh_1", time.Hour) },
+		"rotate": func() (schemas.Endpoint, error) { return c.Webhooks().RotateSecret(ctx, "wh_1", time.Hour) },
 	} {
 		if e, err := try(); err != nil || e.ID != "wh_1" || e.Secrets[0].Key != "whsec_x" {
 			t.Errorf("%s: %+v, %v", name, e, err)
 		}
 	}
-	if err := c.RemoveWebhook(ctx, "wh_1"); err != nil {
+	if err := c.Webhooks().Remove(ctx, "wh_1"); err != nil {
 		t.Error(err)
 	}
-	if id, err := c.TestWebhook(ctx, "wh_1"); err != nil || id != "msg_1" {
+	if id, err := c.Webhooks().Test(ctx, "wh_1"); err != nil || id != "msg_1" {
 		t.Errorf("%s, %v", id, err)
 	}
-	n, err := c.ReplayWebhooks(ctx, client.WebhookReplay{Since: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Endpoint: "wh_1"})
+	n, err := c.Webhooks().Replay(ctx, client.WebhookReplay{Since: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Endpoint: "wh_1"})
 	if err != nil || n != 4 {
 		t.Errorf("%d, %v", n, err)
 	}

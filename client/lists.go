@@ -32,7 +32,7 @@ func (c *Client) Calls(ctx context.Context, q CallsQuery) (calls []schemas.CallS
 		Calls []schemas.CallSummary `json:"calls"`
 		Next  schemas.CallID        `json:"next"`
 	}
-	err = c.keepAsking(ctx, http.MethodGet, withQuery("/v1/calls", values), nil, &out)
+	err = c.transport().keepAsking(ctx, http.MethodGet, withQuery("/v1/calls", values), nil, &out)
 	return out.Calls, out.Next, err
 }
 
@@ -45,7 +45,7 @@ func (c *Client) Conversations(ctx context.Context, limit int,
 		Conversations []schemas.ConversationSummary `json:"conversations"`
 		Next          schemas.CallID                `json:"next"`
 	}
-	err = c.keepAsking(ctx, http.MethodGet, withQuery("/v1/conversations", pageValues(limit, before)), nil, &out)
+	err = c.transport().keepAsking(ctx, http.MethodGet, withQuery("/v1/conversations", pageValues(limit, before)), nil, &out)
 	return out.Conversations, out.Next, err
 }
 

@@ -22,21 +22,21 @@ func TestManifestsAndVariablesAreAskedFor(t *testing.T) {
 		body := `{"name":"A B","variables":[{"name":"A"}],"changes":[{"action":"create","kind":"agent","name":"g","id":"agent_1"}],"warnings":{},"applied":true,"project":"p q"}`
 		answer(w, http.StatusOK, body)
 	})
-	did, err := c.ApplyManifest(t.Context(), client.Me,
+	did, err := c.Manifests(client.Me).Apply(t.Context(),
 		schemas.ManifestRequest{Manifest: schemas.Manifest{Version: 1, Project: "p"}, Prune: true})
 	if err != nil || !did.Applied || !did.Differs() {
 		t.Errorf("%+v, %v", did, err)
 	}
-	if m, err := c.Manifest(t.Context(), "acct_a", "p q"); err != nil || m.Project != "p q" {
+	if m, err := c.Manifests("acct_a").Get(t.Context(), "p q"); err != nil || m.Project != "p q" {
 		t.Errorf("%+v, %v", m, err)
 	}
-	if _, err := c.SetVariable(t.Context(), client.Me, "A B", "v"); err != nil {
+	if _, err := c.Variables(client.Me).Set(t.Context(), "A B", "v"); err != nil {
 		t.Error(err)
 	}
-	if list, err := c.Variables(t.Context(), client.Me); err != nil || len(list) != 1 {
+	if list, err := c.Variables(client.Me).List(t.Context()); err != nil || len(list) != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if err := c.RemoveVariable(t.Context(), client.Me, "A"); err != nil {
+	if err := c.Variables(client.Me).Remove(t.Context(), "A"); err != nil {
 		t.Error(err)
 	}
 	for _, want := range []string{

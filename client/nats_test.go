@@ -150,26 +150,26 @@ func TestNATSAnswersApprovals(t *testing.T) {
 		return s.Approval
 	}
 	one, two, three := ask("one"), ask("two"), ask("three")
-	list, err := c.Approvals(t.Context(), client.ApprovalsQuery{State: schemas.ApprovalPending, Conversation: "chat"})
+	list, err := c.Approvals().List(t.Context(), client.ApprovalsQuery{State: schemas.ApprovalPending, Conversation: "chat"})
 	if err != nil || len(list) != 3 {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if a, err := c.Approval(t.Context(), one); err != nil || a.Call.ID != "one" || string(a.Call.Input) != string(bash("true").Input) {
+	if a, err := c.Approvals().Get(t.Context(), one); err != nil || a.Call.ID != "one" || string(a.Call.Input) != string(bash("true").Input) {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if a, err := c.Approve(t.Context(), one, "fine"); err != nil || a.State != schemas.ApprovalApproved || a.Reason != "fine" {
+	if a, err := c.Approvals().Approve(t.Context(), one, "fine"); err != nil || a.State != schemas.ApprovalApproved || a.Reason != "fine" {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if _, err := c.Deny(t.Context(), one, ""); !errors.Is(err, schemas.ErrConflict) {
+	if _, err := c.Approvals().Deny(t.Context(), one, ""); !errors.Is(err, schemas.ErrConflict) {
 		t.Errorf("a second answer: %v", err)
 	}
-	if a, err := c.Deny(t.Context(), two, "no"); err != nil || a.State != schemas.ApprovalDenied {
+	if a, err := c.Approvals().Deny(t.Context(), two, "no"); err != nil || a.State != schemas.ApprovalDenied {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if a, err := c.ApproveAll(t.Context(), three, ""); err != nil || a.Remember != schemas.RememberConversation {
+	if a, err := c.Approvals().ApproveAll(t.Context(), three, ""); err != nil || a.Remember != schemas.RememberConversation {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if _, err := c.Approval(t.Context(), "appr_none"); !errors.Is(err, schemas.ErrNotFound) {
+	if _, err := c.Approvals().Get(t.Context(), "appr_none"); !errors.Is(err, schemas.ErrNotFound) {
 		t.Errorf("of none: %v", err)
 	}
 }

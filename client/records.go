@@ -14,8 +14,14 @@ import (
 // administrator's key.
 const Me schemas.AccountID = "me"
 
-// Accounts lists all accounts by id. It is for the administrator. Codes: denied.
-func (c *Client) Accounts(ctx context.Context) ([]schemas.AccountDocument, error) {
+// Accounts are all accounts of a deployment. Their methods take an id, or [Me]; what concerns other accounts than the key's is for the administrator.
+type Accounts struct{ transport }
+
+// Accounts gives access to all accounts. It sends nothing.
+func (c *Client) Accounts() Accounts { return Accounts{c.transport()} }
+
+// List lists all accounts by id. It is for the administrator. Codes: denied.
+func (c Accounts) List(ctx context.Context) ([]schemas.AccountDocument, error) {
 	var out struct {
 		Accounts []schemas.AccountDocument `json:"accounts"`
 	}
@@ -23,16 +29,16 @@ func (c *Client) Accounts(ctx context.Context) ([]schemas.AccountDocument, error
 	return out.Accounts, err
 }
 
-// Account shows an account. Codes: not_found.
-func (c *Client) Account(ctx context.Context, a schemas.AccountID) (schemas.AccountDocument, error) {
+// Get shows an account. Codes: not_found.
+func (c Accounts) Get(ctx context.Context, a schemas.AccountID) (schemas.AccountDocument, error) {
 	var out schemas.AccountDocument
 	err := c.ask(ctx, http.MethodGet, accountPath(a), nil, &out)
 	return out, err
 }
 
-// AddAccount makes an account and returns it with its key, which nothing else shows. It is tried once.
+// Add makes an account and returns it with its key, which nothing else shows. It is tried once.
 // Codes: invalid, denied, exhausted.
-func (c *Client) AddAccount(ctx context.Context, spec schemas.AccountSpec) (schemas.AccountDocument, string, error) {
+func (c Accounts) Add(ctx context.Context, spec schemas.AccountSpec) (schemas.AccountDocument, string, error) {
 	var out struct {
 		Account schemas.AccountDocument `json:"account"`
 		Secret  string                  `json:"secret"`
@@ -41,16 +47,16 @@ func (c *Client) AddAccount(ctx context.Context, spec schemas.AccountSpec) (sche
 	return out.Account, out.Secret, err
 }
 
-// PatchAccount merges a patch into an account's name and description. Codes: invalid, not_found.
-func (c *Client) PatchAccount(ctx context.Context, a schemas.AccountID, patch json.RawMessage) (schemas.AccountDocument, error) {
+// Patch merges a patch into an account's name and description. Codes: invalid, not_found.
+func (c Accounts) Patch(ctx context.Context, a schemas.AccountID, patch json.RawMessage) (schemas.AccountDocument, error) {
 	var out schemas.AccountDocument
 	err := c.ask(ctx, http.MethodPatch, accountPath(a), patch, &out)
 	return out, err
 }
 
-// RotateAccount gives an account a new key and returns it; nothing else shows it. The former ones work
+// RotateKey gives an account a new key and returns it; nothing else shows it. The former ones work
 // until overlap has passed. It is tried once. Codes: not_found, invalid, conflict.
-func (c *Client) RotateAccount(ctx context.Context, a schemas.AccountID, overlap time.Duration) (string, error) {
+func (c Accounts) RotateKey(ctx context.Context, a schemas.AccountID, overlap time.Duration) (string, error) {
 	var in struct {
 		Overlap schemas.Duration `json:"overlap,omitzero"`
 	}
@@ -63,15 +69,15 @@ func (c *Client) RotateAccount(ctx context.Context, a schemas.AccountID, overlap
 }
 
 // Usage is what an account keeps on the log, and the most that it may. Codes: not_found, unavailable.
-func (c *Client) Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, error) {
+func (c Accounts) Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, error) {
 	var out schemas.Usage
 	err := c.ask(ctx, http.MethodGet, accountPath(a)+"/usage", nil, &out)
 	return out, err
 }
 
-// RemoveAccount removes an account with all its records, and counts them. Codes: not_found, also when an
+// Remove removes an account with all its records, and counts them. Codes: not_found, also when an
 // earlier try of this very call removed it; conflict.
-func (c *Client) RemoveAccount(ctx context.Context, a schemas.AccountID) (schemas.RemovedRecords, error) {
+func (c Accounts) Remove(ctx context.Context, a schemas.AccountID) (schemas.RemovedRecords, error) {
 	var out schemas.RemovedRecords
 	err := c.ask(ctx, http.MethodDelete, accountPath(a), nil, &out)
 	return out, err
@@ -79,29 +85,29 @@ func (c *Client) RemoveAccount(ctx context.Context, a schemas.AccountID) (schema
 
 // Records are the records of one collection of an account, as T shows them.
 type Records[T any] struct {
-	client *Client
-	path   string
-	name   schemas.Collection
+	transport transport
+	path      string
+	name      schemas.Collection
 }
 
 // Sandboxes are those of an account.
 func (c *Client) Sandboxes(a schemas.AccountID) Records[schemas.SandboxDocument] {
-	return Records[schemas.SandboxDocument]{c, accountPath(a) + "/" + string(schemas.Sandboxes), schemas.Sandboxes}
+	return Records[schemas.SandboxDocument]{c.transport(), accountPath(a) + "/" + string(schemas.Sandboxes), schemas.Sandboxes}
 }
 
 // Workspaces are those of an account.
 func (c *Client) Workspaces(a schemas.AccountID) Records[schemas.WorkspaceDocument] {
-	return Records[schemas.WorkspaceDocument]{c, accountPath(a) + "/" + string(schemas.Workspaces), schemas.Workspaces}
+	return Records[schemas.WorkspaceDocument]{c.transport(), accountPath(a) + "/" + string(schemas.Workspaces), schemas.Workspaces}
 }
 
 // Agents are those of an account.
 func (c *Client) Agents(a schemas.AccountID) Records[schemas.AgentDocument] {
-	return Records[schemas.AgentDocument]{c, accountPath(a) + "/" + string(schemas.Agents), schemas.Agents}
+	return Records[schemas.AgentDocument]{c.transport(), accountPath(a) + "/" + string(schemas.Agents), schemas.Agents}
 }
 
 // Models are those of an account.
 func (c *Client) Models(a schemas.AccountID) Records[schemas.ModelDocument] {
-	return Records[schemas.ModelDocument]{c, accountPath(a) + "/" + string(schemas.Models), schemas.Models}
+	return Records[schemas.ModelDocument]{c.transport(), accountPath(a) + "/" + string(schemas.Models), schemas.Models}
 }
 
 // AgentTools returns the definitions of what an agent has, as JSON for a model's API: in a format (anthropic,
@@ -125,21 +131,21 @@ func (c *Client) definitions(ctx context.Context, path, format string, d schemas
 			q.Set(name, v)
 		}
 	}
-	err := c.ask(ctx, http.MethodGet, path+"?"+q.Encode(), nil, &out)
+	err := c.transport().ask(ctx, http.MethodGet, path+"?"+q.Encode(), nil, &out)
 	return out.Tools, err
 }
 
 // List lists all, by id.
 func (r Records[T]) List(ctx context.Context) ([]T, error) {
 	var out map[schemas.Collection][]T
-	err := r.client.ask(ctx, http.MethodGet, r.path, nil, &out)
+	err := r.transport.ask(ctx, http.MethodGet, r.path, nil, &out)
 	return out[r.name], err
 }
 
 // Get shows one. Codes: not_found.
 func (r Records[T]) Get(ctx context.Context, id string) (T, error) {
 	var out T
-	err := r.client.ask(ctx, http.MethodGet, r.one(id), nil, &out)
+	err := r.transport.ask(ctx, http.MethodGet, r.one(id), nil, &out)
 	return out, err
 }
 
@@ -147,20 +153,20 @@ func (r Records[T]) Get(ctx context.Context, id string) (T, error) {
 // [schemas.AgentSpec] or the same as JSON. It is tried once. Codes: invalid, conflict (the name is taken), exhausted.
 func (r Records[T]) Add(ctx context.Context, spec any) (T, error) {
 	var out T
-	err := r.client.postOnce(ctx, r.path, spec, &out)
+	err := r.transport.postOnce(ctx, r.path, spec, &out)
 	return out, err
 }
 
 // Patch merges a patch into one, as RFC 7396 says: null removes. Codes: invalid, not_found, conflict.
 func (r Records[T]) Patch(ctx context.Context, id string, patch any) (T, error) {
 	var out T
-	err := r.client.ask(ctx, http.MethodPatch, r.one(id), patch, &out)
+	err := r.transport.ask(ctx, http.MethodPatch, r.one(id), patch, &out)
 	return out, err
 }
 
 // Remove removes one. Codes: not_found, also when an earlier try of this very call removed it.
 func (r Records[T]) Remove(ctx context.Context, id string) error {
-	return r.client.ask(ctx, http.MethodDelete, r.one(id), nil, nil)
+	return r.transport.ask(ctx, http.MethodDelete, r.one(id), nil, nil)
 }
 
 func (r Records[T]) one(id string) string { return r.path + "/" + url.PathEscape(id) }

@@ -14,8 +14,14 @@ import (
 
 func skillPath(id string) string { return "/v1/skills/" + url.PathEscape(id) }
 
-// Skills lists the account's skills, by name.
-func (c *Client) Skills(ctx context.Context) ([]schemas.SkillDocument, error) {
+// Skills are the skills of an account.
+type Skills struct{ transport }
+
+// Skills gives access to the account's skills. It sends nothing.
+func (c *Client) Skills() Skills { return Skills{c.transport()} }
+
+// List lists the account's skills, by name.
+func (c Skills) List(ctx context.Context) ([]schemas.SkillDocument, error) {
 	var out struct {
 		Skills []schemas.SkillDocument `json:"skills"`
 	}
@@ -23,29 +29,29 @@ func (c *Client) Skills(ctx context.Context) ([]schemas.SkillDocument, error) {
 	return out.Skills, err
 }
 
-// Skill shows a skill by its name or id. Code: not_found.
-func (c *Client) Skill(ctx context.Context, id string) (k schemas.SkillDocument, err error) {
+// Get shows a skill by its name or id. Code: not_found.
+func (c Skills) Get(ctx context.Context, id string) (k schemas.SkillDocument, err error) {
 	err = c.keepAsking(ctx, http.MethodGet, skillPath(id), nil, &k)
 	return k, err
 }
 
-// PutSkill adds a skill, or replaces the one of its name, with the files in a tar, compressed by gzip or not. The same again changes
+// Put adds a skill, or replaces the one of its name, with the files in a tar, compressed by gzip or not. The same again changes
 // nothing, so that it is tried again. Codes: invalid (also: its SKILL.md has another name), exhausted.
-func (c *Client) PutSkill(ctx context.Context, name string, tar []byte) (k schemas.SkillDocument, err error) {
+func (c Skills) Put(ctx context.Context, name string, tar []byte) (k schemas.SkillDocument, err error) {
 	err = c.sendBytes(ctx, http.MethodPut, skillPath(name), "application/x-tar", tar, &k)
 	return k, err
 }
 
-// RemoveSkill removes a skill by its name or id. Code: not_found.
-func (c *Client) RemoveSkill(ctx context.Context, id string) error {
+// Remove removes a skill by its name or id. Code: not_found.
+func (c Skills) Remove(ctx context.Context, id string) error {
 	return c.keepAsking(ctx, http.MethodDelete, skillPath(id), nil, nil)
 }
 
-// DownloadSkill writes the files of a skill to out, as a tar, and says how many bytes it has. When the connection breaks it continues where
+// Download writes the files of a skill to out, as a tar, and says how many bytes it has. When the connection breaks it continues where
 // it was. Codes: not_found, conflict (it was replaced meanwhile), internal (it is not what its digest says).
-func (c *Client) DownloadSkill(ctx context.Context, id string, out io.Writer) (n int64, err error) {
+func (c Skills) Download(ctx context.Context, id string, out io.Writer) (n int64, err error) {
 	sum := sha256.New()
-	d := download{c: c, path: skillPath(id) + "/bundle", out: &written{w: io.MultiWriter(out, sum)}}
+	d := download{t: c.transport, path: skillPath(id) + "/bundle", out: &written{w: io.MultiWriter(out, sum)}}
 	if err := d.all(ctx); err != nil {
 		return d.at, err
 	}

@@ -39,7 +39,7 @@ type Socket struct {
 	// without which little of it can be compressed. Set it before Run.
 	Batch bool
 
-	client *Client
+	transport transport
 
 	mu        sync.Mutex
 	conn      *websocket.Conn // nil while there is none
@@ -51,7 +51,7 @@ type Socket struct {
 
 // Socket makes a socket to the client's gateway. Nothing happens until [Socket.Run].
 func (c *Client) Socket() *Socket {
-	return &Socket{client: c, followers: map[schemas.ConversationID]*follower{}, questions: map[int64]*question{}}
+	return &Socket{transport: c.transport(), followers: map[schemas.ConversationID]*follower{}, questions: map[int64]*question{}}
 }
 
 // Run keeps the socket connected until ctx ends, and then returns nil. An error is one that will not
@@ -80,7 +80,7 @@ func (s *Socket) Run(ctx context.Context) error {
 			if wait.Sleep(ctx, h.comeBack) {
 				continue
 			}
-		} else if s.client.pause(ctx, try) == nil {
+		} else if s.transport.pause(ctx, try) == nil {
 			continue
 		}
 		s.end(fmt.Errorf("the socket was closed: %w", ctx.Err()))
@@ -149,7 +149,7 @@ func (s *Socket) once(ctx context.Context) (history, error) {
 }
 
 func (s *Socket) dial(ctx context.Context) (*websocket.Conn, history, error) {
-	token := s.client.key
+	token := s.transport.key
 	if s.Token != nil {
 		var err error
 		if token, err = s.Token(ctx); err != nil {
@@ -161,7 +161,7 @@ func (s *Socket) dial(ctx context.Context) (*websocket.Conn, history, error) {
 		d = &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: dialWithin, EnableCompression: true}
 	}
 	header := http.Header{"Authorization": {"Bearer " + token}}
-	conn, resp, err := d.DialContext(ctx, "ws"+strings.TrimPrefix(s.client.base, "http")+"/v1/ws", header)
+	conn, resp, err := d.DialContext(ctx, "ws"+strings.TrimPrefix(s.transport.base, "http")+"/v1/ws", header)
 	if err == nil {
 		conn.EnableWriteCompression(false) // what is small gains nothing
 		return conn, history{}, nil

@@ -38,8 +38,14 @@ type WebhookReplay struct {
 	ID       schemas.DeliveryID // this one alone
 }
 
-// Webhooks lists the account's endpoints by id. Secrets are not shown.
-func (c *Client) Webhooks(ctx context.Context) ([]schemas.Endpoint, error) {
+// Webhooks are the endpoints that events are delivered to.
+type Webhooks struct{ transport }
+
+// Webhooks gives access to the account's webhook endpoints. It sends nothing.
+func (c *Client) Webhooks() Webhooks { return Webhooks{c.transport()} }
+
+// List lists the account's endpoints by id. Secrets are not shown.
+func (c Webhooks) List(ctx context.Context) ([]schemas.Endpoint, error) {
 	var out struct {
 		Webhooks []schemas.Endpoint `json:"webhooks"`
 	}
@@ -47,35 +53,35 @@ func (c *Client) Webhooks(ctx context.Context) ([]schemas.Endpoint, error) {
 	return out.Webhooks, err
 }
 
-// Webhook returns an endpoint. Secrets are not shown. Codes: not_found.
-func (c *Client) Webhook(ctx context.Context, id schemas.EndpointID) (schemas.Endpoint, error) {
-	return c.endpoint(ctx, http.MethodGet, id, nil)
+// Get returns an endpoint. Secrets are not shown. Codes: not_found.
+func (c Webhooks) Get(ctx context.Context, id schemas.EndpointID) (schemas.Endpoint, error) {
+	return c.one(ctx, http.MethodGet, id, nil)
 }
 
-// AddWebhook adds an endpoint. The answer is the only one that shows its secret. It is tried once:
-// after unavailable, look with [Client.Webhooks] whether it is there. Codes: invalid, exhausted (the
+// Add adds an endpoint. The answer is the only one that shows its secret. It is tried once:
+// after unavailable, look with [Webhooks.List] whether it is there. Codes: invalid, exhausted (the
 // account has as many as it may).
-func (c *Client) AddWebhook(ctx context.Context, spec WebhookSpec) (schemas.Endpoint, error) {
+func (c Webhooks) Add(ctx context.Context, spec WebhookSpec) (schemas.Endpoint, error) {
 	var e schemas.Endpoint
 	err := c.postOnce(ctx, webhooksPath, spec, &e)
 	return e, err
 }
 
-// UpdateWebhook changes an endpoint. Codes: invalid, not_found.
-func (c *Client) UpdateWebhook(ctx context.Context, id schemas.EndpointID, patch WebhookPatch) (schemas.Endpoint, error) {
-	return c.endpoint(ctx, http.MethodPatch, id, patch)
+// Update changes an endpoint. Codes: invalid, not_found.
+func (c Webhooks) Update(ctx context.Context, id schemas.EndpointID, patch WebhookPatch) (schemas.Endpoint, error) {
+	return c.one(ctx, http.MethodPatch, id, patch)
 }
 
-// RemoveWebhook removes an endpoint with all that waits for it. Codes: not_found, also when an earlier
+// Remove removes an endpoint with all that waits for it. Codes: not_found, also when an earlier
 // try of this very call removed it.
-func (c *Client) RemoveWebhook(ctx context.Context, id schemas.EndpointID) error {
+func (c Webhooks) Remove(ctx context.Context, id schemas.EndpointID) error {
 	return c.ask(ctx, http.MethodDelete, webhookPath(id), nil, nil)
 }
 
-// RotateWebhook gives an endpoint a new secret, which only this answer shows. Until overlap has passed
+// RotateSecret gives an endpoint a new secret, which only this answer shows. Until overlap has passed
 // (0: 24 hours) deliveries are signed with the former ones too. It is tried once. Codes: not_found,
 // invalid.
-func (c *Client) RotateWebhook(ctx context.Context, id schemas.EndpointID, overlap time.Duration) (schemas.Endpoint, error) {
+func (c Webhooks) RotateSecret(ctx context.Context, id schemas.EndpointID, overlap time.Duration) (schemas.Endpoint, error) {
 	var in struct {
 		Overlap schemas.Duration `json:"overlap,omitzero"`
 	}
@@ -85,9 +91,9 @@ func (c *Client) RotateWebhook(ctx context.Context, id schemas.EndpointID, overl
 	return e, err
 }
 
-// TestWebhook has a message event with the data {"test":true} delivered to an endpoint. It is tried
+// Test has a message event with the data {"test":true} delivered to an endpoint. It is tried
 // once. Codes: not_found, conflict (the endpoint is disabled).
-func (c *Client) TestWebhook(ctx context.Context, id schemas.EndpointID) (schemas.DeliveryID, error) {
+func (c Webhooks) Test(ctx context.Context, id schemas.EndpointID) (schemas.DeliveryID, error) {
 	var out struct {
 		Delivery schemas.DeliveryID `json:"delivery"`
 	}
@@ -95,10 +101,10 @@ func (c *Client) TestWebhook(ctx context.Context, id schemas.EndpointID) (schema
 	return out.Delivery, err
 }
 
-// ReplayWebhooks has deliveries sent again, with their first ids, and returns how many: in slices, as many as it takes. Each is tried
+// Replay has deliveries sent again, with their first ids, and returns how many: in slices, as many as it takes. Each is tried
 // once; after an error the first n are on their way, and it does no harm to have them sent once more. Codes: invalid, not_found (the
 // endpoint), exhausted (the account's quota, or a replay of the account is in progress), unavailable.
-func (c *Client) ReplayWebhooks(ctx context.Context, r WebhookReplay) (n int, err error) {
+func (c Webhooks) Replay(ctx context.Context, r WebhookReplay) (n int, err error) {
 	var in struct {
 		Since    string             `json:"since,omitzero"`
 		Endpoint schemas.EndpointID `json:"endpoint,omitzero"`
@@ -125,7 +131,7 @@ func (c *Client) ReplayWebhooks(ctx context.Context, r WebhookReplay) (n int, er
 	}
 }
 
-func (c *Client) endpoint(ctx context.Context, method string, id schemas.EndpointID, in any) (schemas.Endpoint, error) {
+func (c Webhooks) one(ctx context.Context, method string, id schemas.EndpointID, in any) (schemas.Endpoint, error) {
 	var e schemas.Endpoint
 	err := c.ask(ctx, method, webhookPath(id), in, &e)
 	return e, err

@@ -50,7 +50,7 @@ func TestArtifactsOverHTTP(t *testing.T) {
 	cl := client.New(k.url, k.anna.key)
 	var all []schemas.Artifact
 	for after := schemas.ArtifactID(""); ; {
-		page, next, err := cl.Artifacts(t.Context(), call.Conversation, 2, after)
+		page, next, err := cl.Artifacts().List(t.Context(), call.Conversation, 2, after)
 		if err != nil || len(page) > 2 {
 			t.Fatal(page, err)
 		}
@@ -63,7 +63,7 @@ func TestArtifactsOverHTTP(t *testing.T) {
 		t.Errorf("listed %+v\nwant %+v", all, made)
 	}
 	var got bytes.Buffer
-	name, n, err := cl.DownloadArtifact(t.Context(), made[0].ID, &got)
+	name, n, err := cl.Artifacts().Download(t.Context(), made[0].ID, &got)
 	if err != nil || name != "big.bin" || n != int64(len(content)) || !bytes.Equal(got.Bytes(), content) {
 		t.Errorf("%q, %d bytes: %v", name, n, err)
 	}
@@ -80,10 +80,10 @@ func TestArtifactsOverHTTP(t *testing.T) {
 	if a := k.as(k.anna, http.MethodGet, "/v1/artifacts/"+string(made[1].ID), ""); a.status != http.StatusOK || a.body != "" {
 		t.Errorf("empty: %d %q", a.status, a.body)
 	}
-	if err := cl.RemoveArtifact(t.Context(), made[0].ID); err != nil {
+	if err := cl.Artifacts().Remove(t.Context(), made[0].ID); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := cl.DownloadArtifact(t.Context(), made[0].ID, io.Discard); schemas.CodeOf(err) != schemas.NotFound {
+	if _, _, err := cl.Artifacts().Download(t.Context(), made[0].ID, io.Discard); schemas.CodeOf(err) != schemas.NotFound {
 		t.Errorf("removed: %v", err)
 	}
 	for path, want := range map[string]int{

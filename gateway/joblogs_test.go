@@ -68,7 +68,7 @@ func TestFollowedLogsEndWithTheJob(t *testing.T) {
 	pr, pw := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := c.FollowJobLogs(t.Context(), j.ID, 0, pw)
+		err := c.Jobs().FollowLogs(t.Context(), j.ID, 0, pw)
 		pw.CloseWithError(err)
 		done <- err
 	}()

@@ -57,11 +57,11 @@ func TestSkillsOverHTTP(t *testing.T) {
 	if a := k.as(k.anna, http.MethodPost, "/v1/skills", string(first), "Content-Type", "application/x-tar"); a.status != http.StatusConflict {
 		t.Errorf("added again: %d %s", a.status, a.body)
 	}
-	if same, err := cl.PutSkill(t.Context(), "pdf", first); err != nil || same.Updated != made.Updated {
+	if same, err := cl.Skills().Put(t.Context(), "pdf", first); err != nil || same.Updated != made.Updated {
 		t.Errorf("the same again: %+v %v", same, err)
 	}
 	var got bytes.Buffer
-	if n, err := cl.DownloadSkill(t.Context(), "pdf", &got); err != nil || n != int64(len(first)) || !bytes.Equal(got.Bytes(), first) {
+	if n, err := cl.Skills().Download(t.Context(), "pdf", &got); err != nil || n != int64(len(first)) || !bytes.Equal(got.Bytes(), first) {
 		t.Errorf("%d bytes came back, %v", n, err)
 	}
 	second := skillTar(t, "pdf", "two")
@@ -73,7 +73,7 @@ func TestSkillsOverHTTP(t *testing.T) {
 		now.Created != made.Created {
 		t.Errorf("replaced: %d %s", a.status, a.body)
 	}
-	if list, err := cl.Skills(t.Context()); err != nil || len(list) != 1 || list[0].Description != "two" {
+	if list, err := cl.Skills().List(t.Context()); err != nil || len(list) != 1 || list[0].Description != "two" {
 		t.Errorf("%+v %v", list, err)
 	}
 	for path, c := range map[string]struct {
@@ -90,10 +90,10 @@ func TestSkillsOverHTTP(t *testing.T) {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
 	}
-	if err := cl.RemoveSkill(t.Context(), "pdf"); err != nil {
+	if err := cl.Skills().Remove(t.Context(), "pdf"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cl.Skill(t.Context(), string(made.ID)); schemas.CodeOf(err) != schemas.NotFound {
+	if _, err := cl.Skills().Get(t.Context(), string(made.ID)); schemas.CodeOf(err) != schemas.NotFound {
 		t.Errorf("what was removed: %v", err)
 	}
 }
@@ -120,7 +120,7 @@ func TestASkillInParts(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	var got bytes.Buffer
-	if _, err := client.New(k.url, k.anna.key).DownloadSkill(t.Context(), "pdf", &got); err != nil {
+	if _, err := client.New(k.url, k.anna.key).Skills().Download(t.Context(), "pdf", &got); err != nil {
 		t.Fatal(err)
 	}
 	var names []string
@@ -167,17 +167,17 @@ func TestOneSkillFromManyAtOnce(t *testing.T) {
 	for n := range 6 {
 		all.Go(func() {
 			sent := skillTar(t, "pdf", fmt.Sprint("by ", n), skills.File{Path: "a", Content: bytes.Repeat([]byte{byte(n)}, 300<<10)})
-			if _, err := client.New(k.url, k.anna.key).PutSkill(t.Context(), "pdf", sent); err != nil {
+			if _, err := client.New(k.url, k.anna.key).Skills().Put(t.Context(), "pdf", sent); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
 	cl := client.New(k.url, k.anna.key)
-	if list, err := cl.Skills(t.Context()); err != nil || len(list) != 1 {
+	if list, err := cl.Skills().List(t.Context()); err != nil || len(list) != 1 {
 		t.Fatalf("%+v %v", list, err)
 	}
-	if _, err := cl.DownloadSkill(t.Context(), "pdf", io.Discard); err != nil {
+	if _, err := cl.Skills().Download(t.Context(), "pdf", io.Discard); err != nil {
 		t.Error(err)
 	}
 }

@@ -60,7 +60,7 @@ func (c *accountsMeCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	a, err := cl.Account(ctx, client.Me)
+	a, err := cl.Accounts().Get(ctx, client.Me)
 	return printRecord(t, a, err)
 }
 
@@ -77,7 +77,7 @@ func (c *accountsCreateCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	a, key, err := cl.AddAccount(ctx, schemas.AccountSpec{Name: c.Name, Description: c.Description})
+	a, key, err := cl.Accounts().Add(ctx, schemas.AccountSpec{Name: c.Name, Description: c.Description})
 	if err != nil {
 		return err
 	}
@@ -108,11 +108,11 @@ func (c *accountsRotateCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	a, err := cl.Account(ctx, cmp.Or(schemas.AccountID(c.ID), client.Me))
+	a, err := cl.Accounts().Get(ctx, cmp.Or(schemas.AccountID(c.ID), client.Me))
 	if err != nil {
 		return err
 	}
-	key, err := cl.RotateAccount(ctx, cmp.Or(schemas.AccountID(c.ID), client.Me), c.Overlap)
+	key, err := cl.Accounts().RotateKey(ctx, cmp.Or(schemas.AccountID(c.ID), client.Me), c.Overlap)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (c *accountsListCommand) Run(ctx context.Context, t terminal) error {
 		return err
 	}
 	return c.repeat(ctx, t, func(ctx context.Context, t terminal) error {
-		list, err := cl.Accounts(ctx)
+		list, err := cl.Accounts().List(ctx)
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (c *accountsUsageCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	u, err := cl.Usage(ctx, cmp.Or(schemas.AccountID(c.ID), client.Me))
+	u, err := cl.Accounts().Usage(ctx, cmp.Or(schemas.AccountID(c.ID), client.Me))
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (c *accountsRemoveCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	n, err := cl.RemoveAccount(ctx, schemas.AccountID(c.ID))
+	n, err := cl.Accounts().Remove(ctx, schemas.AccountID(c.ID))
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (f manifestFlags) send(ctx context.Context, cl *client.Client, s sheet, dry
 		bounded, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	answer, err := cl.ApplyManifestJSON(bounded, client.Me, s.raw, f.Prune, dry)
+	answer, err := cl.Manifests(client.Me).ApplyJSON(bounded, s.raw, f.Prune, dry)
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return answer, err

@@ -66,7 +66,7 @@ func (c *approvalsListCommand) Run(ctx context.Context, t terminal) error {
 		}
 	}
 	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
-		list, err := cl.Approvals(ctx, q)
+		list, err := cl.Approvals().List(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (c *approvalsShowCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	a, err := cl.Approval(ctx, id)
+	a, err := cl.Approvals().Get(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -137,9 +137,9 @@ type approveCommand struct {
 // Run lets a call run.
 func (c *approveCommand) Run(ctx context.Context, t terminal) error {
 	if c.Remember {
-		return c.answer(ctx, t, (*client.Client).ApproveAll, c.Reason)
+		return c.answer(ctx, t, client.Approvals.ApproveAll, c.Reason)
 	}
-	return c.answer(ctx, t, (*client.Client).Approve, c.Reason)
+	return c.answer(ctx, t, client.Approvals.Approve, c.Reason)
 }
 
 type denyCommand struct {
@@ -150,18 +150,18 @@ type denyCommand struct {
 
 // Run refuses a call.
 func (c *denyCommand) Run(ctx context.Context, t terminal) error {
-	return c.answer(ctx, t, (*client.Client).Deny, c.Reason)
+	return c.answer(ctx, t, client.Approvals.Deny, c.Reason)
 }
 
 // answer gives one of the two answers.
 func (a *approvalTarget) answer(ctx context.Context, t terminal,
-	give func(*client.Client, context.Context, schemas.ApprovalID, string) (schemas.Approval, error), reason string,
+	give func(client.Approvals, context.Context, schemas.ApprovalID, string) (schemas.Approval, error), reason string,
 ) error {
 	cl, id, err := a.dial(ctx, t)
 	if err != nil {
 		return err
 	}
-	got, err := give(cl, ctx, id, reason)
+	got, err := give(cl.Approvals(), ctx, id, reason)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (c *artifactsListCommand) Run(ctx context.Context, t terminal) error {
 	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
 		var all []schemas.Artifact
 		for after := schemas.ArtifactID(""); ; {
-			page, next, err := cl.Artifacts(ctx, schemas.ConversationID(c.Conversation), 0, after)
+			page, next, err := cl.Artifacts().List(ctx, schemas.ConversationID(c.Conversation), 0, after)
 			if err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ func (c *artifactsGetCommand) Run(ctx context.Context, t terminal) error {
 	}
 	id := schemas.ArtifactID(c.ID)
 	if c.To == "-" {
-		_, _, err := cl.DownloadArtifact(ctx, id, t.out)
+		_, _, err := cl.Artifacts().Download(ctx, id, t.out)
 		return err
 	}
 	to, folder := c.To, strings.HasSuffix(c.To, "/")
@@ -86,7 +86,7 @@ func (c *artifactsGetCommand) Run(ctx context.Context, t terminal) error {
 	}
 	var size int64
 	at, err = saveFile(at, func(out io.Writer) (string, error) {
-		name, n, err := cl.DownloadArtifact(ctx, id, out)
+		name, n, err := cl.Artifacts().Download(ctx, id, out)
 		size = n
 		// What a server says is not trusted with this host's folders.
 		if err == nil && folder && name != "" && filepath.IsLocal(name) && filepath.Base(name) == name {
@@ -117,7 +117,7 @@ func (c *artifactsRemoveCommand) Run(ctx context.Context, t terminal) error {
 		return err
 	}
 	for _, id := range c.IDs {
-		if err := cl.RemoveArtifact(ctx, schemas.ArtifactID(id)); err != nil {
+		if err := cl.Artifacts().Remove(ctx, schemas.ArtifactID(id)); err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
 	}

@@ -130,9 +130,9 @@ func readSecrets(given map[string]string) (map[string]string, error) {
 // findChannel finds a channel by its id or name.
 func findChannel(ctx context.Context, cl *client.Client, meant string) (schemas.ChatChannel, error) {
 	if strings.HasPrefix(meant, schemas.ChannelPrefix) {
-		return cl.Channel(ctx, schemas.ChannelID(meant))
+		return cl.Channels().Get(ctx, schemas.ChannelID(meant))
 	}
-	list, err := cl.Channels(ctx)
+	list, err := cl.Channels().List(ctx)
 	if err != nil {
 		return schemas.ChatChannel{}, err
 	}
@@ -169,7 +169,7 @@ func (c *channelsCreateCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	made, err := cl.AddChannel(ctx, client.ChannelSpec{
+	made, err := cl.Channels().Add(ctx, client.ChannelSpec{
 		Kind: c.Kind, Name: c.Name, Description: deref(p.Description), Agent: deref(p.Agent), Workspace: deref(p.Workspace),
 		Places: deref(p.Places), Users: deref(p.Users), Settings: p.Settings, Secrets: p.Secrets, OnAmbiguous: deref(p.OnAmbiguous),
 		Fallback: p.Fallback,
@@ -208,7 +208,7 @@ type channelsListCommand struct{ listTarget }
 // Run lists the channels.
 func (c *channelsListCommand) Run(ctx context.Context, t terminal) error {
 	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
-		list, err := cl.Channels(ctx)
+		list, err := cl.Channels().List(ctx)
 		if err != nil {
 			return err
 		}
@@ -293,7 +293,7 @@ func (c *channelsUpdateCommand) Run(ctx context.Context, t terminal) error {
 	if c.Enable || c.Disable {
 		p.Disabled = &c.Disable
 	}
-	changed, err := cl.UpdateChannel(ctx, found.ID, p)
+	changed, err := cl.Channels().Update(ctx, found.ID, p)
 	if err != nil {
 		return err
 	}
@@ -308,7 +308,7 @@ func (c *channelsDeleteCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	return printRemoved(t, string(found.ID), cl.RemoveChannel(ctx, found.ID))
+	return printRemoved(t, string(found.ID), cl.Channels().Remove(ctx, found.ID))
 }
 
 type channelsKindsCommand struct{}

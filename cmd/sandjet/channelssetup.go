@@ -26,7 +26,7 @@ func (c *channelsSetupCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	out, err := cl.SetUpChannel(ctx, found.ID, c.PublicURL)
+	out, err := cl.Channels().SetUp(ctx, found.ID, c.PublicURL)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func (c *channelsSimulateCommand) Run(ctx context.Context, t terminal) error {
 	if c.Double != "" {
 		return c.posted(ctx, t, cl.URL(), found, m)
 	}
-	out, err := cl.SimulateMessage(ctx, found.ID, m)
+	out, err := cl.Channels().Simulate(ctx, found.ID, m)
 	if err != nil {
 		return err
 	}

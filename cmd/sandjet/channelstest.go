@@ -26,7 +26,7 @@ func (c *channelsTestCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	tested, err := cl.TestChannel(ctx, found.ID, json.RawMessage(c.To), c.Text)
+	tested, err := cl.Channels().Test(ctx, found.ID, json.RawMessage(c.To), c.Text)
 	if err != nil {
 		return err
 	}

@@ -132,10 +132,10 @@ func (c *completeCommand) known(ctx context.Context, k knownKind) (words []strin
 		list, _, _ := cl.Calls(ctx, client.CallsQuery{Limit: most})
 		return each(list, func(c schemas.CallSummary) string { return string(c.ID) })
 	case kindJob:
-		list, _ := cl.Jobs(ctx, client.JobsQuery{Limit: most})
+		list, _ := cl.Jobs().List(ctx, client.JobsQuery{Limit: most})
 		return each(list, func(j schemas.Job) string { return string(j.ID) })
 	case kindApproval:
-		list, _ := cl.Approvals(ctx, client.ApprovalsQuery{State: schemas.ApprovalPending})
+		list, _ := cl.Approvals().List(ctx, client.ApprovalsQuery{State: schemas.ApprovalPending})
 		return each(list, func(a schemas.Approval) string { return string(a.ID) })
 	}
 	return nil

@@ -113,7 +113,7 @@ func allFiles(
 	var all []schemas.FileInfo
 	q := client.FilesQuery{Path: p, Recursive: recursive}
 	for {
-		list, err := cl.Files(ctx, w, q)
+		list, err := cl.Files(w).List(ctx, q)
 		if err != nil {
 			return nil, err
 		}
@@ -179,7 +179,7 @@ func (c *filesCopyCommand) Run(ctx context.Context, t terminal) error {
 func (c *filesCopyCommand) up(ctx context.Context, t terminal, cl *client.Client, w schemas.WorkspaceID, to string) error {
 	o := client.UploadOptions{IfNoneMatch: c.Create}
 	if c.From == "-" {
-		_, err := cl.Upload(ctx, w, to, t.in, o)
+		_, err := cl.Files(w).Upload(ctx, to, t.in, o)
 		return err
 	}
 	info, err := os.Stat(c.From)
@@ -226,7 +226,7 @@ func (c *filesCopyCommand) up(ctx context.Context, t terminal, cl *client.Client
 func (c *filesCopyCommand) eachUp(ctx context.Context, cl *client.Client, w schemas.WorkspaceID, to string, list []treeFile) (err error) {
 	for _, f := range list {
 		if at := path.Join(to, f.path); f.folder {
-			_, err = cl.MakeFolder(ctx, w, at)
+			_, err = cl.Files(w).MakeFolder(ctx, at)
 		} else {
 			err = uploadFile(ctx, cl, w, filepath.Join(c.From, filepath.FromSlash(f.path)), at, client.UploadOptions{IfNoneMatch: true})
 		}
@@ -255,7 +255,7 @@ func uploadFile(ctx context.Context, cl *client.Client, w schemas.WorkspaceID, f
 		return schemas.Wrap(schemas.NotFound, "from", err.Error(), err)
 	}
 	defer f.Close() //nolint:errcheck // it is only read
-	if _, err := cl.Upload(ctx, w, to, f, o); err != nil {
+	if _, err := cl.Files(w).Upload(ctx, to, f, o); err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	return nil
@@ -264,7 +264,7 @@ func uploadFile(ctx context.Context, cl *client.Client, w schemas.WorkspaceID, f
 // down copies from a workspace.
 func (c *filesCopyCommand) down(ctx context.Context, t terminal, cl *client.Client, w schemas.WorkspaceID, from string) error {
 	if c.To == "-" {
-		_, err := cl.Download(ctx, w, from, t.out)
+		_, err := cl.Files(w).Download(ctx, from, t.out)
 		return err
 	}
 	if !c.Recursive {
@@ -311,7 +311,7 @@ func (c *filesCopyCommand) downloadFile(ctx context.Context, cl *client.Client, 
 		return schemas.Errorf(schemas.Conflict, "to", "%s is there already", to)
 	}
 	_, err = saveFile(to, func(out io.Writer) (string, error) {
-		_, err := cl.Download(ctx, w, from, out)
+		_, err := cl.Files(w).Download(ctx, from, out)
 		return to, err
 	})
 	if err != nil {
@@ -377,7 +377,7 @@ func (c *filesCatCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	_, err = cl.Download(ctx, w, p, t.out)
+	_, err = cl.Files(w).Download(ctx, p, t.out)
 	return err
 }
 
@@ -393,7 +393,7 @@ func (c *filesRemoveCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	return cl.RemoveFile(ctx, w, p, c.Recursive)
+	return cl.Files(w).Remove(ctx, p, c.Recursive)
 }
 
 type filesMoveCommand struct {
@@ -416,7 +416,7 @@ func (c *filesMoveCommand) Run(ctx context.Context, t terminal) error {
 		}
 		to = f.path
 	}
-	_, err = cl.MoveFile(ctx, w, p, to, c.Force)
+	_, err = cl.Files(w).Move(ctx, p, to, c.Force)
 	return err
 }
 
@@ -428,6 +428,6 @@ func (c *filesMkdirCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	_, err = cl.MakeFolder(ctx, w, p)
+	_, err = cl.Files(w).MakeFolder(ctx, p)
 	return err
 }

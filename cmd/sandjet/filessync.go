@@ -196,7 +196,7 @@ func (s *syncing) same(ctx context.Context, p syncPair) (bool, error) {
 	theirs, ok := s.known.remote(p.remote)
 	if !ok {
 		h := sha256.New()
-		if _, err := s.cl.Download(ctx, s.w, path.Join(s.dir, p.remote.Path), h); err != nil {
+		if _, err := s.cl.Files(s.w).Download(ctx, path.Join(s.dir, p.remote.Path), h); err != nil {
 			return false, fmt.Errorf("%s: %w", p.remote.Path, err)
 		}
 		theirs = hex.EncodeToString(h.Sum(nil))
@@ -280,7 +280,7 @@ func (s *syncing) remove(ctx context.Context, list []string) error {
 	for _, name := range list {
 		var err error
 		if s.up {
-			err = s.cl.RemoveFile(ctx, s.w, path.Join(s.dir, name), false)
+			err = s.cl.Files(s.w).Remove(ctx, path.Join(s.dir, name), false)
 		} else if ctx.Err() == nil {
 			err = s.root.Remove(filepath.FromSlash(name))
 		}

@@ -22,7 +22,7 @@ type grantsListCommand struct {
 // Run lists remembered approvals.
 func (c *grantsListCommand) Run(ctx context.Context, t terminal) error {
 	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
-		list, err := cl.ApprovalGrants(ctx, schemas.ConversationID(c.Conversation))
+		list, err := cl.Approvals().Grants(ctx, schemas.ConversationID(c.Conversation))
 		if err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (c *grantsRemoveCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	if err := cl.Forget(ctx, c.ID); err != nil {
+	if err := cl.Approvals().RevokeGrant(ctx, c.ID); err != nil {
 		return err
 	}
 	return say(t, "Removed %s", c.ID)

@@ -67,7 +67,7 @@ func (c *instancesListCommand) Run(ctx context.Context, t terminal) error {
 		if err := placeOf(ctx, cl, c.Sandbox, c.Workspace, &q); err != nil {
 			return err
 		}
-		list, more, err := cl.Instances(ctx, q)
+		list, more, err := cl.Instances().List(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (a *instanceArg) find(ctx context.Context, t terminal) (*client.Client, sch
 	if err := placeOf(ctx, cl, a.Instance, a.Workspace, &q); err != nil {
 		return nil, "", err
 	}
-	list, _, err := cl.Instances(ctx, q)
+	list, _, err := cl.Instances().List(ctx, q)
 	if err != nil {
 		return nil, "", err
 	}
@@ -157,7 +157,7 @@ func (c *instancesShowCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	i, err := cl.Instance(ctx, id)
+	i, err := cl.Instances().Get(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ type instanceChange struct {
 
 // until asks for a state of the instance until it is there, and prints the instance as it is then.
 func (n *instanceChange) until(ctx context.Context, t terminal, want schemas.InstanceState,
-	ask func(*client.Client, context.Context, schemas.InstanceID, time.Duration) (schemas.InstanceDocument, error),
+	ask func(client.Instances, context.Context, schemas.InstanceID, time.Duration) (schemas.InstanceDocument, error),
 ) error {
 	const each = 30 * time.Second
 	cl, id, err := n.find(ctx, t)
@@ -224,7 +224,7 @@ func (n *instanceChange) until(ctx context.Context, t terminal, want schemas.Ins
 		if n.NoWait {
 			within = 0
 		}
-		i, err := ask(cl, ctx, id, within)
+		i, err := ask(cl.Instances(), ctx, id, within)
 		if !first && want == schemas.InstanceRemoved && schemas.CodeOf(err) == schemas.NotFound { // between two questions
 			i, err = schemas.InstanceDocument{ID: id, State: want}, nil
 		}
@@ -271,14 +271,14 @@ Examples:
 
 // Run pauses an instance.
 func (c *instancesPauseCommand) Run(ctx context.Context, t terminal) error {
-	return c.until(ctx, t, schemas.InstancePaused, (*client.Client).PauseInstance)
+	return c.until(ctx, t, schemas.InstancePaused, client.Instances.Pause)
 }
 
 type instancesResumeCommand struct{ instanceChange }
 
 // Run wakes an instance.
 func (c *instancesResumeCommand) Run(ctx context.Context, t terminal) error {
-	return c.until(ctx, t, schemas.InstanceReady, (*client.Client).ResumeInstance)
+	return c.until(ctx, t, schemas.InstanceReady, client.Instances.Resume)
 }
 
 type instancesRemoveCommand struct {
@@ -290,8 +290,8 @@ type instancesRemoveCommand struct {
 // Run removes an instance.
 func (c *instancesRemoveCommand) Run(ctx context.Context, t terminal) error {
 	return c.until(ctx, t, schemas.InstanceRemoved,
-		func(cl *client.Client, ctx context.Context, id schemas.InstanceID, within time.Duration) (schemas.InstanceDocument, error) {
-			return cl.RemoveInstance(ctx, id, c.Force, within)
+		func(i client.Instances, ctx context.Context, id schemas.InstanceID, within time.Duration) (schemas.InstanceDocument, error) {
+			return i.Remove(ctx, id, c.Force, within)
 		})
 }
 
@@ -321,7 +321,7 @@ func (c *instancesExecCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	i, err := cl.Instance(ctx, id)
+	i, err := cl.Instances().Get(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func (c *jobsStopCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	j, err := cl.StopJob(ctx, id, c.Reason)
+	j, err := cl.Jobs().Stop(ctx, id, c.Reason)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (c *jobsSignalCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	if err := cl.SignalJob(ctx, id, name); err != nil {
+	if err := cl.Jobs().Signal(ctx, id, name); err != nil {
 		return err
 	}
 	if t.json {
@@ -89,7 +89,7 @@ func (c *jobsStdinCommand) Run(ctx context.Context, t terminal) error {
 	case "":
 		from = strings.NewReader("")
 	}
-	n, err := writeJob(ctx, cl, id, from, eof)
+	n, err := writeJob(ctx, cl.Jobs(), id, from, eof)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (c *jobsStdinCommand) Run(ctx context.Context, t terminal) error {
 
 // jobWriter is what writeJob needs of a client.
 type jobWriter interface {
-	WriteJob(ctx context.Context, id schemas.JobID, data []byte, eof bool) (int, error)
+	Write(ctx context.Context, id schemas.JobID, data []byte, eof bool) (int, error)
 }
 
 // writeJob copies all of r to a job's standard input, piece by piece as the job reads.
@@ -119,7 +119,7 @@ func writeJob(ctx context.Context, w jobWriter, id schemas.JobID, r io.Reader, e
 			return total, fmt.Errorf("read stdin: %w", err)
 		}
 		for rest := piece[:n]; len(rest) > 0; {
-			taken, err := w.WriteJob(ctx, id, rest, false)
+			taken, err := w.Write(ctx, id, rest, false)
 			total += int64(taken)
 			if err != nil {
 				return total, fmt.Errorf("after %d bytes: %w", total, err)
@@ -133,7 +133,7 @@ func writeJob(ctx context.Context, w jobWriter, id schemas.JobID, r io.Reader, e
 			continue
 		}
 		if eof {
-			_, err := w.WriteJob(ctx, id, nil, true)
+			_, err := w.Write(ctx, id, nil, true)
 			return total, err
 		}
 		return total, nil

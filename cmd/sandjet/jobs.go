@@ -95,7 +95,7 @@ func (c *jobsListCommand) Run(ctx context.Context, t terminal) error {
 		return schemas.Invalidf("state", "%q is unknown: use one of %s", schemas.Quotable(c.State), jobStates())
 	}
 	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
-		list, err := cl.Jobs(ctx, client.JobsQuery{State: c.State, Conversation: schemas.ConversationID(c.Conversation), Limit: c.Limit})
+		list, err := cl.Jobs().List(ctx, client.JobsQuery{State: c.State, Conversation: schemas.ConversationID(c.Conversation), Limit: c.Limit})
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (c *jobsShowCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	j, err := cl.Job(ctx, id)
+	j, err := cl.Jobs().Get(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (c *jobsLogsCommand) Run(ctx context.Context, t terminal) error {
 		offset = -1
 	}
 	for {
-		page, err := cl.JobLogs(ctx, id, offset, c.Tail)
+		page, err := cl.Jobs().Logs(ctx, id, offset, c.Tail)
 		if err != nil {
 			return unlessLeft(ctx, err)
 		}
@@ -246,7 +246,7 @@ func (c *jobsLogsCommand) Run(ctx context.Context, t terminal) error {
 		case !c.Follow || page.Ended:
 			return nil
 		case !t.json:
-			return unlessLeft(ctx, cl.FollowJobLogs(ctx, id, offset, t.out))
+			return unlessLeft(ctx, cl.Jobs().FollowLogs(ctx, id, offset, t.out))
 		default:
 			if !wait.Sleep(ctx, time.Second) {
 				return left()
@@ -320,7 +320,7 @@ func (c *jobsWaitCommand) Run(ctx context.Context, t terminal) error {
 // waitJob polls a job until it has ended. It asks rather than listens: a job whose call never started it ends without an event.
 func waitJob(ctx context.Context, cl *client.Client, id schemas.JobID) (schemas.Job, error) {
 	for look := 1; ; look++ {
-		j, err := cl.Job(ctx, id)
+		j, err := cl.Jobs().Get(ctx, id)
 		if err != nil {
 			return j, err
 		}

@@ -50,7 +50,7 @@ type slowJob struct {
 	closed int
 }
 
-func (s *slowJob) WriteJob(_ context.Context, _ schemas.JobID, data []byte, eof bool) (int, error) {
+func (s *slowJob) Write(_ context.Context, _ schemas.JobID, data []byte, eof bool) (int, error) {
 	if eof {
 		s.closed++
 	}

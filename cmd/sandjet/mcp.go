@@ -146,7 +146,7 @@ func (c *mcpServeCommand) serve(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	me, err := cl.Account(ctx, client.Me)
+	me, err := cl.Accounts().Get(ctx, client.Me)
 	if err != nil {
 		return err
 	}

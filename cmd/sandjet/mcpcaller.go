@@ -76,7 +76,7 @@ func (c mcpClient) Output(ctx context.Context, conv schemas.ConversationID, id s
 
 // Approval implements [mcp.Caller].
 func (c mcpClient) Approval(ctx context.Context, id schemas.ApprovalID) (schemas.Approval, error) {
-	return patiently(ctx, c.patience, func(ctx context.Context) (schemas.Approval, error) { return c.Client.Approval(ctx, id) })
+	return patiently(ctx, c.patience, func(ctx context.Context) (schemas.Approval, error) { return c.Client.Approvals().Get(ctx, id) })
 }
 
 // Decide implements [mcp.Caller].
@@ -84,11 +84,11 @@ func (c mcpClient) Decide(ctx context.Context, id schemas.ApprovalID, a schemas.
 	_, err := patiently(ctx, c.patience, func(ctx context.Context) (schemas.Approval, error) {
 		switch {
 		case a.Approved == nil || !*a.Approved:
-			return c.Deny(ctx, id, a.Reason)
+			return c.Approvals().Deny(ctx, id, a.Reason)
 		case a.Remember != "":
-			return c.ApproveAll(ctx, id, a.Reason)
+			return c.Approvals().ApproveAll(ctx, id, a.Reason)
 		}
-		return c.Approve(ctx, id, a.Reason)
+		return c.Approvals().Approve(ctx, id, a.Reason)
 	})
 	return err
 }
@@ -98,7 +98,7 @@ func (c mcpClient) Artifacts(ctx context.Context, conv schemas.ConversationID, l
 	[]schemas.Artifact, schemas.ArtifactID, error,
 ) {
 	p, err := patiently(ctx, c.patience, func(ctx context.Context) (p artifactsPage, err error) {
-		p.list, p.next, err = c.Client.Artifacts(ctx, conv, limit, after)
+		p.list, p.next, err = c.Client.Artifacts().List(ctx, conv, limit, after)
 		return p, err
 	})
 	return p.list, p.next, err
@@ -123,7 +123,7 @@ func (c mcpClient) Artifact(ctx context.Context, of schemas.ConversationID, id s
 	}
 	got := &atMost{most: most}
 	name, err := patiently(ctx, c.patience, func(ctx context.Context) (string, error) {
-		name, _, err := c.DownloadArtifact(ctx, id, got)
+		name, _, err := c.Client.Artifacts().Download(ctx, id, got)
 		return name, err
 	})
 	switch {
@@ -175,12 +175,12 @@ func (w *atMost) Write(b []byte) (int, error) {
 
 // Job implements [mcp.Caller].
 func (c mcpClient) Job(ctx context.Context, id schemas.JobID) (schemas.Job, error) {
-	return patiently(ctx, c.patience, func(ctx context.Context) (schemas.Job, error) { return c.Client.Job(ctx, id) })
+	return patiently(ctx, c.patience, func(ctx context.Context) (schemas.Job, error) { return c.Client.Jobs().Get(ctx, id) })
 }
 
 // StopJob implements [mcp.Caller].
 func (c mcpClient) StopJob(ctx context.Context, id schemas.JobID, reason string) error {
-	_, err := patiently(ctx, c.patience, func(ctx context.Context) (schemas.Job, error) { return c.Client.StopJob(ctx, id, reason) })
+	_, err := patiently(ctx, c.patience, func(ctx context.Context) (schemas.Job, error) { return c.Client.Jobs().Stop(ctx, id, reason) })
 	return err
 }
 

@@ -43,7 +43,7 @@ func (c *accountsNATSCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	cred, err := cl.NATSCredential(ctx, client.Me, c.TTL)
+	cred, err := cl.Accounts().NATSCredential(ctx, client.Me, c.TTL)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ type skillsListCommand struct{ listTarget }
 // Run lists the skills.
 func (c *skillsListCommand) Run(ctx context.Context, t terminal) error {
 	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
-		list, err := cl.Skills(ctx)
+		list, err := cl.Skills().List(ctx)
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (c *skillsAddCommand) Run(ctx context.Context, t terminal) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", folder, err)
 		}
-		k, err := cl.PutSkill(ctx, b.Manifest.Name, tar)
+		k, err := cl.Skills().Put(ctx, b.Manifest.Name, tar)
 		if err != nil {
 			return fmt.Errorf("%s: %w", folder, err)
 		}
@@ -166,7 +166,7 @@ func (c *skillsShowCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	k, err := cl.Skill(ctx, c.ID)
+	k, err := cl.Skills().Get(ctx, c.ID)
 	return printRecord(t, k, err)
 }
 
@@ -184,7 +184,7 @@ func (c *skillsGetCommand) Run(ctx context.Context, t terminal) error {
 		return err
 	}
 	var tar bytes.Buffer
-	if _, err := cl.DownloadSkill(ctx, c.ID, &tar); err != nil {
+	if _, err := cl.Skills().Download(ctx, c.ID, &tar); err != nil {
 		return err
 	}
 	b, err := skills.Read(&tar) // what a server says is not trusted with this host's folders
@@ -232,7 +232,7 @@ func (c *skillsRemoveCommand) Run(ctx context.Context, t terminal) error {
 		return err
 	}
 	for _, id := range c.IDs {
-		if err := printRemoved(t, id, cl.RemoveSkill(ctx, id)); err != nil {
+		if err := printRemoved(t, id, cl.Skills().Remove(ctx, id)); err != nil {
 			return fmt.Errorf("%s: %w", printable(id), err)
 		}
 	}

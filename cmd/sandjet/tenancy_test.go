@@ -219,7 +219,7 @@ func (n *node) joinNATS(t *testing.T) *natsTenant {
 		t.Fatal(err)
 	}
 	cl := client.New(n.endpoint.URL, key)
-	cred, err := cl.NATSCredential(ctx, client.Me, 0)
+	cred, err := cl.Accounts().NATSCredential(ctx, client.Me, 0)
 	if err != nil || cred.User != d.ID || cred.URL != n.server.URL() || time.Until(cred.Expires) > time.Hour {
 		t.Fatalf("%+v, %v", cred, err)
 	}

@@ -40,7 +40,7 @@ func (d *treeDown) all(ctx context.Context, list []schemas.FileInfo) (n, left in
 		got = d.unpack(out, done)
 		out.CloseWithError(got)
 	})
-	_, err = d.cl.DownloadArchive(ctx, d.w, d.from, in)
+	_, err = d.cl.Files(d.w).DownloadArchive(ctx, d.from, in)
 	in.CloseWithError(cmpOr(err, io.EOF))
 	reader.Wait()
 	switch code := schemas.CodeOf(err); {
@@ -123,7 +123,7 @@ func (d *treeDown) file(ctx context.Context, f schemas.FileInfo, mode fs.FileMod
 		}
 	}
 	if sum, err = d.save(f.Path, mode, f.Modified, func(out io.Writer) error {
-		_, err := d.cl.Download(ctx, d.w, path.Join(d.from, f.Path), out)
+		_, err := d.cl.Files(d.w).Download(ctx, path.Join(d.from, f.Path), out)
 		return err
 	}); err != nil {
 		return "", fmt.Errorf("%s: %w", f.Path, err)

@@ -85,7 +85,7 @@ func (u *treeUp) alone(ctx context.Context, f treeFile) error {
 		u.progress.add(0, n-stored)
 		stored = n
 	}}
-	if _, err := u.cl.Upload(ctx, u.w, to, io.TeeReader(in, again), o); err != nil {
+	if _, err := u.cl.Files(u.w).Upload(ctx, to, io.TeeReader(in, again), o); err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
 	sum := hex.EncodeToString(h.Sum(nil))
@@ -138,7 +138,7 @@ func (u *treeUp) archive(ctx context.Context, list []treeFile) (sums []string, e
 		sums, packed = packTree(u.root, list, in)
 		in.CloseWithError(packed) // no packed error is the end
 	})
-	_, err = u.cl.UploadArchive(ctx, u.w, u.to, out)
+	_, err = u.cl.Files(u.w).UploadArchive(ctx, u.to, out)
 	out.CloseWithError(io.ErrClosedPipe)
 	writer.Wait()
 	if packed != nil && !errors.Is(packed, io.ErrClosedPipe) {

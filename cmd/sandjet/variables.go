@@ -47,7 +47,7 @@ func (c *variablesSetCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	v, err := cl.SetVariable(ctx, client.Me, name, value)
+	v, err := cl.Variables(client.Me).Set(ctx, name, value)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ type variablesListCommand struct{ listTarget }
 // Run lists the variables.
 func (c *variablesListCommand) Run(ctx context.Context, t terminal) error {
 	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
-		list, err := cl.Variables(ctx, client.Me)
+		list, err := cl.Variables(client.Me).List(ctx)
 		if err != nil {
 			return err
 		}
@@ -115,5 +115,5 @@ func (c *variablesRemoveCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	return printRemoved(t, c.Name, cl.RemoveVariable(ctx, client.Me, c.Name))
+	return printRemoved(t, c.Name, cl.Variables(client.Me).Remove(ctx, c.Name))
 }

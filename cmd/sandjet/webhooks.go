@@ -59,7 +59,7 @@ func (c *webhooksAddCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	e, err := cl.AddWebhook(ctx, spec)
+	e, err := cl.Webhooks().Add(ctx, spec)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ type webhooksListCommand struct{ listTarget }
 // Run lists the endpoints.
 func (c *webhooksListCommand) Run(ctx context.Context, t terminal) error {
 	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
-		list, err := cl.Webhooks(ctx)
+		list, err := cl.Webhooks().List(ctx)
 		if err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func (c *webhooksShowCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	e, err := cl.Webhook(ctx, id)
+	e, err := cl.Webhooks().Get(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (c *webhooksRemoveCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	if err := cl.RemoveWebhook(ctx, id); err != nil {
+	if err := cl.Webhooks().Remove(ctx, id); err != nil {
 		return err
 	}
 	if t.json {
@@ -189,7 +189,7 @@ func (c *webhooksEnableCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	e, err := cl.UpdateWebhook(ctx, id, client.WebhookPatch{Disabled: new(false)})
+	e, err := cl.Webhooks().Update(ctx, id, client.WebhookPatch{Disabled: new(false)})
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (c *webhooksRotateCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	e, err := cl.RotateWebhook(ctx, id, c.Overlap)
+	e, err := cl.Webhooks().RotateSecret(ctx, id, c.Overlap)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (c *webhooksTestCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	delivery, err := cl.TestWebhook(ctx, id)
+	delivery, err := cl.Webhooks().Test(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (c *webhooksReplayCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	n, err := cl.ReplayWebhooks(ctx, client.WebhookReplay{
+	n, err := cl.Webhooks().Replay(ctx, client.WebhookReplay{
 		Since: since, Endpoint: schemas.EndpointID(c.Endpoint), ID: schemas.DeliveryID(c.ID),
 	})
 	if err != nil {

@@ -68,26 +68,26 @@ func TestTheClientGoesOn(t *testing.T) {
 	for _, size := range []int{0, 3, 9 << 20, 17<<20 + 5} {
 		content := random(size)
 		var stored int64
-		f, err := c.Upload(t.Context(), workspace, "dir/a b.bin", bytes.NewReader(content), client.UploadOptions{
+		f, err := c.Files(workspace).Upload(t.Context(), "dir/a b.bin", bytes.NewReader(content), client.UploadOptions{
 			Progress: func(n int64) { stored = n },
 		})
 		if err != nil || f.Size != int64(size) || stored != int64(size) {
 			t.Fatalf("%d bytes: %+v, %d stored, %v", size, f, stored, err)
 		}
 		var back bytes.Buffer
-		n, err := c.Download(t.Context(), workspace, "dir/a b.bin", &back)
+		n, err := c.Files(workspace).Download(t.Context(), "dir/a b.bin", &back)
 		if err != nil || n != int64(size) || !bytes.Equal(back.Bytes(), content) {
 			t.Fatalf("%d bytes: %d came back, %v", size, n, err)
 		}
 	}
-	if list, err := c.Files(t.Context(), workspace, client.FilesQuery{Recursive: true, Path: "dir"}); err != nil || len(list.Entries) != 1 {
+	if list, err := c.Files(workspace).List(t.Context(), client.FilesQuery{Recursive: true, Path: "dir"}); err != nil || len(list.Entries) != 1 {
 		t.Errorf("%+v %v", list, err)
 	}
-	_, err := c.Upload(t.Context(), workspace, "dir/a b.bin", strings.NewReader("x"), client.UploadOptions{IfNoneMatch: true})
+	_, err := c.Files(workspace).Upload(t.Context(), "dir/a b.bin", strings.NewReader("x"), client.UploadOptions{IfNoneMatch: true})
 	if schemas.CodeOf(err) != schemas.Conflict {
 		t.Errorf("what is there: %v", err)
 	}
-	if _, err := c.Download(t.Context(), workspace, "none", io.Discard); schemas.CodeOf(err) != schemas.NotFound {
+	if _, err := c.Files(workspace).Download(t.Context(), "none", io.Discard); schemas.CodeOf(err) != schemas.NotFound {
 		t.Errorf("what is not: %v", err)
 	}
 	if network.lost < 10 {
@@ -104,17 +104,17 @@ func TestANamedUploadIsContinued(t *testing.T) {
 	c.HTTP = &http.Client{Transport: network}
 	content := random(20 << 20)
 	o := client.UploadOptions{ID: "mine"}
-	_, err := c.Upload(t.Context(), workspace, "big", io.MultiReader(bytes.NewReader(content[:17<<20]), failing{}), o)
+	_, err := c.Files(workspace).Upload(t.Context(), "big", io.MultiReader(bytes.NewReader(content[:17<<20]), failing{}), o)
 	if err == nil || network.sent != 16<<20 {
 		t.Fatalf("%d bytes were sent of a file that cannot be read: %v", network.sent, err)
 	}
 	network.sent = 0
-	f, err := c.Upload(t.Context(), workspace, "big", bytes.NewReader(content), o)
+	f, err := c.Files(workspace).Upload(t.Context(), "big", bytes.NewReader(content), o)
 	if err != nil || f.Size != 20<<20 || network.sent != 4<<20 {
 		t.Fatalf("%+v, %d bytes were sent: %v", f, network.sent, err)
 	}
 	var back bytes.Buffer
-	if _, err := c.Download(t.Context(), workspace, "big", &back); err != nil || !bytes.Equal(back.Bytes(), content) {
+	if _, err := c.Files(workspace).Download(t.Context(), "big", &back); err != nil || !bytes.Equal(back.Bytes(), content) {
 		t.Errorf("%d bytes came back, %v", back.Len(), err)
 	}
 }
@@ -143,20 +143,20 @@ func TestTheClientSendsArchives(t *testing.T) {
 	c := client.New(strings.TrimSuffix(p.url, "/v1/workspaces/"), "key")
 	c.HTTP = &http.Client{Transport: asAccount{}}
 	sent := packed(t, file("a/run", "#!/bin/sh\n", 0o755), file("b", strings.Repeat("b", 1<<20), 0o644))
-	u, err := c.UploadArchive(t.Context(), workspace, "dir", bytes.NewReader(sent))
+	u, err := c.Files(workspace).UploadArchive(t.Context(), "dir", bytes.NewReader(sent))
 	if err != nil || u.Files != 2 || u.Bytes != 10+1<<20 || u.Last != "dir/b" {
 		t.Fatalf("%+v %v", u, err)
 	}
 	var back bytes.Buffer
-	n, err := c.DownloadArchive(t.Context(), workspace, "dir", &back)
+	n, err := c.Files(workspace).DownloadArchive(t.Context(), "dir", &back)
 	if want := "5 755 a/ 0 \"\"\n0 755 a/run 10 \"#!/bin/sh\\n\"\n0 644 b 1048576 \"bbbbbbbbbbbbbbbbbbbb\"\n"; err != nil ||
 		n != int64(back.Len()) || members(t, &back) != want {
 		t.Errorf("%d, %v", n, err)
 	}
-	if _, err := c.UploadArchive(t.Context(), workspace, "", strings.NewReader("no tar")); schemas.CodeOf(err) != schemas.Invalid {
+	if _, err := c.Files(workspace).UploadArchive(t.Context(), "", strings.NewReader("no tar")); schemas.CodeOf(err) != schemas.Invalid {
 		t.Errorf("no archive: %v", err)
 	}
-	if _, err := c.DownloadArchive(t.Context(), workspace, "none", io.Discard); schemas.CodeOf(err) != schemas.NotFound {
+	if _, err := c.Files(workspace).DownloadArchive(t.Context(), "none", io.Discard); schemas.CodeOf(err) != schemas.NotFound {
 		t.Errorf("no folder: %v", err)
 	}
 }

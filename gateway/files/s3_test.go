@@ -53,17 +53,17 @@ func TestFilesOnS3ComeAndGo(t *testing.T) {
 	c.HTTP = &http.Client{Transport: network}
 	for _, size := range []int{0, 3, schemas.MaxFileChunk + 1, 9<<20 + 5} {
 		content := random(size)
-		f, err := c.Upload(t.Context(), workspace, "dir/a b.bin", bytes.NewReader(content), client.UploadOptions{})
+		f, err := c.Files(workspace).Upload(t.Context(), "dir/a b.bin", bytes.NewReader(content), client.UploadOptions{})
 		if err != nil || f.Size != int64(size) {
 			t.Fatalf("%d bytes: %+v, %v", size, f, err)
 		}
 		var back bytes.Buffer
-		n, err := c.Download(t.Context(), workspace, "dir/a b.bin", &back)
+		n, err := c.Files(workspace).Download(t.Context(), "dir/a b.bin", &back)
 		if err != nil || n != int64(size) || !bytes.Equal(back.Bytes(), content) {
 			t.Fatalf("%d bytes: %d came back, %v", size, n, err)
 		}
 	}
-	if list, err := c.Files(t.Context(), workspace, client.FilesQuery{Recursive: true}); err != nil || len(list.Entries) != 4 { // .sandjet
+	if list, err := c.Files(workspace).List(t.Context(), client.FilesQuery{Recursive: true}); err != nil || len(list.Entries) != 4 { // .sandjet
 		t.Errorf("%+v %v", list, err)
 	}
 	got := p.ask(http.MethodPut, workspace+"/archive?path=d", bytes.NewReader(packed(t, file("a/b", "1", 0o755), file("c", "2", 0o644))))
@@ -84,7 +84,7 @@ func TestLimitsOfFilesAreFinal(t *testing.T) {
 	p := startOnS3(t, 1, &worker.Room{Files: 4, Bytes: 2<<20 + 10, FileSize: 1 << 20})
 	c := p.client()
 	put := func(path string, size int) error {
-		_, err := c.Upload(t.Context(), workspace, path, bytes.NewReader(make([]byte, size)), client.UploadOptions{})
+		_, err := c.Files(workspace).Upload(t.Context(), path, bytes.NewReader(make([]byte, size)), client.UploadOptions{})
 		return err
 	}
 	wants := func(what string, err error, code schemas.Code, text string) {

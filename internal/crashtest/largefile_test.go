@@ -38,7 +38,7 @@ func TestALargeFileGoesUpAndDown(t *testing.T) {
 	kills := &killsOnTheWay{t: t, c: c, every: largeFile / 4}
 	up := &counted{Hash: sha256.New()}
 	source := io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{7}), largeFile), up)
-	f, err := cl.Upload(ctx, w.ID, "data/large.bin", source, client.UploadOptions{ID: "large", Progress: kills.at})
+	f, err := cl.Files(w.ID).Upload(ctx, "data/large.bin", source, client.UploadOptions{ID: "large", Progress: kills.at})
 	if err != nil || f.Size != largeFile {
 		t.Fatalf("%+v, %v", f, err)
 	}
@@ -47,7 +47,7 @@ func TestALargeFileGoesUpAndDown(t *testing.T) {
 	}
 	kills.done = 0
 	down := &counted{Hash: sha256.New(), at: kills.at}
-	if n, err := cl.Download(ctx, w.ID, "data/large.bin", down); err != nil || n != largeFile {
+	if n, err := cl.Files(w.ID).Download(ctx, "data/large.bin", down); err != nil || n != largeFile {
 		t.Fatalf("%d bytes, %v", n, err)
 	}
 	if kills.done != 3 {

@@ -44,7 +44,7 @@ func (f *flooder) largestSkills(ctx context.Context) {
 	many(ctx, 8, func(i int) {
 		name := fmt.Sprint("skill-", i%4)
 		if i%2 == 0 {
-			_, err := c.PutSkill(ctx, name, largestSkill(name, i))
+			_, err := c.Skills().Put(ctx, name, largestSkill(name, i))
 			if err != nil {
 				f.refusal.Store(err.Error())
 			}

@@ -108,7 +108,7 @@ const adminKey = "admin-key-0123456789"
 // tenant makes an account and returns the cluster as its client sees it.
 func (c *cluster) tenant(ctx context.Context, t *testing.T, name string) *cluster {
 	t.Helper()
-	account, key, err := client.New("http://"+c.gateway, adminKey).AddAccount(ctx, schemas.AccountSpec{Name: name})
+	account, key, err := client.New("http://"+c.gateway, adminKey).Accounts().Add(ctx, schemas.AccountSpec{Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
