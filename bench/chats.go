@@ -59,13 +59,13 @@ func (s *sink) Send(_ context.Context, to channel.Destination, m channel.Message
 }
 
 // Channel and Channels make a sink the records of channels too.
-func (s *sink) Channel(context.Context, schemas.AccountID, schemas.ChannelID) (schemas.ChatChannel, error) {
+func (s *sink) Get(context.Context, schemas.AccountID, schemas.ChannelID) (schemas.ChatChannel, error) {
 	return schemas.ChatChannel{ID: chatChannel, Account: benchAccount, Kind: chatKind}, nil
 }
 
 // Channels implements [chat.Channels].
-func (s *sink) Channels(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error) {
-	c, err := s.Channel(ctx, a, chatChannel)
+func (s *sink) List(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error) {
+	c, err := s.Get(ctx, a, chatChannel)
 	return []schemas.ChatChannel{c}, err
 }
 

@@ -134,7 +134,7 @@ func filePlane(ctx context.Context, o *ours, dir string, parts *sync.WaitGroup) 
 	if err != nil {
 		return "", fmt.Errorf("records: %w", err)
 	}
-	a, err := store.EnsureAccount(ctx, records.Bootstrap{Account: benchAccount, Key: benchKey, Provider: benchProvider})
+	a, err := store.Accounts.Ensure(ctx, records.Bootstrap{Account: benchAccount, Key: benchKey, Provider: benchProvider})
 	if err != nil {
 		return "", fmt.Errorf("account: %w", err)
 	}

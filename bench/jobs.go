@@ -192,7 +192,7 @@ func benchEnd(j schemas.Job) schemas.Completion {
 // noEndpoints is an account without webhooks.
 type noEndpoints struct{}
 
-func (noEndpoints) Endpoints(context.Context, schemas.AccountID) ([]schemas.Endpoint, error) {
+func (noEndpoints) List(context.Context, schemas.AccountID) ([]schemas.Endpoint, error) {
 	return nil, nil
 }
 
@@ -303,7 +303,7 @@ func ourEnd(ctx context.Context, o *ours, parts *sync.WaitGroup) (func() error, 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := store.EnsureAccount(ctx, records.Bootstrap{Account: benchAccount, Key: benchKey, Provider: benchProvider}); err != nil {
+	if _, err := store.Accounts.Ensure(ctx, records.Bootstrap{Account: benchAccount, Key: benchKey, Provider: benchProvider}); err != nil {
 		return nil, err
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")

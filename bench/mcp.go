@@ -102,7 +102,7 @@ func callPlane(ctx context.Context, o *ours, parts *sync.WaitGroup) (string, err
 	if err != nil {
 		return "", fmt.Errorf("records: %w", err)
 	}
-	if _, err := store.EnsureAccount(ctx, records.Bootstrap{Account: benchAccount, Key: benchKey, Provider: benchProvider}); err != nil {
+	if _, err := store.Accounts.Ensure(ctx, records.Bootstrap{Account: benchAccount, Key: benchKey, Provider: benchProvider}); err != nil {
 		return "", fmt.Errorf("account: %w", err)
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")

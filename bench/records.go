@@ -31,7 +31,7 @@ func Records(ctx context.Context, n, rounds int) (Report, error) {
 	if err != nil {
 		return r, fmt.Errorf("records: %w", err)
 	}
-	made, err := store.EnsureAccount(ctx, records.Bootstrap{Account: benchAccount, Key: benchKey, Provider: benchProvider})
+	made, err := store.Accounts.Ensure(ctx, records.Bootstrap{Account: benchAccount, Key: benchKey, Provider: benchProvider})
 	if err != nil {
 		return r, fmt.Errorf("account: %w", err)
 	}
@@ -120,18 +120,18 @@ func changesSeen(ctx context.Context, bus *streams.Bus, here *records.Store, a s
 	running := make(chan error, 1)
 	go func() { running <- there.Run(ctx) }()
 	defer func() { cancel(); <-running }() //nolint:errcheck // it was stopped
-	d, err := here.AddDocument(ctx, a, schemas.Sandboxes, []byte(`{"name":"changed"}`))
+	d, err := here.Documents.Add(ctx, a, schemas.Sandboxes, []byte(`{"name":"changed"}`))
 	if err != nil {
 		return nil, fmt.Errorf("add: %w", err)
 	}
 	var out []time.Duration
 	for i := range changes {
 		began := time.Now()
-		if d, err = here.PatchDocument(ctx, a, schemas.Sandboxes, d.ID, fmt.Appendf(nil, `{"config":{"timeout":%d}}`, i+1), 0); err != nil {
+		if d, err = here.Documents.Patch(ctx, a, schemas.Sandboxes, d.ID, fmt.Appendf(nil, `{"config":{"timeout":%d}}`, i+1), 0); err != nil {
 			return nil, fmt.Errorf("change: %w", err)
 		}
 		for {
-			seen, err := there.Document(ctx, a, schemas.Sandboxes, d.ID)
+			seen, err := there.Documents.Get(ctx, a, schemas.Sandboxes, d.ID)
 			if err == nil && seen.Revision >= d.Revision {
 				break
 			}

@@ -32,7 +32,7 @@ type book struct {
 	all map[schemas.EndpointID]schemas.Endpoint
 }
 
-func (k *book) Endpoint(_ context.Context, _ schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error) {
+func (k *book) Get(_ context.Context, _ schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.all[id], nil
@@ -194,7 +194,7 @@ func TestAReceiverThatIsGoneIsDisabled(t *testing.T) {
 	deliver(t, l.Bus, k, nil)
 	send(t, l.Bus, "msg_1", "wh_1")
 	await(t, "endpoints that are disabled", func() bool {
-		e, err := k.Endpoint(t.Context(), "acct_1", "wh_1")
+		e, err := k.Get(t.Context(), "acct_1", "wh_1")
 		return err == nil && e.Disabled && e.Reason != ""
 	})
 	send(t, l.Bus, "msg_2", "wh_1")

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/accounts"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/records/seal"
@@ -28,6 +29,11 @@ type kept struct {
 
 type holder struct{ id, key string }
 
+// accountsOf are the records behind the routes of accounts.
+func accountsOf(s *records.Store) *accounts.Store {
+	return &accounts.Store{Accounts: s.Accounts, Documents: s.Documents, Manifests: s.Manifests, Variables: s.Variables}
+}
+
 func openKept(t *testing.T, change ...func(*gateway.Options)) *kept {
 	t.Helper()
 	k := &kept{}
@@ -39,7 +45,7 @@ func openKept(t *testing.T, change ...func(*gateway.Options)) *kept {
 		if k.store, err = records.Open(context.Background(), o.Bus, ring, recordstest.Providers()); err != nil {
 			t.Fatal(err)
 		}
-		o.Records, o.Accounts, o.AdminKeyHash = k.store, k.store, records.HashKey(adminKey)
+		o.Records, o.Accounts, o.AdminKeyHash = k.store, accountsOf(k.store), records.HashKey(adminKey)
 	}
 	k.edge = open(t, append([]func(*gateway.Options){keep}, change...)...)
 	k.anna, k.bert = k.join("anna"), k.join("bert")
@@ -206,7 +212,7 @@ func ask2(method, path, body string) ask {
 func TestAccountsAreForTheAdministrator(t *testing.T) {
 	t.Parallel()
 	k := openKept(t, func(o *gateway.Options) { o.OwnAccount = "acct_own" })
-	if _, err := k.store.EnsureAccount(t.Context(),
+	if _, err := k.store.Accounts.Ensure(t.Context(),
 		records.Bootstrap{Account: "acct_own", Key: "the key of the settings", Provider: "local"}); err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +314,7 @@ func TestStrangersMakeSoManyAccounts(t *testing.T) {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 	}
-	if n := k.store.CountAccounts(); n != 5 || made == 0 || made == 5 {
+	if n := k.store.Accounts.Count(); n != 5 || made == 0 || made == 5 {
 		t.Errorf("there are %d accounts, %d of strangers", n, made)
 	}
 	k.join("by-the-administrator")

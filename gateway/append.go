@@ -86,5 +86,5 @@ func (g *Gateway) endpointsOf(ctx context.Context, a schemas.AccountID) ([]schem
 	if g.Endpoints == nil {
 		return nil, nil
 	}
-	return g.Endpoints.Endpoints(ctx, a)
+	return g.Endpoints.List(ctx, a)
 }

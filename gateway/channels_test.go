@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-var _ channels.Records = (*records.Store)(nil)
+var _ channels.Records = records.Channels{}
 
 // chatKinds are two services, whose places are objects with a chat.
 func chatKinds() []channels.Kind {
@@ -43,7 +43,7 @@ func openWithChannels(t *testing.T, change ...func(*gateway.Options)) *edge {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Channels, o.ChannelKinds, o.Accounts = store, chatKinds(), store
+		o.Channels, o.ChannelKinds, o.Accounts = store.Channels, chatKinds(), accountsOf(store)
 		for _, c := range change {
 			c(o)
 		}

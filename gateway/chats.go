@@ -40,7 +40,7 @@ func (g *Gateway) inbound() (*inbound.Handler, error) {
 		Stop:  g.stopAll, Running: g.running, Seen: g.ChatSeen, Received: g.metrics.inbound,
 	}
 	if g.Endpoints != nil {
-		h.Endpoints = g.Endpoints.Endpoints
+		h.Endpoints = g.Endpoints.List
 	}
 	return h, nil
 }

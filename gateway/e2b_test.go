@@ -19,7 +19,7 @@ func TestTheClientOfE2BIsServedToWhoHasAKey(t *testing.T) {
 		t.Errorf("it is served without being asked for: %d %s", a.status, a.body)
 	}
 	k := openKept(t, func(o *gateway.Options) {
-		o.Sandboxes, o.E2B, o.Keys = sessions(o.Records.(*records.Store)), true, o.Records.(*records.Store)
+		o.Sandboxes, o.E2B, o.Keys = sessions(o.Records.(*records.Store)), true, o.Records.(*records.Store).Accounts
 	})
 	k.workAs("local")
 	type shown struct {

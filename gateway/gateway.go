@@ -99,7 +99,7 @@ type Options struct {
 	// E2B serves the client of E2B, with sandboxes that are sessions with an end of their own. It needs Keys and Sandboxes.
 	E2B bool
 	// Accounts keeps the accounts and their collections. Nil: their routes answer unsupported.
-	Accounts accounts.Store
+	Accounts *accounts.Store
 	// NATS issues credentials for the accounts' NATS clients. Nil: its route answers unsupported.
 	NATS accounts.NATSAccess
 	// NATSURL is where those clients reach the server, without credentials; empty where that is not known.

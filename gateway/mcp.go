@@ -84,7 +84,7 @@ func (g *Gateway) agentNamed(ctx context.Context, a schemas.AccountID, name stri
 	if name == "" || g.Accounts == nil {
 		return schemas.AgentID(name), nil
 	}
-	list, err := g.Accounts.Documents(ctx, a, schemas.Agents)
+	list, err := g.Accounts.Documents.List(ctx, a, schemas.Agents)
 	if err != nil {
 		return "", err
 	}
@@ -163,7 +163,7 @@ func (c mcpCaller) Tools(ctx context.Context, agent schemas.AgentID) ([]mcp.Tool
 	visible := everything()
 	if agent != "" && c.g.Accounts != nil {
 		var err error
-		if visible, err = c.g.Accounts.ToolVisibility(ctx, c.account, agent); err != nil {
+		if visible, err = c.g.Accounts.Documents.ToolVisibility(ctx, c.account, agent); err != nil {
 			return nil, err
 		}
 	}

@@ -15,7 +15,7 @@ import (
 func TestCredentialsForNATS(t *testing.T) {
 	t.Parallel()
 	const url = "nats://nats.example.com:4222"
-	k := openKept(t, func(o *gateway.Options) { o.NATS, o.NATSURL = o.Records.(*records.Store), url })
+	k := openKept(t, func(o *gateway.Options) { o.NATS, o.NATSURL = o.Records.(*records.Store).Accounts, url })
 	admin := holder{key: adminKey}
 	for name, c := range map[string]struct {
 		who        holder
@@ -50,7 +50,7 @@ func TestCredentialsForNATS(t *testing.T) {
 			!slices.Equal(got.Subscribe, []string{"sandjet.live." + k.anna.id + ".>", "sandjet.reply." + k.anna.id + ".>"}) {
 			t.Errorf("%s: %+v", name, got)
 		}
-		if a, _, ok := k.store.AuthenticateNATS(got.User, got.Password); !ok || string(a) != k.anna.id {
+		if a, _, ok := k.store.Accounts.AuthenticateNATS(got.User, got.Password); !ok || string(a) != k.anna.id {
 			t.Errorf("%s: it opens nothing", name)
 		}
 		if a := k.as(holder{key: got.Password}, http.MethodGet, "/v1/accounts/me", ""); a.status != http.StatusUnauthorized {

@@ -118,7 +118,7 @@ func TestStreamsOfE2BAreCounted(t *testing.T) {
 	t.Parallel()
 	const printed = 100 << 10
 	k := openKept(t, func(o *gateway.Options) {
-		o.Sandboxes, o.E2B, o.Keys = sessions(o.Records.(*records.Store)), true, o.Records.(*records.Store)
+		o.Sandboxes, o.E2B, o.Keys = sessions(o.Records.(*records.Store)), true, o.Records.(*records.Store).Accounts
 		o.Limits.Answers = 400 << 10
 	})
 	k.workAs("local")

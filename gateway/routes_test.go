@@ -18,7 +18,7 @@ func TestAliasesAnswerAsTheirRoutes(t *testing.T) {
 	k := openKept(t, func(o *gateway.Options) {
 		o.DurableStreams = true
 		store := o.Records.(*records.Store)
-		o.NATS, o.Endpoints, o.Channels, o.ChannelKinds = store, store, store, chatKinds()
+		o.NATS, o.Endpoints, o.Channels, o.ChannelKinds = store.Accounts, store.Endpoints, store.Channels, chatKinds()
 		o.AgentTools = func(schemas.ToolVisibility, string, schemas.Dialect) (any, error) { return []string{"a tool"}, nil }
 	})
 	things := tenantsThings(t, k)

@@ -187,7 +187,7 @@ func (b sandboxBoxes) State(ctx context.Context, a schemas.AccountID, s schemas.
 	if err != nil || !there {
 		return "", expires, err
 	}
-	idle := b.g.Sandboxes.Store.SandboxIdle(a, s.Sandbox)
+	idle := b.g.Sandboxes.Store.Idle(a, s.Sandbox)
 	used := i.Used
 	if s.Used.After(used) {
 		used = s.Used

@@ -19,7 +19,7 @@ import (
 // sessions serves /v1/sandbox for the provider local, with two sessions for each account.
 func sessions(store *records.Store) gateway.Sandboxes {
 	return gateway.Sandboxes{
-		Store: store, MaxSessions: 2, Wait: time.Millisecond,
+		Store: store.Sessions, MaxSessions: 2, Wait: time.Millisecond,
 		Spec: schemas.SandboxSpec{Name: "sessions-local", Config: schemas.SandboxConfig{
 			Provider: "local", PermissionMode: schemas.PermissionBypass, Persistent: true, Guard: schemas.GuardOff,
 		}},
@@ -36,7 +36,7 @@ func openSessions(t *testing.T) *kept {
 // session finds a session of an account.
 func (k *kept) session(h holder, id string) schemas.SandboxSession {
 	k.t.Helper()
-	l, err := k.store.SandboxSessions(k.t.Context(), schemas.AccountID(h.id))
+	l, err := k.store.Sessions.Get(k.t.Context(), schemas.AccountID(h.id))
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func (k *kept) session(h holder, id string) schemas.SandboxSession {
 // unused has a session be unused for a long time.
 func (k *kept) unused(h holder, id string) {
 	k.t.Helper()
-	_, err := k.store.ChangeSandboxSessions(k.t.Context(), schemas.AccountID(h.id), func(l *schemas.SandboxSessions) error {
+	_, err := k.store.Sessions.Change(k.t.Context(), schemas.AccountID(h.id), func(l *schemas.SandboxSessions) error {
 		for i := range l.Sessions {
 			if l.Sessions[i].ID == id {
 				l.Sessions[i].Used = l.Sessions[i].Used.Add(-time.Hour)
@@ -191,7 +191,7 @@ func TestSessionsAreLimited(t *testing.T) {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 	}
-	l, err := k.store.SandboxSessions(t.Context(), schemas.AccountID(k.anna.id))
+	l, err := k.store.Sessions.Get(t.Context(), schemas.AccountID(k.anna.id))
 	if err != nil || served != 2 || len(l.Sessions) != 2 {
 		t.Fatalf("%d were served: %+v, %v", served, l, err)
 	}
@@ -308,7 +308,7 @@ func TestSessionsOfTwoTenants(t *testing.T) {
 	if a := k.do(ask{method: http.MethodDelete, path: "/v1/accounts/" + k.anna.id, key: adminKey}); a.status != http.StatusOK {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
-	if l, err := k.store.SandboxSessions(t.Context(), schemas.AccountID(k.anna.id)); err != nil || len(l.Sessions) != 0 {
+	if l, err := k.store.Sessions.Get(t.Context(), schemas.AccountID(k.anna.id)); err != nil || len(l.Sessions) != 0 {
 		t.Errorf("the sessions of an account that is gone: %+v, %v", l, err)
 	}
 }
@@ -323,7 +323,7 @@ func TestASessionIsDestroyedWhole(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	was := k.session(k.anna, "s")
-	_, err := k.store.ChangeSandboxSessions(t.Context(), schemas.AccountID(k.anna.id), func(l *schemas.SandboxSessions) error {
+	_, err := k.store.Sessions.Change(t.Context(), schemas.AccountID(k.anna.id), func(l *schemas.SandboxSessions) error {
 		l.Sessions[0].Ending = true
 		return nil
 	})

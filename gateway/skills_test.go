@@ -40,7 +40,7 @@ func putSkill(k *kept, who holder, name, description string, files ...skills.Fil
 	return k.as(who, http.MethodPut, "/v1/skills/"+name, sent, "Content-Type", "application/x-tar")
 }
 
-func withSkills(o *gateway.Options) { o.Skills = o.Records.(*records.Store) }
+func withSkills(o *gateway.Options) { o.Skills = o.Records.(*records.Store).Skills }
 
 // TestSkillsOverHTTP: a skill is added, replaced, listed, downloaded and removed; the same again changes nothing.
 func TestSkillsOverHTTP(t *testing.T) {

@@ -242,7 +242,7 @@ func tenantsThings(t *testing.T, k *kept) map[string]thing {
 func TestNoRouteShowsAnotherAccount(t *testing.T) {
 	k := openKept(t, func(o *gateway.Options) {
 		store := o.Records.(*records.Store)
-		o.NATS, o.Endpoints, o.Channels, o.ChannelKinds, o.Skills = store, store, store, chatKinds(), store
+		o.NATS, o.Endpoints, o.Channels, o.ChannelKinds, o.Skills = store.Accounts, store.Endpoints, store.Channels, chatKinds(), store.Skills
 		o.Workspace = store.WorkspaceFiles
 		o.Sandboxes = sessions(store)
 		o.ChatReceiver = func(kind string) (channel.Receiver, bool) { return posts{}, true }

@@ -50,7 +50,7 @@ func (g *Gateway) postTurn(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	if g.Accounts == nil {
 		return schemas.Errorf(schemas.Unsupported, "", "this gateway keeps no agents")
 	}
-	if _, err := g.Accounts.ToolVisibility(r.Context(), a, agent); err != nil {
+	if _, err := g.Accounts.Documents.ToolVisibility(r.Context(), a, agent); err != nil {
 		return err
 	}
 	body, err := web.ReadJSON(w, r)

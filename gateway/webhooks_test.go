@@ -19,7 +19,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-var _ webhooks.Records = (*records.Store)(nil)
+var _ webhooks.Records = records.Endpoints{}
 
 // ring has one new key.
 func ring(t *testing.T) *seal.Ring {
@@ -47,7 +47,7 @@ func openWithQuota(t *testing.T, quotas *streams.Quotas) *edge {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Endpoints = store
+		o.Endpoints = store.Endpoints
 	})
 }
 
@@ -209,7 +209,7 @@ func TestInsecureEndpoints(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Endpoints, o.AllowInsecureWebhooks = store, true
+		o.Endpoints, o.AllowInsecureWebhooks = store.Endpoints, true
 	})
 	lax.webhook(body)
 }

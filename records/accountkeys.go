@@ -6,7 +6,7 @@ import (
 
 // KeyHashes are the hashes of the keys of an account that are good now: none when there is no such account.
 // It costs no round trip.
-func (s *Store) KeyHashes(a schemas.AccountID) []string {
+func (s Accounts) KeyHashes(a schemas.AccountID) []string {
 	t, now := s.tenantOf(a), s.now()
 	if t == nil || t.account == nil {
 		return nil
@@ -22,11 +22,11 @@ func (s *Store) KeyHashes(a schemas.AccountID) []string {
 
 // Sign signs with the current key of the ring, which every process on the log has. Code: unsupported (there
 // is no ring).
-func (s *Store) Sign(purpose string, message []byte) (key string, signature []byte, err error) {
+func (s Accounts) Sign(purpose string, message []byte) (key string, signature []byte, err error) {
 	return s.bucket.ring.Sign(purpose, message)
 }
 
 // Verify reports whether a key of the ring signed the message.
-func (s *Store) Verify(key, purpose string, message, signature []byte) bool {
+func (s Accounts) Verify(key, purpose string, message, signature []byte) bool {
 	return s.bucket.ring.Verify(key, purpose, message, signature)
 }

@@ -21,8 +21,11 @@ func NewKey() string { return KeyPrefix + strings.ToLower(rand.Text()) }
 
 const mostFormer = 4 // keys of an account that were replaced and still work
 
-// CountAccounts is how many accounts there are. It may be called from many goroutines.
-func (s *Store) CountAccounts() (n int) {
+// Accounts are the accounts with their keys.
+type Accounts struct{ *cache }
+
+// Count is how many accounts there are. It may be called from many goroutines.
+func (s Accounts) Count() (n int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, t := range s.index.tenants {
@@ -33,8 +36,8 @@ func (s *Store) CountAccounts() (n int) {
 	return n
 }
 
-// Accounts lists all accounts by id. It costs no round trip.
-func (s *Store) Accounts(context.Context) ([]schemas.Document, error) {
+// List lists all accounts by id. It costs no round trip.
+func (s Accounts) List(context.Context) ([]schemas.Document, error) {
 	type one struct {
 		account  *schemas.Account // never changed
 		revision uint64
@@ -61,13 +64,13 @@ func (s *Store) Accounts(context.Context) ([]schemas.Document, error) {
 	return list, nil
 }
 
-// Account returns an account. One that the copy does not have yet is read from the log. Codes: not_found, with the cause
+// Get returns an account. One that the copy does not have yet is read from the log. Codes: not_found, with the cause
 // [streams.ErrDeleted] if it was removed, unavailable.
-func (s *Store) Account(ctx context.Context, a schemas.AccountID) (schemas.Document, error) {
+func (s Accounts) Get(ctx context.Context, a schemas.AccountID) (schemas.Document, error) {
 	if a.Validate() != nil {
 		return schemas.Document{}, noAccount(a)
 	}
-	d, err := find(ctx, s, accountKey(a), func(t *tenant) (schemas.Document, bool) {
+	d, err := find(ctx, s.cache, accountKey(a), func(t *tenant) (schemas.Document, bool) {
 		if t.account == nil {
 			return schemas.Document{}, false
 		}
@@ -80,9 +83,9 @@ func (s *Store) Account(ctx context.Context, a schemas.AccountID) (schemas.Docum
 	return d, err
 }
 
-// AddAccount makes an account of the JSON that a client sent, with a key, a sandbox and a workspace as
-// [Store.EnsureAccount] makes them. The key is not kept. Codes: invalid.
-func (s *Store) AddAccount(ctx context.Context, body []byte) (d schemas.Document, key string, err error) {
+// Add makes an account of the JSON that a client sent, with a key, a sandbox and a workspace as
+// [Accounts.Ensure] makes them. The key is not kept. Codes: invalid.
+func (s Accounts) Add(ctx context.Context, body []byte) (d schemas.Document, key string, err error) {
 	spec, err := decode[schemas.AccountSpec](body)
 	if err != nil {
 		return d, "", err
@@ -91,21 +94,21 @@ func (s *Store) AddAccount(ctx context.Context, body []byte) (d schemas.Document
 		return d, "", err
 	}
 	key = NewKey()
-	made, err := s.EnsureAccount(ctx, Bootstrap{Key: key, Provider: s.providers.Default(), Name: spec.Name, Description: spec.Description})
+	made, err := s.Ensure(ctx, Bootstrap{Key: key, Provider: s.providers.Default(), Name: spec.Name, Description: spec.Description})
 	if err != nil {
 		return d, "", err
 	}
-	d, err = s.Account(ctx, made.ID)
+	d, err = s.Get(ctx, made.ID)
 	return d, key, err
 }
 
-// PatchAccount merges a patch into an account's name and description. With a revision other than 0 it does
+// Patch merges a patch into an account's name and description. With a revision other than 0 it does
 // so only to that one. Codes: not_found, invalid, conflict (field [FieldIfMatch]: the revision is another).
-func (s *Store) PatchAccount(ctx context.Context, a schemas.AccountID, patch []byte, revision uint64) (schemas.Document, error) {
+func (s Accounts) Patch(ctx context.Context, a schemas.AccountID, patch []byte, revision uint64) (schemas.Document, error) {
 	if _, err := decode[schemas.AccountSpec](patch); err != nil {
 		return schemas.Document{}, err
 	}
-	return s.changeAccount(ctx, a, revision, func(acc *schemas.Account) error {
+	return s.change(ctx, a, revision, func(acc *schemas.Account) error {
 		before, err := schemas.EncodeJSON(schemas.AccountSpec{Name: acc.Name, Description: acc.Description})
 		if err != nil {
 			return fmt.Errorf("patch %s: %w", a, err)
@@ -123,11 +126,11 @@ func (s *Store) PatchAccount(ctx context.Context, a schemas.AccountID, patch []b
 	})
 }
 
-// RotateAccount gives an account a new key and returns it. Former keys work until overlap has passed, those
+// RotateKey gives an account a new key and returns it. Former keys work until overlap has passed, those
 // that were to end earlier until then; of too many the oldest ends at once. Codes: not_found.
-func (s *Store) RotateAccount(ctx context.Context, a schemas.AccountID, overlap time.Duration) (string, error) {
+func (s Accounts) RotateKey(ctx context.Context, a schemas.AccountID, overlap time.Duration) (string, error) {
 	key := NewKey()
-	_, err := s.changeAccount(ctx, a, 0, func(acc *schemas.Account) error {
+	_, err := s.change(ctx, a, 0, func(acc *schemas.Account) error {
 		acc.Former = former(*acc, overlap, s.now())
 		acc.KeyHash = HashKey(key)
 		return nil
@@ -153,13 +156,13 @@ func former(acc schemas.Account, overlap time.Duration, now time.Time) []schemas
 	return out
 }
 
-func (s *Store) changeAccount(
+func (s Accounts) change(
 	ctx context.Context, a schemas.AccountID, revision uint64, change func(*schemas.Account) error,
 ) (schemas.Document, error) {
 	if a.Validate() != nil {
 		return schemas.Document{}, noAccount(a)
 	}
-	r, rev, err := s.change(ctx, accountKey(a), revision, func(old record) (record, error) {
+	r, rev, err := s.cache.change(ctx, accountKey(a), revision, func(old record) (record, error) {
 		acc := *old.Account
 		err := change(&acc)
 		acc.Updated = s.now()
@@ -174,11 +177,11 @@ func (s *Store) changeAccount(
 	return accountDocument(*r.Account, rev)
 }
 
-// RemoveAccount removes an account with all its records, and counts them; with a revision other than 0 only that one. The account itself
+// Remove removes an account with all its records, and counts them; with a revision other than 0 only that one. The account itself
 // goes last: when the removal fails half way, it can be asked for again. Calls and jobs in flight continue. Codes: not_found, conflict
 // (field [FieldIfMatch]: the revision is another).
-func (s *Store) RemoveAccount(ctx context.Context, a schemas.AccountID, revision uint64) (n schemas.RemovedRecords, err error) {
-	d, err := s.Account(ctx, a)
+func (s Accounts) Remove(ctx context.Context, a schemas.AccountID, revision uint64) (n schemas.RemovedRecords, err error) {
+	d, err := s.Get(ctx, a)
 	if err != nil {
 		return n, err
 	}
@@ -198,7 +201,7 @@ func (s *Store) RemoveAccount(ctx context.Context, a schemas.AccountID, revision
 }
 
 // removeAll removes the records of an account but its own, and adds them to n.
-func (s *Store) removeAll(ctx context.Context, a schemas.AccountID, n *schemas.RemovedRecords) error {
+func (s Accounts) removeAll(ctx context.Context, a schemas.AccountID, n *schemas.RemovedRecords) error {
 	keys, err := s.bucket.Keys(ctx, "*."+string(a)+".*")
 	if err != nil {
 		return fmt.Errorf("list the records of %s: %w", a, err)

@@ -18,14 +18,14 @@ type Bootstrap struct {
 	Name, Description string // of a new account
 }
 
-// EnsureAccount makes the account with a workspace and a sandbox named [DefaultName], and returns
+// Ensure makes the account with a workspace and a sandbox named [DefaultName], and returns
 // it. What is there already stays as it is, but the key: it becomes the given one, and an older one
 // stops working. It may be called at the same time by several processes, and again after a crash
 // in between: it completes what is missing.
 //
 // The sandbox is kept between calls, has no network but loopback, asks for no approval, and gives a
 // run 30 seconds.
-func (s *Store) EnsureAccount(ctx context.Context, b Bootstrap) (schemas.Account, error) {
+func (s Accounts) Ensure(ctx context.Context, b Bootstrap) (schemas.Account, error) {
 	const shortest = 16
 	if len(b.Key) < shortest {
 		return schemas.Account{}, schemas.Invalidf("key", "is %d bytes long: at least %d", len(b.Key), shortest)
@@ -61,7 +61,7 @@ func (s *Store) EnsureAccount(ctx context.Context, b Bootstrap) (schemas.Account
 }
 
 // ensure creates r unless something is there, and has what is there in the copy. Bounded says that the account must have room for it.
-func (s *Store) ensure(ctx context.Context, r record, bounded bool) error {
+func (s *cache) ensure(ctx context.Context, r record, bounded bool) error {
 	key := r.key()
 	_, err := s.write(ctx, streams.BucketEntry[record]{}, r, bounded)
 	if errors.Is(err, schemas.ErrConflict) {
@@ -77,7 +77,7 @@ func (s *Store) ensure(ctx context.Context, r record, bounded bool) error {
 }
 
 // ensureKey creates the account or gives the one that is there the key.
-func (s *Store) ensureKey(ctx context.Context, want schemas.Account) (schemas.Account, error) {
+func (s Accounts) ensureKey(ctx context.Context, want schemas.Account) (schemas.Account, error) {
 	var contest streams.Contest
 	key := accountKey(want.ID)
 	for {

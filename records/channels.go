@@ -12,18 +12,21 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Channels returns the chat channels of an account with their secrets, the oldest first. It costs no round trip. One that another
+// Channels are the chat channels of accounts.
+type Channels struct{ *cache }
+
+// List returns the chat channels of an account with their secrets, the oldest first. It costs no round trip. One that another
 // process has just added may be missing. Code: unavailable (one of them cannot be read here).
-func (s *Store) Channels(_ context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error) {
-	list, err := s.channelsOf(a)
+func (s Channels) List(_ context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error) {
+	list, err := s.of(a)
 	slices.SortFunc(list, func(a, b schemas.ChatChannel) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
 	})
 	return list, err
 }
 
-// channelsOf are copies of an account's channels, in no order.
-func (s *Store) channelsOf(a schemas.AccountID) (list []schemas.ChatChannel, err error) {
+// of are copies of an account's channels, in no order.
+func (s Channels) of(a schemas.AccountID) (list []schemas.ChatChannel, err error) {
 	if err := s.lockedOf(a, kindChannel); err != nil {
 		return nil, err
 	}
@@ -35,13 +38,13 @@ func (s *Store) channelsOf(a schemas.AccountID) (list []schemas.ChatChannel, err
 	return list, nil
 }
 
-// Channel returns a chat channel of an account with its secrets. One that the copy does not have yet is read from the log.
+// Get returns a chat channel of an account with its secrets. One that the copy does not have yet is read from the log.
 // Codes: not_found, in the same words for another account's; unavailable (its secrets cannot be opened here).
-func (s *Store) Channel(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error) {
+func (s Channels) Get(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error) {
 	if id.Validate() != nil || a.Validate() != nil {
 		return schemas.ChatChannel{}, noChannel(id)
 	}
-	c, err := find(ctx, s, channelKey(a, id), func(t *tenant) (schemas.ChatChannel, bool) {
+	c, err := find(ctx, s.cache, channelKey(a, id), func(t *tenant) (schemas.ChatChannel, bool) {
 		c, ok := t.channels.byID[id]
 		return c, ok
 	})
@@ -95,24 +98,24 @@ func (t *tenant) channelFiles(c schemas.ChatChannel) (files schemas.WorkspaceFil
 	return files, nil
 }
 
-// PutChannel adds a chat channel. Codes: invalid (also: its agent, workspace or fallback is not there), exhausted (the account
+// Add adds a chat channel. Codes: invalid (also: its agent, workspace or fallback is not there), exhausted (the account
 // has as many as it may), conflict (its name or id is taken). Adding at many gateways at the same moment may pass the limit by a
 // few, and have a name twice.
-func (s *Store) PutChannel(ctx context.Context, c schemas.ChatChannel) error {
+func (s Channels) Add(ctx context.Context, c schemas.ChatChannel) error {
 	if err := errors.Join(c.ID.Validate(), c.Account.Validate()); err != nil {
 		return err
 	}
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	have, err := s.Channels(ctx, c.Account)
+	have, err := s.List(ctx, c.Account)
 	if err != nil {
 		return err
 	}
 	if len(have) >= schemas.MaxChatChannels {
 		return schemas.Errorf(schemas.Exhausted, "", "the account has %d chat channels, the most it may: remove one", len(have))
 	}
-	if err := s.checkChannel(ctx, c, schemas.ChatChannel{}); err != nil {
+	if err := s.check(ctx, c, schemas.ChatChannel{}); err != nil {
 		return err
 	}
 	c = cloneChannel(c)
@@ -123,9 +126,9 @@ func (s *Store) PutChannel(ctx context.Context, c schemas.ChatChannel) error {
 	return nil
 }
 
-// checkChannel looks at what a channel names, as far as it did not name it before, and at its own name.
-func (s *Store) checkChannel(ctx context.Context, c, before schemas.ChatChannel) error {
-	have, err := s.Channels(ctx, c.Account)
+// check looks at what a channel names, as far as it did not name it before, and at its own name.
+func (s Channels) check(ctx context.Context, c, before schemas.ChatChannel) error {
+	have, err := s.List(ctx, c.Account)
 	if err != nil {
 		return err
 	}
@@ -136,19 +139,19 @@ func (s *Store) checkChannel(ctx context.Context, c, before schemas.ChatChannel)
 		}
 	}
 	if f := c.Fallback; f != nil && (before.Fallback == nil || before.Fallback.Channel != f.Channel) {
-		_, err := s.Channel(ctx, c.Account, f.Channel)
+		_, err := s.Get(ctx, c.Account, f.Channel)
 		if err := named(err, "fallback.channel", "chat channel", string(f.Channel)); err != nil {
 			return err
 		}
 	}
 	if c.Agent != "" && c.Agent != before.Agent {
-		_, err := s.Document(ctx, c.Account, schemas.Agents, string(c.Agent))
+		_, err := Documents{s.cache}.Get(ctx, c.Account, schemas.Agents, string(c.Agent))
 		if err := named(err, "agent", "agent", string(c.Agent)); err != nil {
 			return err
 		}
 	}
 	if c.Workspace != "" && c.Workspace != before.Workspace {
-		_, err := s.Document(ctx, c.Account, schemas.Workspaces, string(c.Workspace))
+		_, err := Documents{s.cache}.Get(ctx, c.Account, schemas.Workspaces, string(c.Workspace))
 		return named(err, "workspace", "workspace", string(c.Workspace))
 	}
 	return nil
@@ -162,10 +165,10 @@ func named(err error, field, noun, id string) error {
 	return err
 }
 
-// UpdateChannel changes a chat channel by change, which is called again with what is there then when another has changed it at the
+// Update changes a chat channel by change, which is called again with what is there then when another has changed it at the
 // same time. It must not block; its error ends the update and is returned. Id, account, kind and creation stay. Codes: not_found,
 // invalid, conflict (the name is taken; too many others change it).
-func (s *Store) UpdateChannel(
+func (s Channels) Update(
 	ctx context.Context, a schemas.AccountID, id schemas.ChannelID, change func(*schemas.ChatChannel) error,
 ) (schemas.ChatChannel, error) {
 	if id.Validate() != nil || a.Validate() != nil {
@@ -184,7 +187,7 @@ func (s *Store) UpdateChannel(
 		if err := c.Validate(); err != nil {
 			return record{}, err
 		}
-		return record{Channel: &c}, s.checkChannel(ctx, c, before)
+		return record{Channel: &c}, s.check(ctx, c, before)
 	})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return schemas.ChatChannel{}, noChannel(id)
@@ -195,8 +198,8 @@ func (s *Store) UpdateChannel(
 	return cloneChannel(*r.Channel), nil
 }
 
-// DeleteChannel removes a chat channel, also one whose secrets cannot be opened any more. Codes: not_found.
-func (s *Store) DeleteChannel(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) error {
+// Remove removes a chat channel, also one whose secrets cannot be opened any more. Codes: not_found.
+func (s Channels) Remove(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) error {
 	if id.Validate() != nil || a.Validate() != nil {
 		return noChannel(id)
 	}

@@ -28,28 +28,28 @@ func TestChannelsAreKeptPerAccountAndSealed(t *testing.T) {
 	second.Created = first.Created.Add(time.Second)
 	second.Fallback = &schemas.ChannelPlace{Channel: first.ID, Route: json.RawMessage(`{"chat":1}`)}
 	for _, c := range []schemas.ChatChannel{first, second} {
-		if err := s.PutChannel(t.Context(), c); err != nil {
+		if err := s.Channels.Add(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, s := range map[string]*records.Store{"the same store": s, "one that is opened later": open(t, b)} {
-		list, err := s.Channels(t.Context(), owner)
+		list, err := s.Channels.List(t.Context(), owner)
 		if err != nil || len(list) != 2 || list[0].ID != first.ID || list[1].Fallback.Channel != first.ID {
 			t.Errorf("%s: %+v, %v", name, list, err)
 		}
-		got, err := s.Channel(t.Context(), owner, first.ID)
+		got, err := s.Channels.Get(t.Context(), owner, first.ID)
 		if err != nil || got.Secrets["bot_token"] != "secret-of-a-bot" {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		got.Secrets["bot_token"], got.Places[0] = "changed", "changed"
-		if again, err := s.Channel(t.Context(), owner, first.ID); err != nil || again.Secrets["bot_token"] != "secret-of-a-bot" ||
+		if again, err := s.Channels.Get(t.Context(), owner, first.ID); err != nil || again.Secrets["bot_token"] != "secret-of-a-bot" ||
 			again.Places[0] != "4711" {
 			t.Errorf("%s: what a caller does reaches the copy: %+v, %v", name, again, err)
 		}
-		if list, err := s.Channels(t.Context(), "acct_other"); err != nil || len(list) != 0 {
+		if list, err := s.Channels.List(t.Context(), "acct_other"); err != nil || len(list) != 0 {
 			t.Errorf("%s: somebody else sees %+v, %v", name, list, err)
 		}
-		if _, err := s.Channel(t.Context(), "acct_other", first.ID); !errors.Is(err, schemas.ErrNotFound) {
+		if _, err := s.Channels.Get(t.Context(), "acct_other", first.ID); !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("%s: somebody else's: %v", name, err)
 		}
 	}
@@ -57,16 +57,16 @@ func TestChannelsAreKeptPerAccountAndSealed(t *testing.T) {
 	if err != nil || strings.Contains(string(raw.Value), "secret-of-a-bot") || !strings.Contains(string(raw.Value), "sealed") {
 		t.Errorf("the log has %s, %v", raw.Value, err)
 	}
-	if err := s.DeleteChannel(t.Context(), owner, first.ID); err != nil {
+	if err := s.Channels.Remove(t.Context(), owner, first.ID); err != nil {
 		t.Fatal(err)
 	}
 	// What it names may be gone: that is no reason to refuse another change.
-	if _, err := s.UpdateChannel(t.Context(), owner, second.ID, func(c *schemas.ChatChannel) error { c.Name = "x"; return nil }); err != nil {
+	if _, err := s.Channels.Update(t.Context(), owner, second.ID, func(c *schemas.ChatChannel) error { c.Name = "x"; return nil }); err != nil {
 		t.Error(err)
 	}
-	_, err = s.UpdateChannel(t.Context(), owner, first.ID, func(*schemas.ChatChannel) error { return nil })
-	for name, err := range map[string]error{"deleted twice": s.DeleteChannel(t.Context(), owner, first.ID), "changed": err,
-		"no id": s.DeleteChannel(t.Context(), owner, "a.b")} {
+	_, err = s.Channels.Update(t.Context(), owner, first.ID, func(*schemas.ChatChannel) error { return nil })
+	for name, err := range map[string]error{"deleted twice": s.Channels.Remove(t.Context(), owner, first.ID), "changed": err,
+		"no id": s.Channels.Remove(t.Context(), owner, "a.b")} {
 		if !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -76,7 +76,7 @@ func TestChannelsAreKeptPerAccountAndSealed(t *testing.T) {
 func TestChannelsThatCannotBe(t *testing.T) {
 	t.Parallel()
 	s := open(t, bus(t))
-	if err := s.PutChannel(t.Context(), chatChannel(0)); err != nil {
+	if err := s.Channels.Add(t.Context(), chatChannel(0)); err != nil {
 		t.Fatal(err)
 	}
 	long := strings.Repeat("x", schemas.MaxChannelSecret+1)
@@ -107,18 +107,18 @@ func TestChannelsThatCannotBe(t *testing.T) {
 	} {
 		next := chatChannel(1)
 		c.change(&next)
-		err := s.PutChannel(t.Context(), next)
+		err := s.Channels.Add(t.Context(), next)
 		var e *schemas.Error
 		if !errors.As(err, &e) || e.Code != c.code || e.Field != c.field || strings.Contains(err.Error(), "secret-of-a-bot") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for n := range schemas.MaxChatChannels - 1 {
-		if err := s.PutChannel(t.Context(), chatChannel(n+1)); err != nil {
+		if err := s.Channels.Add(t.Context(), chatChannel(n+1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.PutChannel(t.Context(), chatChannel(999)); !errors.Is(err, schemas.ErrExhausted) {
+	if err := s.Channels.Add(t.Context(), chatChannel(999)); !errors.Is(err, schemas.ErrExhausted) {
 		t.Errorf("%v: want exhausted", err)
 	}
 }

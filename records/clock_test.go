@@ -21,7 +21,7 @@ func TestAHostWhoseClockIsWrongStampsCallsByTheLogs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_1", Key: key, Provider: "local"}); err != nil {
+			if _, err := s.Accounts.Ensure(t.Context(), records.Bootstrap{Account: "acct_1", Key: key, Provider: "local"}); err != nil {
 				t.Fatal(err)
 			}
 			c, err := s.Resolve(t.Context(), "acct_1", schemas.Request{ID: "one", Conversation: "c", Tool: schemas.ToolBash,

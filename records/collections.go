@@ -187,9 +187,12 @@ func (t *tenant) checkAgent(g schemas.Agent) error {
 	return t.checkModels(g)
 }
 
-// Documents lists the records of an account's collection by id. It costs no round trip;
+// Documents are the records of sandboxes, workspaces, models and agents, as clients see them.
+type Documents struct{ *cache }
+
+// List lists the records of an account's collection by id. It costs no round trip;
 // one that another process has just added may be missing.
-func (s *Store) Documents(_ context.Context, a schemas.AccountID, c schemas.Collection) ([]schemas.Document, error) {
+func (s Documents) List(_ context.Context, a schemas.AccountID, c schemas.Collection) ([]schemas.Document, error) {
 	col, err := newCollection(s.providers, c)
 	if err != nil {
 		return nil, err
@@ -211,9 +214,9 @@ func (s *Store) Documents(_ context.Context, a schemas.AccountID, c schemas.Coll
 	return list, nil
 }
 
-// Document returns a record of an account's collection. One that the copy does not have yet is read from
+// Get returns a record of an account's collection. One that the copy does not have yet is read from
 // the log. Codes: not_found, in the same words for another account's.
-func (s *Store) Document(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string) (schemas.Document, error) {
+func (s Documents) Get(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string) (schemas.Document, error) {
 	col, err := newCollection(s.providers, c)
 	if err != nil {
 		return schemas.Document{}, err
@@ -222,7 +225,7 @@ func (s *Store) Document(ctx context.Context, a schemas.AccountID, c schemas.Col
 	if err != nil {
 		return schemas.Document{}, s.missing(a, col, id)
 	}
-	d, err := find(ctx, s, key, func(t *tenant) (schemas.Document, bool) {
+	d, err := find(ctx, s.cache, key, func(t *tenant) (schemas.Document, bool) {
 		r, at, ok := col.get(t, id)
 		if !ok {
 			return schemas.Document{}, false
@@ -236,10 +239,10 @@ func (s *Store) Document(ctx context.Context, a schemas.AccountID, c schemas.Col
 	return d, err
 }
 
-// AddDocument makes a record of the JSON that a client sent, and returns it. Codes: invalid, conflict (the
+// Add makes a record of the JSON that a client sent, and returns it. Codes: invalid, conflict (the
 // name is taken; two that are added at many gateways at the same moment may both get it), exhausted (the
 // account has as many as it may, or its records would be larger than its quota), denied (more than the operator allows).
-func (s *Store) AddDocument(ctx context.Context, a schemas.AccountID, c schemas.Collection, body []byte) (schemas.Document, error) {
+func (s Documents) Add(ctx context.Context, a schemas.AccountID, c schemas.Collection, body []byte) (schemas.Document, error) {
 	col, err := newCollection(s.providers, c)
 	if err != nil {
 		return schemas.Document{}, err
@@ -264,10 +267,10 @@ func (s *Store) AddDocument(ctx context.Context, a schemas.AccountID, c schemas.
 	return col.shown(r, id, rev)
 }
 
-// PatchDocument merges a patch into a record, as RFC 7396 says, and checks the whole again. With a
+// Patch merges a patch into a record, as RFC 7396 says, and checks the whole again. With a
 // revision other than 0 it does so only to that one. Codes: not_found, invalid, conflict (the name is
 // taken; field [FieldIfMatch]: the revision is another), exhausted (the record grows, and the account's quota is used up).
-func (s *Store) PatchDocument(
+func (s Documents) Patch(
 	ctx context.Context, a schemas.AccountID, c schemas.Collection, id string, patch []byte, revision uint64,
 ) (schemas.Document, error) {
 	col, err := newCollection(s.providers, c)
@@ -298,9 +301,9 @@ func (s *Store) PatchDocument(
 	return col.shown(r, id, rev)
 }
 
-// RemoveDocument removes a record; with a revision other than 0 only that one. What names it fails from
+// Remove removes a record; with a revision other than 0 only that one. What names it fails from
 // then on. Codes: not_found, conflict (field [FieldIfMatch]: the revision is another).
-func (s *Store) RemoveDocument(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string, revision uint64) error {
+func (s Documents) Remove(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string, revision uint64) error {
 	col, err := newCollection(s.providers, c)
 	if err != nil {
 		return err
@@ -317,7 +320,7 @@ func (s *Store) RemoveDocument(ctx context.Context, a schemas.AccountID, c schem
 }
 
 // admit checks a record against what else the account has.
-func (s *Store) admit(a schemas.AccountID, col collection, r record, id string, added bool) error {
+func (s Documents) admit(a schemas.AccountID, col collection, r record, id string, added bool) error {
 	t := s.tenantOf(a)
 	if t == nil {
 		t = newTenant(s.providers)
@@ -338,7 +341,7 @@ func (s *Store) admit(a schemas.AccountID, col collection, r record, id string, 
 
 // change replaces what is kept under key, again when another was faster. With a revision other than 0 it
 // does so only to that one. Codes: not_found, conflict, those of next.
-func (s *Store) change(ctx context.Context, key string, revision uint64, next func(record) (record, error)) (record, uint64, error) {
+func (s *cache) change(ctx context.Context, key string, revision uint64, next func(record) (record, error)) (record, uint64, error) {
 	var contest streams.Contest
 	for {
 		p, err := s.bucket.Get(ctx, key)
@@ -416,7 +419,7 @@ func (col collection) missing(id string) error {
 }
 
 // missing is the same for a client of the account. A client that sends a name in place of an id gets the id of that name.
-func (s *Store) missing(a schemas.AccountID, col collection, id string) error {
+func (s *cache) missing(a schemas.AccountID, col collection, id string) error {
 	if t := s.tenantOf(a); t != nil {
 		if ids := col.idsOf(t, id); len(ids) > 0 {
 			return schemas.Errorf(schemas.NotFound, "", "there is no %s with the id %q, but one of that name: use its id %s",

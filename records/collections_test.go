@@ -48,7 +48,7 @@ func TestManyRecordsAreThereFromTheStart(t *testing.T) {
 	}
 	s := open(t, b)
 	for a := range accounts {
-		list, err := s.Documents(t.Context(), schemas.AccountID(fmt.Sprintf("acct_%d", a)), schemas.Sandboxes)
+		list, err := s.Documents.List(t.Context(), schemas.AccountID(fmt.Sprintf("acct_%d", a)), schemas.Sandboxes)
 		if err != nil || len(list) != each || list[each-1].ID != fmt.Sprintf("sb_%04d", each-1) || list[0].Revision == 0 {
 			t.Fatalf("account %d has %d, %v", a, len(list), err)
 		}
@@ -61,12 +61,12 @@ func TestAWorkspaceKeepsItsSandboxesToWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	s := open(t, bus(t))
 	const a = "acct_a"
-	if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: a, Key: key, Provider: "local"}); err != nil {
+	if _, err := s.Accounts.Ensure(t.Context(), records.Bootstrap{Account: a, Key: key, Provider: "local"}); err != nil {
 		t.Fatal(err)
 	}
 	add := func(c schemas.Collection, body string) string {
 		t.Helper()
-		d, err := s.AddDocument(t.Context(), a, c, []byte(body))
+		d, err := s.Documents.Add(t.Context(), a, c, []byte(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestAWorkspaceKeepsItsSandboxesToWhatItNeeds(t *testing.T) {
 		{schemas.Workspaces, docs, `{"config":null,"sandbox":"` + local + `"}`, ""},
 		{schemas.Sandboxes, mounts, `{"config":{"options":null}}`, ""},
 	} {
-		_, err := s.PatchDocument(t.Context(), a, c.collection, c.id, []byte(c.patch), 0)
+		_, err := s.Documents.Patch(t.Context(), a, c.collection, c.id, []byte(c.patch), 0)
 		if err == nil && c.want != "" || err != nil && schemas.CodeOf(err) != c.want {
 			t.Errorf("%s: %v, want %q", c.patch, err, c.want)
 		}
@@ -98,7 +98,7 @@ func TestAnAccountHasOnlySoManySandboxes(t *testing.T) {
 	t.Parallel()
 	s := open(t, bus(t))
 	for n := range schemas.MaxSandboxes + 1 {
-		_, err := s.AddDocument(t.Context(), "acct_a", schemas.Sandboxes, fmt.Appendf(nil, `{"name":"n%d"}`, n))
+		_, err := s.Documents.Add(t.Context(), "acct_a", schemas.Sandboxes, fmt.Appendf(nil, `{"name":"n%d"}`, n))
 		if full := n == schemas.MaxSandboxes; full != (err != nil) || full && schemas.CodeOf(err) != schemas.Exhausted {
 			t.Fatalf("number %d: %v", n, err)
 		}
@@ -110,19 +110,19 @@ func TestANameInPlaceOfAnIDIsAnsweredWithTheID(t *testing.T) {
 	t.Parallel()
 	s := open(t, bus(t))
 	for account, k := range map[schemas.AccountID]string{"acct_a": key, "acct_b": key + "b"} {
-		if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: account, Key: k, Provider: "local"}); err != nil {
+		if _, err := s.Accounts.Ensure(t.Context(), records.Bootstrap{Account: account, Key: k, Provider: "local"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, c := range []schemas.Collection{schemas.Sandboxes, schemas.Workspaces, schemas.Agents} {
-		d, err := s.AddDocument(t.Context(), "acct_a", c, []byte(`{"name":"mine"}`))
+		d, err := s.Documents.Add(t.Context(), "acct_a", c, []byte(`{"name":"mine"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for account, hint := range map[schemas.AccountID]bool{"acct_a": true, "acct_b": false} {
-			_, got := s.Document(t.Context(), account, c, "mine")
-			_, patched := s.PatchDocument(t.Context(), account, c, "mine", []byte(`{"description":"x"}`), 0)
-			removed := s.RemoveDocument(t.Context(), account, c, "mine", 0)
+			_, got := s.Documents.Get(t.Context(), account, c, "mine")
+			_, patched := s.Documents.Patch(t.Context(), account, c, "mine", []byte(`{"description":"x"}`), 0)
+			removed := s.Documents.Remove(t.Context(), account, c, "mine", 0)
 			for verb, err := range map[string]error{"get": got, "patch": patched, "remove": removed} {
 				if !errors.Is(err, schemas.ErrNotFound) || strings.Contains(err.Error(), "use its id "+d.ID) != hint {
 					t.Errorf("%s %s of %s: %v; want not_found, with the id: %t", verb, c, account, err, hint)

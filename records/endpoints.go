@@ -12,10 +12,13 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Endpoints returns the webhook endpoints of an account, the oldest first. It costs no round trip, so it may be
+// Endpoints are the webhook endpoints of accounts.
+type Endpoints struct{ *cache }
+
+// List returns the webhook endpoints of an account, the oldest first. It costs no round trip, so it may be
 // asked for every event. One that another process has just added may be missing. Code: unavailable (one
 // of them cannot be read here: leaving it out would mean that it never gets its deliveries).
-func (s *Store) Endpoints(_ context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
+func (s Endpoints) List(_ context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
 	if err := s.lockedOf(a, kindEndpoint); err != nil {
 		return nil, err
 	}
@@ -33,13 +36,13 @@ func (s *Store) Endpoints(_ context.Context, a schemas.AccountID) ([]schemas.End
 	return list, nil
 }
 
-// Endpoint returns an endpoint of an account. One that the copy does not have yet is read from the
+// Get returns an endpoint of an account. One that the copy does not have yet is read from the
 // log. Codes: not_found, in the same words for another account's.
-func (s *Store) Endpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error) {
+func (s Endpoints) Get(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error) {
 	if id.Validate() != nil || a.Validate() != nil {
 		return schemas.Endpoint{}, noEndpoint(id)
 	}
-	e, err := find(ctx, s, endpointKey(a, id), func(t *tenant) (schemas.Endpoint, bool) {
+	e, err := find(ctx, s.cache, endpointKey(a, id), func(t *tenant) (schemas.Endpoint, bool) {
 		e, ok := t.endpoints.byID[id]
 		return e, ok
 	})
@@ -49,16 +52,16 @@ func (s *Store) Endpoint(ctx context.Context, a schemas.AccountID, id schemas.En
 	return cloneEndpoint(e), err
 }
 
-// PutEndpoint adds an endpoint. Codes: invalid, exhausted (the account has as many as it may; adding
+// Add adds an endpoint. Codes: invalid, exhausted (the account has as many as it may; adding
 // at many gateways at the same moment may pass the limit by a few), conflict (the id is there).
-func (s *Store) PutEndpoint(ctx context.Context, e schemas.Endpoint) error {
+func (s Endpoints) Add(ctx context.Context, e schemas.Endpoint) error {
 	if err := errors.Join(e.ID.Validate(), e.Account.Validate()); err != nil {
 		return err
 	}
 	if err := e.Validate(); err != nil {
 		return err
 	}
-	have, err := s.Endpoints(ctx, e.Account)
+	have, err := s.List(ctx, e.Account)
 	if err != nil {
 		return err
 	}
@@ -73,18 +76,18 @@ func (s *Store) PutEndpoint(ctx context.Context, e schemas.Endpoint) error {
 	return nil
 }
 
-// UpdateEndpoint changes an endpoint by change, which is called again with what is there then when
+// Update changes an endpoint by change, which is called again with what is there then when
 // another has changed it at the same time. It must not block; its error ends the update and is
 // returned. Id, account and creation stay. Codes: not_found, invalid, conflict (too many others).
-func (s *Store) UpdateEndpoint(
+func (s Endpoints) Update(
 	ctx context.Context, a schemas.AccountID, id schemas.EndpointID, change func(*schemas.Endpoint) error,
 ) (schemas.Endpoint, error) {
-	return s.changeEndpoint(ctx, a, id, true, func(e *schemas.Endpoint) (bool, error) { return true, change(e) })
+	return s.change(ctx, a, id, true, func(e *schemas.Endpoint) (bool, error) { return true, change(e) })
 }
 
-// changeEndpoint is UpdateEndpoint whose change says whether there is anything to write. Bounded says that the account must have room for
+// change is UpdateEndpoint whose change says whether there is anything to write. Bounded says that the account must have room for
 // it: not what is noted of deliveries.
-func (s *Store) changeEndpoint(
+func (s Endpoints) change(
 	ctx context.Context, a schemas.AccountID, id schemas.EndpointID, bounded bool, change func(*schemas.Endpoint) (bool, error),
 ) (schemas.Endpoint, error) {
 	var contest streams.Contest
@@ -123,8 +126,8 @@ func (s *Store) changeEndpoint(
 	}
 }
 
-// DeleteEndpoint removes an endpoint, also one whose secrets cannot be opened any more. Codes: not_found.
-func (s *Store) DeleteEndpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) error {
+// Remove removes an endpoint, also one whose secrets cannot be opened any more. Codes: not_found.
+func (s Endpoints) Remove(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) error {
 	if id.Validate() != nil || a.Validate() != nil {
 		return noEndpoint(id)
 	}
@@ -136,8 +139,8 @@ func (s *Store) DeleteEndpoint(ctx context.Context, a schemas.AccountID, id sche
 }
 
 // Disable has nothing more delivered to an endpoint, and says why. Codes: not_found.
-func (s *Store) Disable(ctx context.Context, a schemas.AccountID, id schemas.EndpointID, reason string) error {
-	_, err := s.changeEndpoint(ctx, a, id, false, func(e *schemas.Endpoint) (bool, error) {
+func (s Endpoints) Disable(ctx context.Context, a schemas.AccountID, id schemas.EndpointID, reason string) error {
+	_, err := s.change(ctx, a, id, false, func(e *schemas.Endpoint) (bool, error) {
 		if e.Disabled {
 			return false, nil
 		}
@@ -150,12 +153,12 @@ func (s *Store) Disable(ctx context.Context, a schemas.AccountID, id schemas.End
 // Failing notes that deliveries to an endpoint fail since now, unless that is noted already, or that
 // they do not. It may be called after every delivery: where nothing changes it costs no round trip.
 // Codes: not_found.
-func (s *Store) Failing(ctx context.Context, a schemas.AccountID, id schemas.EndpointID, failing bool, now time.Time) error {
-	have, err := s.Endpoint(ctx, a, id)
+func (s Endpoints) Failing(ctx context.Context, a schemas.AccountID, id schemas.EndpointID, failing bool, now time.Time) error {
+	have, err := s.Get(ctx, a, id)
 	if err != nil || have.FailingSince.IsZero() != failing {
 		return err
 	}
-	_, err = s.changeEndpoint(ctx, a, id, false, func(e *schemas.Endpoint) (bool, error) {
+	_, err = s.change(ctx, a, id, false, func(e *schemas.Endpoint) (bool, error) {
 		if e.FailingSince.IsZero() != failing {
 			return false, nil
 		}

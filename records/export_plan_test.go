@@ -46,7 +46,7 @@ func Applied(have Present, m schemas.Manifest, prune bool) (Present, error) {
 // ApplySome carries out only the first n changes of a manifest, as one does that is killed then, and reports
 // whether there were more.
 func (s *Store) ApplySome(ctx context.Context, a schemas.AccountID, r schemas.ManifestRequest, n int) (bool, error) {
-	have, revisions, err := s.present(a)
+	have, revisions, err := s.Manifests.present(a)
 	if err != nil {
 		return false, err
 	}
@@ -55,5 +55,5 @@ func (s *Store) ApplySome(ctx context.Context, a schemas.AccountID, r schemas.Ma
 		return false, err
 	}
 	p.steps = p.steps[:n]
-	return true, s.carryOut(ctx, a, p, revisions, map[string]schemas.ManifestChange{})
+	return true, s.Manifests.carryOut(ctx, a, p, revisions, map[string]schemas.ManifestChange{})
 }

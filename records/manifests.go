@@ -11,19 +11,26 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// ApplyManifest makes an account's records what a manifest says, see [Plan], and says what it changed. Changes are
+// Manifests apply and show what an account's records are to be.
+type Manifests struct {
+	*cache
+
+	applying *serial // callers that apply a manifest to an account
+}
+
+// Apply makes an account's records what a manifest says, see [Plan], and says what it changed. Changes are
 // made one after the other, each only to the revision that was planned with; when another was faster, what is left is
 // planned again. When it fails half way, whatever is done is done: the same manifest applied again makes
 // the rest. Applied twice it changes nothing.
 //
 // Codes: invalid (with all that is wrong, by resource), conflict (a name is another project's; or too many
 // others change the same), exhausted, unavailable.
-func (s *Store) ApplyManifest(ctx context.Context, a schemas.AccountID, r schemas.ManifestRequest) (schemas.ManifestAnswer, error) {
+func (s Manifests) Apply(ctx context.Context, a schemas.AccountID, r schemas.ManifestRequest) (schemas.ManifestAnswer, error) {
 	const tries = 8 // of others changing the same records at the same time
 	if err := a.Validate(); err != nil {
 		return schemas.ManifestAnswer{}, err
 	}
-	leave, err := s.manifests.enter(ctx, a) // others of the account would only be in its way, and together take all processors
+	leave, err := s.applying.enter(ctx, a) // others of the account would only be in its way, and together take all processors
 	if err != nil {
 		return schemas.ManifestAnswer{}, err
 	}
@@ -85,7 +92,7 @@ func halfWay(err error, done int) error {
 
 // present copies what an account has, with the revision of each record by its key. Code: unavailable (a
 // record of the account does not open: it would be made a second time).
-func (s *Store) present(a schemas.AccountID) (Present, map[string]uint64, error) {
+func (s Manifests) present(a schemas.AccountID) (Present, map[string]uint64, error) {
 	if err := s.lockedOf(a, kindSandbox, kindWorkspace, kindModel, kindAgent); err != nil {
 		return Present{}, nil, err
 	}
@@ -117,7 +124,7 @@ func values[ID ~string, T any](t *table[ID, T], sizes map[string]int, revisions 
 
 // carryOut makes the changes of a plan and notes those that it made. Codes: conflict (another was faster; the
 // copy then has what the other wrote), exhausted (before anything is changed).
-func (s *Store) carryOut(ctx context.Context, a schemas.AccountID, p plan, revisions map[string]uint64, done map[string]schemas.ManifestChange) error {
+func (s Manifests) carryOut(ctx context.Context, a schemas.AccountID, p plan, revisions map[string]uint64, done map[string]schemas.ManifestChange) error {
 	var b boxes // once something is deleted
 	release, used, ok := s.take(a, p.more)
 	if !ok { // another write has taken the room since
@@ -156,7 +163,7 @@ func (s *Store) carryOut(ctx context.Context, a schemas.AccountID, p plan, revis
 }
 
 // refresh reads the present state of a record that had a revision into the copy.
-func (s *Store) refresh(ctx context.Context, key string, revision uint64) error {
+func (s *cache) refresh(ctx context.Context, key string, revision uint64) error {
 	err := s.fetch(ctx, key)
 	if errors.Is(err, schemas.ErrNotFound) {
 		// The mark of the deletion has a later revision than what it deletes, and no less than this.
@@ -166,10 +173,10 @@ func (s *Store) refresh(ctx context.Context, key string, revision uint64) error 
 	return err
 }
 
-// Manifest is what stands of a project: the manifest that would change nothing. Values of variables are masked
+// Get is what stands of a project: the manifest that would change nothing. Values of variables are masked
 // unless they name one of the account; the mask, applied, keeps the value. Codes: invalid, unavailable,
 // not_found (no record is of the project).
-func (s *Store) Manifest(_ context.Context, a schemas.AccountID, project string) (schemas.Manifest, error) {
+func (s Manifests) Get(_ context.Context, a schemas.AccountID, project string) (schemas.Manifest, error) {
 	have, _, err := s.present(a)
 	if err != nil {
 		return schemas.Manifest{}, err

@@ -18,7 +18,7 @@ const manifested = schemas.AccountID("acct_a")
 // apply applies, and wants it to succeed.
 func apply(t *testing.T, s *records.Store, m schemas.Manifest, prune bool) schemas.ManifestAnswer {
 	t.Helper()
-	answer, err := s.ApplyManifest(t.Context(), manifested, schemas.ManifestRequest{Manifest: m, Prune: prune})
+	answer, err := s.Manifests.Apply(t.Context(), manifested, schemas.ManifestRequest{Manifest: m, Prune: prune})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func kept(t *testing.T, b *streams.Bus) []string {
 	s := open(t, b)
 	var names []string
 	for _, c := range []schemas.Collection{schemas.Sandboxes, schemas.Workspaces, schemas.Agents} {
-		list, err := s.Documents(t.Context(), manifested, c)
+		list, err := s.Documents.List(t.Context(), manifested, c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestAManifestIsAppliedAndStands(t *testing.T) {
 	b := bus(t)
 	s := open(t, b)
 	m := manifest(t, agent, workW, boxB)
-	dry, err := s.ApplyManifest(t.Context(), manifested, schemas.ManifestRequest{Manifest: m, DryRun: true})
+	dry, err := s.Manifests.Apply(t.Context(), manifested, schemas.ManifestRequest{Manifest: m, DryRun: true})
 	if err != nil || dry.Applied || len(kept(t, b)) != 0 {
 		t.Fatalf("a dry run left %v, %v", kept(t, b), err)
 	}
@@ -71,7 +71,7 @@ func TestAManifestIsAppliedAndStands(t *testing.T) {
 	if again := apply(t, open(t, b), m, false); again.Differs() { // defaults and secrets have gone through the bucket
 		t.Errorf("in another process: %s", said(again))
 	}
-	stands, err := s.Manifest(t.Context(), manifested, "p")
+	stands, err := s.Manifests.Get(t.Context(), manifested, "p")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,11 +90,11 @@ func TestAManifestIsAppliedAndStands(t *testing.T) {
 	if again := apply(t, s, stands, true); again.Differs() {
 		t.Errorf("what stands, applied: %s", said(again))
 	}
-	if _, err := s.Manifest(t.Context(), manifested, "q"); !errors.Is(err, schemas.ErrNotFound) ||
+	if _, err := s.Manifests.Get(t.Context(), manifested, "q"); !errors.Is(err, schemas.ErrNotFound) ||
 		!strings.Contains(err.Error(), "there is p") {
 		t.Errorf("of another project: %v", err)
 	}
-	if _, err := s.Manifest(t.Context(), "acct_b", "p"); !errors.Is(err, schemas.ErrNotFound) || strings.Contains(err.Error(), "there is p") {
+	if _, err := s.Manifests.Get(t.Context(), "acct_b", "p"); !errors.Is(err, schemas.ErrNotFound) || strings.Contains(err.Error(), "there is p") {
 		t.Errorf("of another account: %v", err)
 	}
 	apply(t, s, manifest(t), true)
@@ -154,7 +154,7 @@ func TestManyMayApplyAtTheSameTime(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, s := range stores {
 			wg.Go(func() {
-				if _, err := s.ApplyManifest(t.Context(), manifested, schemas.ManifestRequest{Manifest: m, Prune: prune}); err != nil {
+				if _, err := s.Manifests.Apply(t.Context(), manifested, schemas.ManifestRequest{Manifest: m, Prune: prune}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -196,15 +196,15 @@ func TestAManifestSparesOthers(t *testing.T) {
 	t.Parallel()
 	s := open(t, bus(t))
 	apply(t, s, manifest(t, boxB), false)
-	stands, err := s.Documents(t.Context(), manifested, schemas.Sandboxes)
+	stands, err := s.Documents.List(t.Context(), manifested, schemas.Sandboxes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.AddDocument(t.Context(), manifested, schemas.Workspaces,
+	if _, err := s.Documents.Add(t.Context(), manifested, schemas.Workspaces,
 		[]byte(`{"name": "mine", "sandbox": "`+stands[0].ID+`"}`)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.AddDocument(t.Context(), manifested, schemas.Sandboxes,
+	if _, err := s.Documents.Add(t.Context(), manifested, schemas.Sandboxes,
 		[]byte(`{"name": "hand", "config": {"envVars": {"A": "b"}}}`)); err != nil {
 		t.Fatal(err)
 	}

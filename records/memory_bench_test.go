@@ -18,7 +18,7 @@ func BenchmarkMemory(b *testing.B) {
 		b.Fatal(err)
 	}
 	for i := range accounts {
-		if _, err := s.EnsureAccount(b.Context(), Bootstrap{Key: fmt.Sprintf("key_of_account_%06d", i), Provider: "local",
+		if _, err := s.Accounts.Ensure(b.Context(), Bootstrap{Key: fmt.Sprintf("key_of_account_%06d", i), Provider: "local",
 			Name: "somebody"}); err != nil {
 			b.Fatal(err)
 		}

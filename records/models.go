@@ -292,17 +292,17 @@ func (t *tenant) checkModelUsers(m schemas.Model) error {
 // Agent returns an agent by its id or its name. One that the copy does not have yet is read from the log by its id. Code: not_found.
 func (s *Store) Agent(ctx context.Context, a schemas.AccountID, id string) (schemas.Agent, error) {
 	valid := schemas.AgentID(id).Validate() == nil
-	return called(ctx, s, a, agentCollection(), id, valid, func(t *tenant) (schemas.Agent, bool) { return t.agents.find(id) })
+	return called(ctx, s.cache, a, agentCollection(), id, valid, func(t *tenant) (schemas.Agent, bool) { return t.agents.find(id) })
 }
 
 // Model returns a model by its id or its name. One that the copy does not have yet is read from the log by its id. Code: not_found.
 func (s *Store) Model(ctx context.Context, a schemas.AccountID, id string) (schemas.Model, error) {
 	valid := schemas.ModelID(id).Validate() == nil
-	return called(ctx, s, a, modelCollection(), id, valid, func(t *tenant) (schemas.Model, bool) { return t.models.find(id) })
+	return called(ctx, s.cache, a, modelCollection(), id, valid, func(t *tenant) (schemas.Model, bool) { return t.models.find(id) })
 }
 
 // called finds a record by its id, where that is a valid one, or by its name, which only the copy has.
-func called[T any](ctx context.Context, s *Store, a schemas.AccountID, col collection, id string, valid bool,
+func called[T any](ctx context.Context, s *cache, a schemas.AccountID, col collection, id string, valid bool,
 	look func(*tenant) (T, bool)) (T, error) {
 	if !valid {
 		if t := s.tenantOf(a); t != nil {

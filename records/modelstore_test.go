@@ -12,7 +12,7 @@ func TestModelsComeInManifestsAndAreFoundByName(t *testing.T) {
 	t.Parallel()
 	k := open(t, bus(t))
 	const mine = manifested
-	if _, err := k.EnsureAccount(t.Context(), records.Bootstrap{Account: mine, Key: "a-key-for-models-here", Provider: "local"}); err != nil {
+	if _, err := k.Accounts.Ensure(t.Context(), records.Bootstrap{Account: mine, Key: "a-key-for-models-here", Provider: "local"}); err != nil {
 		t.Fatal(err)
 	}
 	manifest := func(model string) schemas.ManifestRequest {
@@ -22,11 +22,11 @@ func TestModelsComeInManifestsAndAreFoundByName(t *testing.T) {
 		}}}
 	}
 	first := manifest(`{"wire":"openai","model":"m","key":"${MODEL_KEY}"}`)
-	answer, err := k.ApplyManifest(t.Context(), mine, first)
+	answer, err := k.Manifests.Apply(t.Context(), mine, first)
 	if err != nil || len(answer.Warnings.MissingEnv) != 1 || answer.Warnings.MissingEnv[0] != "MODEL_KEY" {
 		t.Fatalf("%+v %v", answer, err)
 	}
-	if again, err := k.ApplyManifest(t.Context(), mine, first); err != nil || again.Differs() {
+	if again, err := k.Manifests.Apply(t.Context(), mine, first); err != nil || again.Differs() {
 		t.Fatalf("%+v %v", again, err)
 	}
 	agent, err := k.Agent(t.Context(), mine, "writer")
@@ -40,7 +40,7 @@ func TestModelsComeInManifestsAndAreFoundByName(t *testing.T) {
 	if _, err := k.ModelKey(t.Context(), model); schemas.CodeOf(err) != schemas.Invalid {
 		t.Errorf("without the variable: %v", err)
 	}
-	if _, err := k.SetVariable(t.Context(), mine, "MODEL_KEY", "secret"); err != nil {
+	if _, err := k.Variables.Set(t.Context(), mine, "MODEL_KEY", "secret"); err != nil {
 		t.Fatal(err)
 	}
 	if key, err := k.ModelKey(t.Context(), model); err != nil || key != "secret" {
@@ -57,11 +57,11 @@ func TestModelsComeInManifestsAndAreFoundByName(t *testing.T) {
 	if _, err := k.Model(t.Context(), "acct_other", string(model.ID)); schemas.CodeOf(err) != schemas.NotFound {
 		t.Errorf("another account's: %v", err)
 	}
-	kept, err := k.Manifest(t.Context(), mine, "p")
+	kept, err := k.Manifests.Get(t.Context(), mine, "p")
 	if err != nil || len(kept.Resources) != 2 || kept.Resources[0].Kind != schemas.KindModel {
 		t.Fatalf("%+v %v", kept, err)
 	}
-	n, err := k.RemoveAccount(t.Context(), mine, 0)
+	n, err := k.Accounts.Remove(t.Context(), mine, 0)
 	if err != nil || n.Models != 1 || n.Agents != 1 {
 		t.Errorf("%+v %v", n, err)
 	}

@@ -22,8 +22,8 @@ const (
 
 // IssueNATS makes a password with which an account's NATS clients may connect until it expires, which is a
 // whole second. Nothing of it is kept. Codes: not_found, unsupported (there is no ring).
-func (s *Store) IssueNATS(ctx context.Context, a schemas.AccountID, ttl time.Duration) (password string, expires time.Time, err error) {
-	if _, err := s.Account(ctx, a); err != nil { // reads it where the copy is late
+func (s Accounts) IssueNATS(ctx context.Context, a schemas.AccountID, ttl time.Duration) (password string, expires time.Time, err error) {
+	if _, err := s.Get(ctx, a); err != nil { // reads it where the copy is late
 		return "", time.Time{}, err
 	}
 	t := s.tenantOf(a)
@@ -40,8 +40,8 @@ func (s *Store) IssueNATS(ctx context.Context, a schemas.AccountID, ttl time.Dur
 
 // AuthenticateNATS finds the account of a NATS connection, and until when the password is good; zero: until
 // the account gets another key. The user is the account's id; the password is its key, or one that
-// [Store.IssueNATS] made. It costs no round trip.
-func (s *Store) AuthenticateNATS(user, password string) (a schemas.AccountID, until time.Time, ok bool) {
+// [Accounts.IssueNATS] made. It costs no round trip.
+func (s Accounts) AuthenticateNATS(user, password string) (a schemas.AccountID, until time.Time, ok bool) {
 	a, now := schemas.AccountID(user), s.now()
 	t := s.tenantOf(a)
 	if t == nil || t.account == nil {

@@ -29,7 +29,7 @@ func TestIssuedPasswordsEndWithTheirTimeAndTheirKey(t *testing.T) {
 		}
 		const mine, yours schemas.AccountID = "acct_mine", "acct_yours"
 		for _, a := range []schemas.AccountID{mine, yours} {
-			if _, err := s.EnsureAccount(ctx, records.Bootstrap{Account: a, Key: "sk_0123456789_" + string(a), Provider: "local"}); err != nil {
+			if _, err := s.Accounts.Ensure(ctx, records.Bootstrap{Account: a, Key: "sk_0123456789_" + string(a), Provider: "local"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -38,14 +38,14 @@ func TestIssuedPasswordsEndWithTheirTimeAndTheirKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		issue := func(ttl time.Duration) string {
-			p, expires, err := s.IssueNATS(ctx, mine, ttl)
+			p, expires, err := s.Accounts.IssueNATS(ctx, mine, ttl)
 			if err != nil || time.Until(expires) > ttl || time.Until(expires) < ttl-2*time.Second {
 				t.Fatalf("until %s: %v", expires, err)
 			}
 			return p
 		}
 		in := func(user schemas.AccountID, password string) bool {
-			a, until, ok := s.AuthenticateNATS(string(user), password)
+			a, until, ok := s.Accounts.AuthenticateNATS(string(user), password)
 			if ok && (a != user || !until.IsZero() && !until.After(time.Now())) {
 				t.Errorf("%s came in as %s until %s", user, a, until)
 			}
@@ -80,16 +80,16 @@ func TestIssuedPasswordsEndWithTheirTimeAndTheirKey(t *testing.T) {
 				t.Errorf("%s: %v", name, got)
 			}
 		}
-		if _, _, ok := other.AuthenticateNATS(string(mine), hour); ok {
+		if _, _, ok := other.Accounts.AuthenticateNATS(string(mine), hour); ok {
 			t.Error("without the ring an issued one cannot be told")
 		}
-		if _, _, ok := other.AuthenticateNATS(string(mine), key); !ok {
+		if _, _, ok := other.Accounts.AuthenticateNATS(string(mine), key); !ok {
 			t.Error("the key works without the ring")
 		}
-		if _, _, err := other.IssueNATS(ctx, mine, time.Hour); !errors.Is(err, schemas.ErrUnsupported) {
+		if _, _, err := other.Accounts.IssueNATS(ctx, mine, time.Hour); !errors.Is(err, schemas.ErrUnsupported) {
 			t.Errorf("issued without the ring: %v", err)
 		}
-		if _, _, err := s.IssueNATS(ctx, "acct_none", time.Hour); !errors.Is(err, schemas.ErrNotFound) {
+		if _, _, err := s.Accounts.IssueNATS(ctx, "acct_none", time.Hour); !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("issued to nobody: %v", err)
 		}
 
@@ -97,14 +97,14 @@ func TestIssuedPasswordsEndWithTheirTimeAndTheirKey(t *testing.T) {
 		if in(mine, hour) || !in(mine, day) {
 			t.Error("after an hour the shorter one has ended, and not the longer")
 		}
-		second, err := s.RotateAccount(ctx, mine, 10*time.Minute)
+		second, err := s.Accounts.RotateKey(ctx, mine, 10*time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, until, ok := s.AuthenticateNATS(string(mine), day); !ok || time.Until(until) > 10*time.Minute {
+		if _, until, ok := s.Accounts.AuthenticateNATS(string(mine), day); !ok || time.Until(until) > 10*time.Minute {
 			t.Errorf("one issued under the former key is good until that ends, not until %s (%v)", until, ok)
 		}
-		if _, until, ok := s.AuthenticateNATS(string(mine), key); !ok || time.Until(until) > 10*time.Minute {
+		if _, until, ok := s.Accounts.AuthenticateNATS(string(mine), key); !ok || time.Until(until) > 10*time.Minute {
 			t.Errorf("the former key is good until it ends, not until %s (%v)", until, ok)
 		}
 		late := issue(time.Hour)
@@ -112,14 +112,14 @@ func TestIssuedPasswordsEndWithTheirTimeAndTheirKey(t *testing.T) {
 		if in(mine, day) || in(mine, key) || !in(mine, late) || !in(mine, second) {
 			t.Error("with the former key ends what was issued under it, and nothing else")
 		}
-		if _, err := s.RotateAccount(ctx, mine, 0); err != nil {
+		if _, err := s.Accounts.RotateKey(ctx, mine, 0); err != nil {
 			t.Fatal(err)
 		}
 		if in(mine, late) || in(mine, second) {
 			t.Error("a key that is replaced at once takes along what was issued under it")
 		}
 		last := issue(time.Hour)
-		if n, err := s.RemoveAccount(ctx, mine, 0); err != nil || n != (schemas.RemovedRecords{Sandboxes: 1, Workspaces: 1}) {
+		if n, err := s.Accounts.Remove(ctx, mine, 0); err != nil || n != (schemas.RemovedRecords{Sandboxes: 1, Workspaces: 1}) {
 			t.Fatalf("%+v went: %v", n, err)
 		}
 		if in(mine, last) {
@@ -138,29 +138,29 @@ func TestWhoseKeysChangedIsTold(t *testing.T) {
 		s := open(t, b)
 		var told []schemas.AccountID
 		s.KeysChanged = func(a schemas.AccountID) {
-			if _, _, ok := s.AuthenticateNATS(string(a), key); ok {
+			if _, _, ok := s.Accounts.AuthenticateNATS(string(a), key); ok {
 				t.Error("it is told before the copy knows it")
 			}
 			told = append(told, a)
 		}
-		d, _, err := s.AddAccount(ctx, []byte(`{}`))
+		d, _, err := s.Accounts.Add(ctx, []byte(`{}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		a := schemas.AccountID(d.ID)
-		if _, err := s.PatchAccount(ctx, a, []byte(`{"name":"other"}`), 0); err != nil {
+		if _, err := s.Accounts.Patch(ctx, a, []byte(`{"name":"other"}`), 0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.EnsureAccount(ctx, records.Bootstrap{Account: "acct_other", Key: key, Provider: "local"}); err != nil {
+		if _, err := s.Accounts.Ensure(ctx, records.Bootstrap{Account: "acct_other", Key: key, Provider: "local"}); err != nil {
 			t.Fatal(err)
 		}
 		if len(told) != 0 {
 			t.Errorf("told of %v, and no key changed", told)
 		}
 		for want, change := range []func() error{
-			func() error { _, err := s.RotateAccount(ctx, a, time.Hour); return err },
-			func() error { _, err := s.RotateAccount(ctx, a, 0); return err },
-			func() error { _, err := s.RemoveAccount(ctx, a, 0); return err },
+			func() error { _, err := s.Accounts.RotateKey(ctx, a, time.Hour); return err },
+			func() error { _, err := s.Accounts.RotateKey(ctx, a, 0); return err },
+			func() error { _, err := s.Accounts.Remove(ctx, a, 0); return err },
 		} {
 			if err := change(); err != nil {
 				t.Fatal(err)

@@ -22,10 +22,10 @@ func TestNoRecordGoesBeyondTheOperatorsWord(t *testing.T) {
 	providers[0].Networks = []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted}
 	s := openWith(t, bus(t), providers)
 	const account = schemas.AccountID("acct_op")
-	if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: account, Key: "sk_0123456789abcdef", Provider: "local"}); err != nil {
+	if _, err := s.Accounts.Ensure(t.Context(), records.Bootstrap{Account: account, Key: "sk_0123456789abcdef", Provider: "local"}); err != nil {
 		t.Fatal(err)
 	}
-	old, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"old","config":{"network":{"mode":"allow-all"}}}`))
+	old, err := s.Documents.Add(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"old","config":{"network":{"mode":"allow-all"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,23 +38,23 @@ func TestNoRecordGoesBeyondTheOperatorsWord(t *testing.T) {
 			t.Errorf("%v: it should be denied for %s and name %s", err, field, flag)
 		}
 	}
-	_, err = s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"new","config":{"network":{"mode":"allow-all"}}}`))
+	_, err = s.Documents.Add(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"new","config":{"network":{"mode":"allow-all"}}}`))
 	denied(err, "config.network.mode", "--networks")
-	_, err = s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"big","config":{"memoryLimit":1048576}}`))
+	_, err = s.Documents.Add(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"big","config":{"memoryLimit":1048576}}`))
 	denied(err, "config.memoryLimit", "--max-memory")
 	s.Operator.MaxJobs = 64
-	_, err = s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"busy","config":{"jobLimit":65}}`))
+	_, err = s.Documents.Add(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"busy","config":{"jobLimit":65}}`))
 	denied(err, "config.jobLimit", "--max-jobs")
-	if _, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"busy","config":{"jobLimit":64}}`)); err != nil {
+	if _, err := s.Documents.Add(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"busy","config":{"jobLimit":64}}`)); err != nil {
 		t.Error(err)
 	}
-	small, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"small","config":{"memoryLimit":1024}}`))
+	small, err := s.Documents.Add(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"small","config":{"memoryLimit":1024}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.PatchDocument(t.Context(), account, schemas.Sandboxes, small.ID, []byte(`{"config":{"network":{"mode":"allow-all"}}}`), 0)
+	_, err = s.Documents.Patch(t.Context(), account, schemas.Sandboxes, small.ID, []byte(`{"config":{"network":{"mode":"allow-all"}}}`), 0)
 	denied(err, "config.network.mode", "--networks")
-	_, err = s.ApplyManifest(t.Context(), account, schemas.ManifestRequest{Manifest: schemas.Manifest{
+	_, err = s.Manifests.Apply(t.Context(), account, schemas.ManifestRequest{Manifest: schemas.Manifest{
 		Version: 1, Project: "p", Resources: []schemas.Resource{{Kind: "sandbox", Name: "wide",
 			Config: []byte(`{"network":{"mode":"allow-all"}}`)}},
 	}})
@@ -70,7 +70,7 @@ func TestNoRecordGoesBeyondTheOperatorsWord(t *testing.T) {
 		{`"127.0.0.0/8"`, "allowCidrs[0]"},
 		{`"169.254.169.254/32"`, "allowCidrs[0]"},
 	} {
-		_, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, fmt.Appendf(nil,
+		_, err := s.Documents.Add(t.Context(), account, schemas.Sandboxes, fmt.Appendf(nil,
 			`{"name":"cidrs %d","config":{"network":{"mode":"restricted","allowCidrs":[%s]}}}`, i, c.cidrs))
 		if c.refused != "" {
 			denied(err, "config.network."+c.refused, "--private-networks")
@@ -89,7 +89,7 @@ func TestNoRecordGoesBeyondTheOperatorsWord(t *testing.T) {
 		t.Errorf("a sandbox within the bounds: %v", err)
 	}
 	// What is not of this host is not the operator's business here.
-	if _, err := s.AddDocument(t.Context(), account, schemas.Sandboxes,
+	if _, err := s.Documents.Add(t.Context(), account, schemas.Sandboxes,
 		[]byte(`{"name":"far","config":{"provider":"e2b","network":{"mode":"allow-all"}}}`)); err != nil {
 		t.Errorf("a sandbox of another provider: %v", err)
 	}
@@ -112,12 +112,12 @@ func TestACallNeedsWhatSomeWorkerKeeps(t *testing.T) {
 	b := bus(t)
 	s := open(t, b)
 	const account = "acct_a"
-	if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: account, Key: "sk_0123456789abcdef", Provider: "local"}); err != nil {
+	if _, err := s.Accounts.Ensure(t.Context(), records.Bootstrap{Account: account, Key: "sk_0123456789abcdef", Provider: "local"}); err != nil {
 		t.Fatal(err)
 	}
 	made := map[string]string{}
 	for name, config := range map[string]string{"wide": `{"network":{"mode":"allow-all"}}`, "narrow": `{}`, "far": `{"provider":"vercel"}`} {
-		d, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"`+name+`","config":`+config+`}`))
+		d, err := s.Documents.Add(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"`+name+`","config":`+config+`}`))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func (q Quota) of(a schemas.AccountID) int64 {
 }
 
 // RecordUsage is what all records of an account are together, and how many bytes they may be; 0: any number. It costs no round trip.
-func (s *Store) RecordUsage(a schemas.AccountID) (kept schemas.Amount, quota int64) {
+func (s *cache) RecordUsage(a schemas.AccountID) (kept schemas.Amount, quota int64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.kept[a], s.Quota.of(a)
@@ -40,7 +40,7 @@ func (s *Store) RecordUsage(a schemas.AccountID) (kept schemas.Amount, quota int
 
 // write stores r in place of what was read under its key, of the zero entry where there is none, and has it in the copy. Bounded says that
 // the account must have room for it. Codes: those of [streams.Bucket.Create] and [streams.Bucket.Update], exhausted.
-func (s *Store) write(ctx context.Context, was streams.BucketEntry[record], r record, bounded bool) (uint64, error) {
+func (s *cache) write(ctx context.Context, was streams.BucketEntry[record], r record, bounded bool) (uint64, error) {
 	key := r.key()
 	sealed, err := s.bucket.seal(key, r)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *Store) write(ctx context.Context, was streams.BucketEntry[record], r re
 
 // reserve takes room for a record of an account until it is in the copy: so those that are written at the same time share what is left.
 // Other processes may take the same room at the same moment. What makes a record smaller needs none. Code: exhausted.
-func (s *Store) reserve(was streams.BucketEntry[record], r record, size int) (release func(), err error) {
+func (s *cache) reserve(was streams.BucketEntry[record], r record, size int) (release func(), err error) {
 	kind, a, _, _ := splitKey(r.key())
 	if kind == kindAccount || kind == kindSessions { // both are small by themselves, and a new key must always be possible
 		return func() {}, nil
@@ -92,7 +92,7 @@ func (s *Store) reserve(was streams.BucketEntry[record], r record, size int) (re
 }
 
 // take takes room for some bytes of an account's records, if there is any.
-func (s *Store) take(a schemas.AccountID, n int64) (release func(), used int64, ok bool) {
+func (s *cache) take(a schemas.AccountID, n int64) (release func(), used int64, ok bool) {
 	quota := s.Quota.of(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()

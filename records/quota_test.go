@@ -24,8 +24,8 @@ func bounded(t *testing.T, b *streams.Bus) (s *records.Store, a, other schemas.A
 	t.Helper()
 	s = open(t, b)
 	s.Quota.Bytes = quota
-	a = testwait.Must(s.EnsureAccount(t.Context(), records.Bootstrap{Key: key, Provider: "local"}))(t).ID
-	other = testwait.Must(s.EnsureAccount(t.Context(), records.Bootstrap{Key: key + "_other", Provider: "local"}))(t).ID
+	a = testwait.Must(s.Accounts.Ensure(t.Context(), records.Bootstrap{Key: key, Provider: "local"}))(t).ID
+	other = testwait.Must(s.Accounts.Ensure(t.Context(), records.Bootstrap{Key: key + "_other", Provider: "local"}))(t).ID
 	return s, a, other
 }
 
@@ -52,7 +52,7 @@ func TestAnAccountsRecordsAreBoundedTogether(t *testing.T) {
 	var err error
 	for n := 0; err == nil && n < 100; n++ {
 		var d schemas.Document
-		if d, err = s.AddDocument(t.Context(), a, schemas.Sandboxes, box(fmt.Sprint("b", n), 4<<10)); err == nil {
+		if d, err = s.Documents.Add(t.Context(), a, schemas.Sandboxes, box(fmt.Sprint("b", n), 4<<10)); err == nil {
 			ids = append(ids, d.ID)
 		}
 	}
@@ -62,17 +62,17 @@ func TestAnAccountsRecordsAreBoundedTogether(t *testing.T) {
 		t.Fatalf("%+v of %d are kept in %d sandboxes", kept, limit, len(ids))
 	}
 	large := strings.Repeat("v", 8<<10)
-	_, err = s.SetVariable(t.Context(), a, "V", large)
+	_, err = s.Variables.Set(t.Context(), a, "V", large)
 	full(t, err, "value")
-	_, err = s.PatchDocument(t.Context(), a, schemas.Sandboxes, ids[0], box("b0", 16<<10), 0)
+	_, err = s.Documents.Patch(t.Context(), a, schemas.Sandboxes, ids[0], box("b0", 16<<10), 0)
 	full(t, err, "config")
-	if _, err := s.SetVariable(t.Context(), other, "V", large); err != nil {
+	if _, err := s.Variables.Set(t.Context(), other, "V", large); err != nil {
 		t.Errorf("another account: %v", err)
 	}
 
 	// What lists and manifests answer is bounded by that.
 	total := 0
-	for _, d := range testwait.Must(s.Documents(t.Context(), a, schemas.Sandboxes))(t) {
+	for _, d := range testwait.Must(s.Documents.List(t.Context(), a, schemas.Sandboxes))(t) {
 		total += len(d.JSON)
 	}
 	if total > 2*quota {
@@ -81,22 +81,22 @@ func TestAnAccountsRecordsAreBoundedTogether(t *testing.T) {
 
 	// An account that has more already may make it less, and what is noted by itself still is.
 	s.Quota.Bytes = quota / 2
-	if _, err := s.PatchDocument(t.Context(), a, schemas.Sandboxes, ids[0], []byte(`{"description":"d"}`), 0); err == nil {
+	if _, err := s.Documents.Patch(t.Context(), a, schemas.Sandboxes, ids[0], []byte(`{"description":"d"}`), 0); err == nil {
 		t.Error("a record grew")
 	}
-	if _, err := s.PatchDocument(t.Context(), a, schemas.Sandboxes, ids[0], []byte(`{"name":"b9999"}`), 0); err == nil {
+	if _, err := s.Documents.Patch(t.Context(), a, schemas.Sandboxes, ids[0], []byte(`{"name":"b9999"}`), 0); err == nil {
 		t.Error("a record grew by its name")
 	}
-	testwait.Must(s.PatchDocument(t.Context(), a, schemas.Sandboxes, ids[0], []byte(`{"name":"x0"}`), 0))(t)
-	testwait.Must(s.PatchDocument(t.Context(), a, schemas.Sandboxes, ids[0], box("x0", 1<<10), 0))(t)
-	testwait.Must(s.RotateAccount(t.Context(), a, time.Hour))(t)
+	testwait.Must(s.Documents.Patch(t.Context(), a, schemas.Sandboxes, ids[0], []byte(`{"name":"x0"}`), 0))(t)
+	testwait.Must(s.Documents.Patch(t.Context(), a, schemas.Sandboxes, ids[0], box("x0", 1<<10), 0))(t)
+	testwait.Must(s.Accounts.RotateKey(t.Context(), a, time.Hour))(t)
 	for _, id := range ids {
-		testwait.OK(t, s.RemoveDocument(t.Context(), a, schemas.Sandboxes, id, 0))
+		testwait.OK(t, s.Documents.Remove(t.Context(), a, schemas.Sandboxes, id, 0))
 	}
-	testwait.Must(s.SetVariable(t.Context(), a, "V", large))(t)
+	testwait.Must(s.Variables.Set(t.Context(), a, "V", large))(t)
 
 	s.Quota.Exempt = a
-	testwait.Must(s.SetVariable(t.Context(), a, "W", strings.Repeat("w", 60<<10)))(t)
+	testwait.Must(s.Variables.Set(t.Context(), a, "W", strings.Repeat("w", 60<<10)))(t)
 	now, limit := s.RecordUsage(a)
 	again, _ := open(t, b).RecordUsage(a)
 	if now != again || limit != 0 {
@@ -113,7 +113,7 @@ func TestRecordsThatAreWrittenAtTheSameTimeShareTheQuota(t *testing.T) {
 	var all sync.WaitGroup
 	for n := range 32 {
 		all.Go(func() {
-			if _, err := s.SetVariable(t.Context(), a, fmt.Sprint("V", n), strings.Repeat("v", 8<<10)); err != nil {
+			if _, err := s.Variables.Set(t.Context(), a, fmt.Sprint("V", n), strings.Repeat("v", 8<<10)); err != nil {
 				full(t, err, "value")
 			}
 		})
@@ -145,11 +145,11 @@ func TestProcessesCountAlike(t *testing.T) {
 		})
 	}
 	id := added(t, s, a, schemas.Sandboxes, string(box("b", 4<<10)))
-	testwait.Must(s.SetVariable(t.Context(), a, "V", "v"))(t)
+	testwait.Must(s.Variables.Set(t.Context(), a, "V", "v"))(t)
 	alike("once there is more")
-	testwait.OK(t, s.RemoveDocument(t.Context(), a, schemas.Sandboxes, id, 0))
+	testwait.OK(t, s.Documents.Remove(t.Context(), a, schemas.Sandboxes, id, 0))
 	alike("once there is less")
-	testwait.Must(s.RemoveAccount(t.Context(), a, 0))(t)
+	testwait.Must(s.Accounts.Remove(t.Context(), a, 0))(t)
 	alike("once there is nothing")
 	if kept, _ := s.RecordUsage(a); kept.Bytes != 0 {
 		t.Errorf("%+v are left of a removed account", kept)
@@ -171,7 +171,7 @@ func TestAManifestBeyondTheQuotaChangesNothing(t *testing.T) {
 	}
 	before, _ := s.RecordUsage(a)
 	for _, dry := range []bool{true, false} {
-		_, err := s.ApplyManifest(t.Context(), a, schemas.ManifestRequest{Manifest: manifest(t, resources(20, 4<<10)...), DryRun: dry})
+		_, err := s.Manifests.Apply(t.Context(), a, schemas.ManifestRequest{Manifest: manifest(t, resources(20, 4<<10)...), DryRun: dry})
 		full(t, err, "resources")
 	}
 	if after, _ := s.RecordUsage(a); after != before {
@@ -179,10 +179,10 @@ func TestAManifestBeyondTheQuotaChangesNothing(t *testing.T) {
 	}
 	apply := func(prune bool, resources ...string) {
 		t.Helper()
-		testwait.Must(s.ApplyManifest(t.Context(), a, schemas.ManifestRequest{Manifest: manifest(t, resources...), Prune: prune}))(t)
+		testwait.Must(s.Manifests.Apply(t.Context(), a, schemas.ManifestRequest{Manifest: manifest(t, resources...), Prune: prune}))(t)
 	}
 	apply(false, resources(10, 4<<10)...)
-	shown := testwait.Must(json.Marshal(testwait.Must(s.Manifest(t.Context(), a, "p"))(t)))(t)
+	shown := testwait.Must(json.Marshal(testwait.Must(s.Manifests.Get(t.Context(), a, "p"))(t)))(t)
 	if len(shown) > 2*quota {
 		t.Errorf("what stands of a project is %d bytes", len(shown))
 	}
@@ -190,7 +190,7 @@ func TestAManifestBeyondTheQuotaChangesNothing(t *testing.T) {
 	apply(false, resources(10, 4<<10)...)
 	apply(false, resources(10, 1<<10)...)
 	apply(true, resources(5, 1<<10)...)
-	_, err := s.ApplyManifest(t.Context(), a, schemas.ManifestRequest{Manifest: manifest(t, resources(6, 1<<10)...)})
+	_, err := s.Manifests.Apply(t.Context(), a, schemas.ManifestRequest{Manifest: manifest(t, resources(6, 1<<10)...)})
 	full(t, err, "resources")
 }
 
@@ -201,7 +201,7 @@ func TestARecordTakesWhatWasWritten(t *testing.T) {
 	before, _ := s.RecordUsage(a)
 	const size = 12 << 10
 	body := fmt.Appendf(nil, `{"name":"b","config":{"envVars":{"X":%q}}}`, strings.Repeat("<&>", size/3))
-	testwait.Must(s.AddDocument(t.Context(), a, schemas.Sandboxes, body))(t)
+	testwait.Must(s.Documents.Add(t.Context(), a, schemas.Sandboxes, body))(t)
 	if after, _ := s.RecordUsage(a); after.Bytes-before.Bytes > 2*size {
 		t.Errorf("%d bytes were written, and %d more are kept", size, after.Bytes-before.Bytes)
 	}

@@ -13,7 +13,7 @@ import (
 
 // remove deletes what is kept under key; with a revision other than 0 only that one. A record that cannot
 // be opened is removed too.
-func (s *Store) remove(ctx context.Context, key string, revision uint64) error {
+func (s *cache) remove(ctx context.Context, key string, revision uint64) error {
 	kind, a, _, _ := splitKey(key)
 	var b boxes
 	if kind == kindSandbox || kind == kindWorkspace {
@@ -23,7 +23,7 @@ func (s *Store) remove(ctx context.Context, key string, revision uint64) error {
 }
 
 // removeMarked is remove with how long the mark of the deletion stays.
-func (s *Store) removeMarked(ctx context.Context, key string, revision uint64, marked time.Duration) error {
+func (s *cache) removeMarked(ctx context.Context, key string, revision uint64, marked time.Duration) error {
 	var contest streams.Contest
 	for {
 		p, err := s.bucket.Get(ctx, key)
@@ -54,7 +54,7 @@ type boxes struct {
 	of      map[string]bool
 }
 
-func (s *Store) boxesOf(ctx context.Context, a schemas.AccountID) boxes {
+func (s *cache) boxesOf(ctx context.Context, a schemas.AccountID) boxes {
 	keys, err := s.boxes.Keys(ctx, "*."+string(a)+".*.*")
 	b := boxes{unknown: err != nil, of: map[string]bool{}}
 	for _, key := range keys {

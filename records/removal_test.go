@@ -18,7 +18,7 @@ import (
 // added makes a record of a collection and returns its id.
 func added(t *testing.T, s *records.Store, a schemas.AccountID, c schemas.Collection, body string) string {
 	t.Helper()
-	return testwait.Must(s.AddDocument(t.Context(), a, c, []byte(body)))(t).ID
+	return testwait.Must(s.Documents.Add(t.Context(), a, c, []byte(body)))(t).ID
 }
 
 // TestADeletionIsKnownForAsLongAsSomethingDependsOnTheRecord: a box is ended, and what an account leaves behind is removed, only where the
@@ -29,15 +29,15 @@ func TestADeletionIsKnownForAsLongAsSomethingDependsOnTheRecord(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		s := open(t, b)
-		a := testwait.Must(s.EnsureAccount(t.Context(), records.Bootstrap{Key: key, Provider: "local"}))(t).ID
+		a := testwait.Must(s.Accounts.Ensure(t.Context(), records.Bootstrap{Key: key, Provider: "local"}))(t).ID
 		used, free := added(t, s, a, schemas.Sandboxes, `{"name":"used"}`), added(t, s, a, schemas.Sandboxes, `{"name":"free"}`)
 		files := added(t, s, a, schemas.Workspaces, `{"name":"files"}`)
 		i := schemas.Instance{Account: a, Provider: "docker", Sandbox: schemas.SandboxID(used), Workspace: schemas.WorkspaceID(files)}
 		testwait.Must(streams.OpenBucket[schemas.Instance](b, streams.Boxes).Create(t.Context(), i.Key(), i, 0))(t)
 		for _, id := range []string{used, free} {
-			testwait.OK(t, s.RemoveDocument(t.Context(), a, schemas.Sandboxes, id, 0))
+			testwait.OK(t, s.Documents.Remove(t.Context(), a, schemas.Sandboxes, id, 0))
 		}
-		testwait.Must(s.RemoveAccount(t.Context(), a, 0))(t)
+		testwait.Must(s.Accounts.Remove(t.Context(), a, 0))(t)
 
 		raw := streams.OpenBucket[json.RawMessage](b, streams.Records)
 		known := func(when string, want map[string]bool) {
@@ -64,21 +64,21 @@ func TestARecordDeletedDuringALongSleepIsForgotten(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		other := open(t, b)
-		a := testwait.Must(other.EnsureAccount(t.Context(), records.Bootstrap{Key: key, Provider: "local"}))(t).ID
+		a := testwait.Must(other.Accounts.Ensure(t.Context(), records.Bootstrap{Key: key, Provider: "local"}))(t).ID
 		box := added(t, other, a, schemas.Sandboxes, `{"name":"box"}`)
 		asleep := open(t, b)
 		for n := range 20 { // so that what it has read last is not there either
-			testwait.OK(t, other.RemoveDocument(t.Context(), a, schemas.Sandboxes, added(t, other, a, schemas.Sandboxes,
+			testwait.OK(t, other.Documents.Remove(t.Context(), a, schemas.Sandboxes, added(t, other, a, schemas.Sandboxes,
 				fmt.Sprintf(`{"name":"n%d"}`, n)), 0))
 		}
-		testwait.OK(t, other.RemoveDocument(t.Context(), a, schemas.Sandboxes, box, 0))
+		testwait.OK(t, other.Documents.Remove(t.Context(), a, schemas.Sandboxes, box, 0))
 		time.Sleep(streams.MarksKept + time.Minute)
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- asleep.Run(ctx) }()
 		t.Cleanup(func() { stop(); testwait.OK(t, <-done) })
 		testwait.Eventually(t, "the copy to lose the sandbox", func() bool {
-			list, err := asleep.Documents(t.Context(), a, schemas.Sandboxes)
+			list, err := asleep.Documents.List(t.Context(), a, schemas.Sandboxes)
 			return err == nil && len(list) == 1 // that of the account's beginning
 		})
 	})

@@ -18,7 +18,7 @@ func BenchmarkResolve(b *testing.B) {
 		Workspaces: []schemas.AgentWorkspace{entry("main", schemas.SandboxChoice{}), entry("look", chosen(""))},
 		Tools:      map[schemas.Tool]schemas.ToolConfig{schemas.ToolGrep: {Enabled: &off}},
 	}}}, stand{})
-	s := &Store{index: x}
+	s := storeOf(&cache{index: x})
 	own := schemas.Request{ID: "call_1", Conversation: "c_1", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"go test ./..."}`)}
 	of := func(change func(*schemas.Request)) schemas.Request {
 		r := own

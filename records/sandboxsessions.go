@@ -14,8 +14,11 @@ import (
 
 func sessionsKey(a schemas.AccountID) string { return kindSessions + "." + string(a) + ".all" }
 
-// SandboxSessions reads the sessions of /v1/sandbox that an account has. Code: unavailable.
-func (s *Store) SandboxSessions(ctx context.Context, a schemas.AccountID) (schemas.SandboxSessions, error) {
+// Sessions are the sessions of /v1/sandbox: one record for each account, and what they run in.
+type Sessions struct{ *cache }
+
+// Get reads the sessions of /v1/sandbox that an account has. Code: unavailable.
+func (s Sessions) Get(ctx context.Context, a schemas.AccountID) (schemas.SandboxSessions, error) {
 	p, err := s.bucket.Get(ctx, sessionsKey(a))
 	if errors.Is(err, schemas.ErrNotFound) {
 		return schemas.SandboxSessions{Account: a}, nil
@@ -29,8 +32,8 @@ func (s *Store) SandboxSessions(ctx context.Context, a schemas.AccountID) (schem
 	return *p.Value.Sessions, nil
 }
 
-// AllSandboxSessions are the sessions of every account, by account. It costs no round trip, and lags behind other processes.
-func (s *Store) AllSandboxSessions() []schemas.SandboxSessions {
+// All are the sessions of every account, by account. It costs no round trip, and lags behind other processes.
+func (s Sessions) All() []schemas.SandboxSessions {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var all []schemas.SandboxSessions
@@ -43,14 +46,14 @@ func (s *Store) AllSandboxSessions() []schemas.SandboxSessions {
 	return all
 }
 
-// ChangeSandboxSessions changes the sessions of an account by compare and set; change may be called several times, and its error is
+// Change changes the sessions of an account by compare and set; change may be called several times, and its error is
 // returned. A change that leaves them as they are writes nothing. Codes: not_found (there is no such account), unavailable (too many change
 // them at once), those of change.
-func (s *Store) ChangeSandboxSessions(ctx context.Context, a schemas.AccountID, change func(*schemas.SandboxSessions) error) (
+func (s Sessions) Change(ctx context.Context, a schemas.AccountID, change func(*schemas.SandboxSessions) error) (
 	schemas.SandboxSessions, error,
 ) {
 	const tries = 100 // of others changing the same record at the same time
-	if _, err := s.Account(ctx, a); err != nil {
+	if _, err := (Accounts{s.cache}).Get(ctx, a); err != nil {
 		return schemas.SandboxSessions{}, err
 	}
 	key, pause := sessionsKey(a), wait.Backoff{First: time.Millisecond, Most: 100 * time.Millisecond}
@@ -88,23 +91,23 @@ func (s *Store) ChangeSandboxSessions(ctx context.Context, a schemas.AccountID, 
 }
 
 // SandboxOf is the id of the sandbox in which an account's sessions of a provider run.
-func (s *Store) SandboxOf(a schemas.AccountID, provider string) schemas.SandboxID {
+func (s Sessions) SandboxOf(a schemas.AccountID, provider string) schemas.SandboxID {
 	return schemas.SandboxID(derivedID(schemas.SandboxPrefix, a, "sessions\x00"+provider))
 }
 
-// SandboxIdle is after what time unused instances of a sandbox end, as far as the copy knows its record. It costs no round trip.
-func (s *Store) SandboxIdle(a schemas.AccountID, id schemas.SandboxID) time.Duration {
+// Idle is after what time unused instances of a sandbox end, as far as the copy knows its record. It costs no round trip.
+func (s Sessions) Idle(a schemas.AccountID, id schemas.SandboxID) time.Duration {
 	if t := s.tenantOf(a); t != nil && t.sandboxes.byID[id].IdleTimeout > 0 {
 		return time.Duration(t.sandboxes.byID[id].IdleTimeout)
 	}
 	return schemas.DefaultIdleTimeout
 }
 
-// EnsureSandboxSession makes the workspace of a session and, of spec, the sandbox that it runs in, where they are not there. A
+// Ensure makes the workspace of a session and, of spec, the sandbox that it runs in, where they are not there. A
 // sandbox that is there stays as it is. Codes: invalid, denied (more than the operator allows), exhausted (the account has as many
 // workspaces as it may), unavailable.
-func (s *Store) EnsureSandboxSession(ctx context.Context, a schemas.AccountID, v schemas.SandboxSession, spec schemas.SandboxSpec) error {
-	if err := s.ensureSessionSandbox(ctx, a, v, spec); err != nil {
+func (s Sessions) Ensure(ctx context.Context, a schemas.AccountID, v schemas.SandboxSession, spec schemas.SandboxSpec) error {
+	if err := s.ensureSandbox(ctx, a, v, spec); err != nil {
 		return err
 	}
 	w := schemas.Workspace{
@@ -125,7 +128,7 @@ func (s *Store) EnsureSandboxSession(ctx context.Context, a schemas.AccountID, v
 	return s.ensure(ctx, record{Workspace: &w}, true)
 }
 
-func (s *Store) ensureSessionSandbox(ctx context.Context, a schemas.AccountID, v schemas.SandboxSession, spec schemas.SandboxSpec) error {
+func (s Sessions) ensureSandbox(ctx context.Context, a schemas.AccountID, v schemas.SandboxSession, spec schemas.SandboxSpec) error {
 	there := false
 	if t := s.tenantOf(a); t != nil {
 		_, there = t.sandboxes.byID[v.Sandbox]
@@ -144,9 +147,9 @@ func (s *Store) ensureSessionSandbox(ctx context.Context, a schemas.AccountID, v
 	return s.ensure(ctx, r, true)
 }
 
-// ReopenSandboxSession makes the sandbox of a session where it is not there, if its workspace is. Codes: those of
-// [Store.EnsureSandboxSession].
-func (s *Store) ReopenSandboxSession(ctx context.Context, a schemas.AccountID, v schemas.SandboxSession, spec schemas.SandboxSpec) (
+// Reopen makes the sandbox of a session where it is not there, if its workspace is. Codes: those of
+// [Sessions.Ensure].
+func (s Sessions) Reopen(ctx context.Context, a schemas.AccountID, v schemas.SandboxSession, spec schemas.SandboxSpec) (
 	there bool, err error,
 ) {
 	if _, err := s.bucket.Get(ctx, workspaceKey(a, v.Workspace)); err != nil {
@@ -155,11 +158,11 @@ func (s *Store) ReopenSandboxSession(ctx context.Context, a schemas.AccountID, v
 		}
 		return false, fmt.Errorf("read the workspace of a session: %w", err)
 	}
-	return true, s.ensureSessionSandbox(ctx, a, v, spec)
+	return true, s.ensureSandbox(ctx, a, v, spec)
 }
 
-// RemoveSandboxSession removes the workspace of a session, which may be gone already.
-func (s *Store) RemoveSandboxSession(ctx context.Context, a schemas.AccountID, v schemas.SandboxSession) error {
+// Remove removes the workspace of a session, which may be gone already.
+func (s Sessions) Remove(ctx context.Context, a schemas.AccountID, v schemas.SandboxSession) error {
 	err := s.remove(ctx, workspaceKey(a, v.Workspace), 0)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return nil

@@ -108,7 +108,7 @@ func reads(t *testing.T, s *Store) {
 	if got, err := s.Sandbox(t.Context(), box.Account, box.ID); err != nil || !maps.Equal(got.EnvVars, box.EnvVars) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := s.Endpoint(t.Context(), hook.Account, hook.ID); err != nil || !reflect.DeepEqual(got.Secrets, hook.Secrets) {
+	if got, err := s.Endpoints.Get(t.Context(), hook.Account, hook.ID); err != nil || !reflect.DeepEqual(got.Secrets, hook.Secrets) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -140,7 +140,7 @@ func TestSecretsAreNotInTheLog(t *testing.T) {
 	ring := ringOf(t, seal.Generate())
 	s := openStore(t, b, ring)
 	sandbox, endpoint := keep(t, s)
-	if err := s.Disable(t.Context(), "acct_a", "wh_1", "for the test"); err != nil { // a change seals again
+	if err := s.Endpoints.Disable(t.Context(), "acct_a", "wh_1", "for the test"); err != nil { // a change seals again
 		t.Fatal(err)
 	}
 	reads(t, s)
@@ -170,7 +170,7 @@ func TestPlainRecordsAreReadAndSealedByTheNextWrite(t *testing.T) {
 	}
 	s := openStore(t, b, ringOf(t, seal.Generate()))
 	reads(t, s)
-	if err := s.Disable(t.Context(), hook.Account, hook.ID, "for the test"); err != nil {
+	if err := s.Endpoints.Disable(t.Context(), hook.Account, hook.ID, "for the test"); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(raw(t, b, endpoint), planted) {
@@ -192,7 +192,7 @@ func TestARecordWithoutItsKeyIsUnavailable(t *testing.T) {
 			sandbox, endpoint := keep(t, openStore(t, b, ringOf(t, key)))
 			before := raw(t, b, sandbox) + raw(t, b, endpoint)
 			s := openStore(t, b, ring)
-			if _, err := s.EnsureAccount(t.Context(), Bootstrap{Account: "acct_a", Key: "sk_0123456789abcdef", Provider: "local"}); err != nil {
+			if _, err := s.Accounts.Ensure(t.Context(), Bootstrap{Account: "acct_a", Key: "sk_0123456789abcdef", Provider: "local"}); err != nil {
 				t.Fatalf("other records: %v", err)
 			}
 			request := schemas.Request{Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"true"}`)}
@@ -203,9 +203,9 @@ func TestARecordWithoutItsKeyIsUnavailable(t *testing.T) {
 			for what, err := range map[string]error{
 				"the sandbox":   second(s.Sandbox(t.Context(), "acct_a", "sb_1")),
 				"a call of it":  second(s.Resolve(t.Context(), "acct_a", request)),
-				"the endpoint":  second(s.Endpoint(t.Context(), "acct_a", "wh_1")),
-				"all endpoints": second(s.Endpoints(t.Context(), "acct_a")),
-				"a change":      s.Disable(t.Context(), "acct_a", "wh_1", "x"),
+				"the endpoint":  second(s.Endpoints.Get(t.Context(), "acct_a", "wh_1")),
+				"all endpoints": second(s.Endpoints.List(t.Context(), "acct_a")),
+				"a change":      s.Endpoints.Disable(t.Context(), "acct_a", "wh_1", "x"),
 			} {
 				public := schemas.Public(err)
 				if !errors.Is(err, schemas.ErrUnavailable) || !strings.Contains(public.Message, key.ID) ||
@@ -213,16 +213,16 @@ func TestARecordWithoutItsKeyIsUnavailable(t *testing.T) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
-			if _, err := s.Endpoints(t.Context(), "acct_b"); err != nil {
+			if _, err := s.Endpoints.List(t.Context(), "acct_b"); err != nil {
 				t.Errorf("another account is in trouble as well: %v", err)
 			}
 			if after := raw(t, b, sandbox) + raw(t, b, endpoint); after != before {
 				t.Errorf("it was written over:\n%s\n%s", before, after)
 			}
-			if err := s.DeleteEndpoint(t.Context(), "acct_a", "wh_1"); err != nil {
+			if err := s.Endpoints.Remove(t.Context(), "acct_a", "wh_1"); err != nil {
 				t.Errorf("what cannot be opened any more cannot be deleted either: %v", err)
 			}
-			if list, err := s.Endpoints(t.Context(), "acct_a"); err != nil || len(list) != 0 {
+			if list, err := s.Endpoints.List(t.Context(), "acct_a"); err != nil || len(list) != 0 {
 				t.Errorf("after the deletion: %v, %v", list, err)
 			}
 		})
@@ -303,7 +303,7 @@ func TestASecretWithoutKeysIsRefused(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, openLog(t, t.TempDir()), nil)
 	_, hook := withSecrets()
-	if err := s.PutEndpoint(t.Context(), hook); !errors.Is(err, schemas.ErrUnsupported) ||
+	if err := s.Endpoints.Add(t.Context(), hook); !errors.Is(err, schemas.ErrUnsupported) ||
 		!strings.Contains(schemas.Public(err).Message, "--secrets-key-file") {
 		t.Error(err)
 	}
@@ -419,7 +419,7 @@ func TestRotateBesideChanges(t *testing.T) {
 	const changes = 30
 	wg.Go(func() {
 		for n := range changes {
-			if _, err := s.UpdateEndpoint(t.Context(), "acct_a", "wh_1", func(e *schemas.Endpoint) error {
+			if _, err := s.Endpoints.Update(t.Context(), "acct_a", "wh_1", func(e *schemas.Endpoint) error {
 				e.Concurrency = n + 1
 				return nil
 			}); err != nil {
@@ -437,7 +437,7 @@ func TestRotateBesideChanges(t *testing.T) {
 	wg.Wait()
 	last := openStore(t, b, ringOf(t, newer, older))
 	reads(t, last)
-	if e, err := last.Endpoint(t.Context(), "acct_a", "wh_1"); err != nil || e.Concurrency != changes {
+	if e, err := last.Endpoints.Get(t.Context(), "acct_a", "wh_1"); err != nil || e.Concurrency != changes {
 		t.Errorf("%+v, %v", e, err)
 	}
 }

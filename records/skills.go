@@ -18,12 +18,15 @@ func skillIDOf(a schemas.AccountID, name string) schemas.SkillID {
 	return schemas.SkillID(derivedID(schemas.SkillPrefix, a, name))
 }
 
-// Skills returns the skills of an account, by name. It costs no round trip. One that another process has just added may be missing.
-func (s *Store) Skills(_ context.Context, a schemas.AccountID) ([]schemas.Skill, error) {
-	return s.skillsNow(a), nil
+// Skills are the skills of accounts.
+type Skills struct{ *cache }
+
+// List returns the skills of an account, by name. It costs no round trip. One that another process has just added may be missing.
+func (s Skills) List(_ context.Context, a schemas.AccountID) ([]schemas.Skill, error) {
+	return s.cached(a), nil
 }
 
-func (s *Store) skillsNow(a schemas.AccountID) []schemas.Skill {
+func (s Skills) cached(a schemas.AccountID) []schemas.Skill {
 	return s.tenantOf(a).skillList()
 }
 
@@ -40,9 +43,9 @@ func (t *tenant) skillList() []schemas.Skill {
 	return list
 }
 
-// Skill returns a skill of an account by its id or name, and its revision. One that the copy does not have yet is read from the log.
+// Get returns a skill of an account by its id or name, and its revision. One that the copy does not have yet is read from the log.
 // Codes: not_found, in the same words for another account's.
-func (s *Store) Skill(ctx context.Context, a schemas.AccountID, id string) (schemas.Skill, uint64, error) {
+func (s Skills) Get(ctx context.Context, a schemas.AccountID, id string) (schemas.Skill, uint64, error) {
 	key, err := skillRef(a, id)
 	if err != nil {
 		return schemas.Skill{}, 0, err
@@ -51,7 +54,7 @@ func (s *Store) Skill(ctx context.Context, a schemas.AccountID, id string) (sche
 		skill    schemas.Skill
 		revision uint64
 	}
-	f, err := find(ctx, s, key, func(t *tenant) (found, bool) {
+	f, err := find(ctx, s.cache, key, func(t *tenant) (found, bool) {
 		id := idOfKey(key)
 		k, ok := t.skills.byID[id]
 		return found{k, t.skills.stands[id].revision}, ok
@@ -84,13 +87,13 @@ func idOfKey(key string) schemas.SkillID {
 	return schemas.SkillID(key[strings.LastIndexByte(key, '.')+1:])
 }
 
-// SkillsOfAgent returns the skills that an agent may load: those that it names and that are there, in the order in which it names them.
+// OfAgent returns the skills that an agent may load: those that it names and that are there, in the order in which it names them.
 // Without an agent they are all of the account. Codes: not_found (the agent), unavailable.
-func (s *Store) SkillsOfAgent(ctx context.Context, a schemas.AccountID, agent schemas.AgentID) ([]schemas.Skill, error) {
+func (s Skills) OfAgent(ctx context.Context, a schemas.AccountID, agent schemas.AgentID) ([]schemas.Skill, error) {
 	if agent == "" {
-		return s.Skills(ctx, a)
+		return s.List(ctx, a)
 	}
-	g, err := find(ctx, s, agentKey(a, agent), func(t *tenant) (schemas.Agent, bool) {
+	g, err := find(ctx, s.cache, agentKey(a, agent), func(t *tenant) (schemas.Agent, bool) {
 		g, ok := t.agents.byID[agent]
 		return g, ok
 	})
@@ -99,7 +102,7 @@ func (s *Store) SkillsOfAgent(ctx context.Context, a schemas.AccountID, agent sc
 	}
 	var list []schemas.Skill
 	for _, name := range g.Skills {
-		k, _, err := s.Skill(ctx, a, name)
+		k, _, err := s.Get(ctx, a, name)
 		switch {
 		case errors.Is(err, schemas.ErrNotFound):
 		case err != nil:
@@ -111,9 +114,9 @@ func (s *Store) SkillsOfAgent(ctx context.Context, a schemas.AccountID, agent sc
 	return list, nil
 }
 
-// AdmitSkill reports whether an account may have a skill of a name, before its bundle is stored. With fresh there must be none yet. Codes:
+// Admit reports whether an account may have a skill of a name, before its bundle is stored. With fresh there must be none yet. Codes:
 // invalid, conflict (there is one of that name), exhausted.
-func (s *Store) AdmitSkill(_ context.Context, a schemas.AccountID, m schemas.SkillManifest, fresh bool) error {
+func (s Skills) Admit(_ context.Context, a schemas.AccountID, m schemas.SkillManifest, fresh bool) error {
 	if err := errors.Join(a.Validate(), m.Validate()); err != nil {
 		return err
 	}
@@ -136,12 +139,12 @@ func skillThere(name string) error {
 		Message: fmt.Sprintf("the account has a skill %q already: replace it with PUT /v1/skills/%s", schemas.Quotable(name), name)}
 }
 
-// PutSkill makes a skill, or replaces the one of its name, once its bundle is stored. With fresh there must be none; with a revision other
+// Put makes a skill, or replaces the one of its name, once its bundle is stored. With fresh there must be none; with a revision other
 // than 0 it replaces only that one. The same bundle again changes nothing. Codes: invalid, conflict (there is one of that name; field
 // [FieldIfMatch]: the revision is another), not_found (it was to be replaced and is gone), exhausted.
-func (s *Store) PutSkill(ctx context.Context, k schemas.Skill, fresh bool, revision uint64) (out schemas.Skill, rev uint64, err error) {
+func (s Skills) Put(ctx context.Context, k schemas.Skill, fresh bool, revision uint64) (out schemas.Skill, rev uint64, err error) {
 	var contest streams.Contest
-	if err := s.AdmitSkill(ctx, k.Account, k.SkillManifest, fresh); err != nil {
+	if err := s.Admit(ctx, k.Account, k.SkillManifest, fresh); err != nil {
 		return out, 0, err
 	}
 	k = cloneSkill(k)
@@ -182,9 +185,9 @@ func (s *Store) PutSkill(ctx context.Context, k schemas.Skill, fresh bool, revis
 	}
 }
 
-// DeleteSkill removes a skill by its id or name; with a revision other than 0 only that one. Its bundle goes later. Codes: not_found,
+// Remove removes a skill by its id or name; with a revision other than 0 only that one. Its bundle goes later. Codes: not_found,
 // conflict (field [FieldIfMatch]).
-func (s *Store) DeleteSkill(ctx context.Context, a schemas.AccountID, id string, revision uint64) error {
+func (s Skills) Remove(ctx context.Context, a schemas.AccountID, id string, revision uint64) error {
 	key, err := skillRef(a, id)
 	if err != nil {
 		return err
@@ -196,10 +199,10 @@ func (s *Store) DeleteSkill(ctx context.Context, a schemas.AccountID, id string,
 	return err
 }
 
-// NamesSkill reports whether a skill of an account has the bundle of a digest. What the copy says counts for yes alone: for no, the log is
+// Names reports whether a skill of an account has the bundle of a digest. What the copy says counts for yes alone: for no, the log is
 // asked. Codes: unavailable.
-func (s *Store) NamesSkill(ctx context.Context, a schemas.AccountID, digest string) (bool, error) {
-	if slices.ContainsFunc(s.skillsNow(a), func(k schemas.Skill) bool { return k.Digest == digest }) {
+func (s Skills) Names(ctx context.Context, a schemas.AccountID, digest string) (bool, error) {
+	if slices.ContainsFunc(s.cached(a), func(k schemas.Skill) bool { return k.Digest == digest }) {
 		return true, nil
 	}
 	keys, err := s.bucket.Keys(ctx, kindSkill+"."+string(a)+".*")

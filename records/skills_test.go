@@ -20,7 +20,7 @@ func TestSkillsOfAnAccountAreBounded(t *testing.T) {
 				SkillManifest: schemas.SkillManifest{Name: fmt.Sprintf("skill-%03d", n), Description: "one of many"}}
 		}
 		put := func(k schemas.Skill) error {
-			_, _, err := s.PutSkill(t.Context(), k, false, 0)
+			_, _, err := s.Skills.Put(t.Context(), k, false, 0)
 			return err
 		}
 		for n := range schemas.MaxSkills {
@@ -29,7 +29,7 @@ func TestSkillsOfAnAccountAreBounded(t *testing.T) {
 			}
 		}
 		more := skill("acct_1", schemas.MaxSkills, "a")
-		if err := s.AdmitSkill(t.Context(), "acct_1", more.SkillManifest, true); schemas.CodeOf(err) != schemas.Exhausted {
+		if err := s.Skills.Admit(t.Context(), "acct_1", more.SkillManifest, true); schemas.CodeOf(err) != schemas.Exhausted {
 			t.Errorf("one more before its bundle: %v", err)
 		}
 		if err := put(more); schemas.CodeOf(err) != schemas.Exhausted || !strings.Contains(err.Error(), "200 skills") {
@@ -41,13 +41,13 @@ func TestSkillsOfAnAccountAreBounded(t *testing.T) {
 		if err := put(skill("acct_2", 0, "a")); err != nil {
 			t.Errorf("one of another account: %v", err)
 		}
-		if err := s.DeleteSkill(t.Context(), "acct_1", "skill-003", 0); err != nil {
+		if err := s.Skills.Remove(t.Context(), "acct_1", "skill-003", 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := put(more); err != nil {
 			t.Errorf("after one was removed: %v", err)
 		}
-		if list, err := s.Skills(t.Context(), "acct_1"); err != nil || len(list) != schemas.MaxSkills {
+		if list, err := s.Skills.List(t.Context(), "acct_1"); err != nil || len(list) != schemas.MaxSkills {
 			t.Errorf("%d skills: %v", len(list), err)
 		}
 	})

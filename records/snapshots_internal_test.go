@@ -19,10 +19,10 @@ const zoe schemas.AccountID = "acct_zoe"
 
 // local is a store without a log.
 func local() *Store {
-	return &Store{
+	return storeOf(&cache{
 		providers: recordstest.Providers(), now: time.Now, index: newIndex(recordstest.Providers()), locked: map[string]error{},
 		sizes: map[string]int{}, kept: map[schemas.AccountID]schemas.Amount{}, coming: map[schemas.AccountID]int64{},
-	}
+	})
 }
 
 func (s *Store) has(r record) {
@@ -53,7 +53,7 @@ func TestKeysAreFoundWhileARecordIsChecked(t *testing.T) {
 			return nil
 		}
 		go func() {
-			checked <- s.admit(zoe, col, record{Workspace: &schemas.Workspace{ID: "ws_2", Account: zoe, Name: "v"}}, "ws_2", true)
+			checked <- s.Documents.admit(zoe, col, record{Workspace: &schemas.Workspace{ID: "ws_2", Account: zoe, Name: "v"}}, "ws_2", true)
 		}()
 		<-begun
 		s.has(zoes("second"))
@@ -151,7 +151,7 @@ func TestManifestsOfAnAccountTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := local()
 		enter := func(ctx context.Context, a schemas.AccountID) func() {
-			leave, err := s.manifests.enter(ctx, a)
+			leave, err := s.Manifests.applying.enter(ctx, a)
 			if err != nil {
 				t.Error(err)
 			}
@@ -161,13 +161,13 @@ func TestManifestsOfAnAccountTakeTurns(t *testing.T) {
 		enter(t.Context(), "acct_other")()
 		done := make(chan error, 1)
 		go func() {
-			_, err := s.ApplyManifest(t.Context(), zoe, schemas.ManifestRequest{Manifest: schemas.Manifest{Version: 1, Project: "p"}, DryRun: true})
+			_, err := s.Manifests.Apply(t.Context(), zoe, schemas.ManifestRequest{Manifest: schemas.Manifest{Version: 1, Project: "p"}, DryRun: true})
 			done <- err
 		}()
 		synctest.Wait()
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := s.ApplyManifest(gone, zoe, schemas.ManifestRequest{DryRun: true}); !errors.Is(err, context.Canceled) {
+		if _, err := s.Manifests.Apply(gone, zoe, schemas.ManifestRequest{DryRun: true}); !errors.Is(err, context.Canceled) {
 			t.Errorf("one whose client has gone: %v", err)
 		}
 		select {
@@ -179,8 +179,8 @@ func TestManifestsOfAnAccountTakeTurns(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if len(s.manifests.of) != 0 {
-			t.Errorf("%d accounts are left", len(s.manifests.of))
+		if len(s.Manifests.applying.of) != 0 {
+			t.Errorf("%d accounts are left", len(s.Manifests.applying.of))
 		}
 	})
 }

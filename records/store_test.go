@@ -84,7 +84,7 @@ func request() schemas.Request {
 func TestEnsureAccountMakesWhatACallNeeds(t *testing.T) {
 	b := bus(t)
 	s := open(t, b)
-	a, err := s.EnsureAccount(t.Context(), records.Bootstrap{Key: key, Provider: "local"})
+	a, err := s.Accounts.Ensure(t.Context(), records.Bootstrap{Key: key, Provider: "local"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,18 +113,18 @@ func TestEnsureAccountMakesWhatACallNeeds(t *testing.T) {
 
 func TestEnsureAccountTwiceChangesOnlyTheKey(t *testing.T) {
 	s := open(t, bus(t))
-	first, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "local"})
+	first, err := s.Accounts.Ensure(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "local"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "docker"})
+	again, err := s.Accounts.Ensure(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "docker"})
 	if err != nil || !reflect.DeepEqual(again, first) {
 		t.Errorf("%+v, then %+v, %v", first, again, err)
 	}
 	if c, err := s.Resolve(t.Context(), "acct_a", request()); err != nil || c.Provider != "local" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_a", Key: "another" + key, Provider: "local"}); err != nil {
+	if _, err := s.Accounts.Ensure(t.Context(), records.Bootstrap{Account: "acct_a", Key: "another" + key, Provider: "local"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Authenticate(t.Context(), key); !errors.Is(err, schemas.ErrDenied) {
@@ -142,7 +142,7 @@ func TestEnsureAccountByManyAtOnce(t *testing.T) {
 	for range processes {
 		s := open(t, b)
 		wg.Go(func() {
-			if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "local"}); err != nil {
+			if _, err := s.Accounts.Ensure(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "local"}); err != nil {
 				t.Error(err)
 			}
 			if _, err := s.Resolve(t.Context(), "acct_a", request()); err != nil {
@@ -158,7 +158,7 @@ func TestEnsureAccountRefuses(t *testing.T) {
 	for _, b := range []records.Bootstrap{
 		{Key: "short", Provider: "local"}, {Key: key}, {Account: "a.b", Key: key, Provider: "local"},
 	} {
-		if _, err := s.EnsureAccount(t.Context(), b); !errors.Is(err, schemas.ErrInvalid) {
+		if _, err := s.Accounts.Ensure(t.Context(), b); !errors.Is(err, schemas.ErrInvalid) {
 			t.Errorf("%+v: %v", b, err)
 		}
 	}
@@ -170,7 +170,7 @@ func TestRunFollowsOtherProcesses(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- here.Run(ctx) }()
-	if _, err := there.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "local"}); err != nil {
+	if _, err := there.Accounts.Ensure(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "local"}); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(within); ; {
@@ -192,7 +192,7 @@ func TestRunFollowsOtherProcesses(t *testing.T) {
 func TestSpecsAreFoundWithoutRun(t *testing.T) {
 	b := bus(t)
 	worker, up := open(t, b), open(t, b)
-	if _, err := up.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "local"}); err != nil {
+	if _, err := up.Accounts.Ensure(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "local"}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := up.Resolve(t.Context(), "acct_a", request())
@@ -256,26 +256,26 @@ func TestAStoreFollowsAnotherLog(t *testing.T) {
 	defer stop()
 	running.Go(func() { testwait.OK(t, s.Run(ctx)) })
 	for _, id := range []schemas.AccountID{"acct_first", "acct_second", "acct_both"} {
-		testwait.Must(s.EnsureAccount(ctx, account(id)))(t)
+		testwait.Must(s.Accounts.Ensure(ctx, account(id)))(t)
 	}
 	natstest.Dial(t, l.Server.URL(), role.Name, role.Password).DeleteStream(t, "KV_records")
 	again := open(t, l.Open())
-	testwait.Must(again.EnsureAccount(ctx, account("acct_both")))(t)
+	testwait.Must(again.Accounts.Ensure(ctx, account("acct_both")))(t)
 	l.Restart()
 	testwait.Eventually(t, "it has what is there, and no more", func() bool {
 		return knows(s, "acct_both") && !knows(s, "acct_first") && !knows(s, "acct_second")
 	})
-	d, err := again.AddDocument(ctx, "acct_both", schemas.Sandboxes, []byte(`{"name":"fresh"}`))
+	d, err := again.Documents.Add(ctx, "acct_both", schemas.Sandboxes, []byte(`{"name":"fresh"}`))
 	testwait.Eventually(t, "the other store reaches the log again too", func() bool {
 		if schemas.CodeOf(err) != schemas.Unavailable {
 			return true
 		}
-		d, err = again.AddDocument(ctx, "acct_both", schemas.Sandboxes, []byte(`{"name":"fresh"}`))
+		d, err = again.Documents.Add(ctx, "acct_both", schemas.Sandboxes, []byte(`{"name":"fresh"}`))
 		return false
 	})
 	testwait.OK(t, err)
 	testwait.Eventually(t, "it knows what came later", func() bool {
-		_, err := s.Document(ctx, "acct_both", schemas.Sandboxes, d.ID)
+		_, err := s.Documents.Get(ctx, "acct_both", schemas.Sandboxes, d.ID)
 		return err == nil
 	})
 }

@@ -10,13 +10,13 @@ import (
 
 // ToolVisibility says what a model is to be shown for an agent. It costs no round trip for an agent that the copy
 // has. Codes: not_found (the agent, or a record that it names).
-func (s *Store) ToolVisibility(ctx context.Context, a schemas.AccountID, id schemas.AgentID) (schemas.ToolVisibility, error) {
+func (s Documents) ToolVisibility(ctx context.Context, a schemas.AccountID, id schemas.AgentID) (schemas.ToolVisibility, error) {
 	col := agentCollection()
 	key, err := col.key(a, string(id))
 	if err != nil {
 		return schemas.ToolVisibility{}, s.missing(a, col, string(id))
 	}
-	g, err := find(ctx, s, key, func(t *tenant) (schemas.Agent, bool) {
+	g, err := find(ctx, s.cache, key, func(t *tenant) (schemas.Agent, bool) {
 		g, ok := t.agents.byID[id]
 		return g, ok
 	})

@@ -12,9 +12,12 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Variables lists the variables of an account by name, without their values. It costs no round trip; one that
+// Variables are the variables of accounts.
+type Variables struct{ *cache }
+
+// List lists the variables of an account by name, without their values. It costs no round trip; one that
 // another process has just set may be missing.
-func (s *Store) Variables(_ context.Context, a schemas.AccountID) ([]schemas.VariableDocument, error) {
+func (s Variables) List(_ context.Context, a schemas.AccountID) ([]schemas.VariableDocument, error) {
 	t := s.tenantOf(a)
 	if t == nil {
 		return nil, nil
@@ -26,8 +29,8 @@ func (s *Store) Variables(_ context.Context, a schemas.AccountID) ([]schemas.Var
 	return out, nil
 }
 
-// HasVariable reports whether an account has a variable, as the copy of this process knows; it costs no round trip.
-func (s *Store) HasVariable(a schemas.AccountID, name string) bool {
+// Has reports whether an account has a variable, as the copy of this process knows; it costs no round trip.
+func (s Variables) Has(a schemas.AccountID, name string) bool {
 	t := s.tenantOf(a)
 	if t == nil {
 		return false
@@ -36,8 +39,8 @@ func (s *Store) HasVariable(a schemas.AccountID, name string) bool {
 	return there
 }
 
-// AccountsWithVariable lists the accounts that have a variable, sorted, as the copy of this process knows them; it costs no round trip.
-func (s *Store) AccountsWithVariable(name string) []schemas.AccountID {
+// Accounts lists the accounts that have a variable, sorted, as the copy of this process knows them; it costs no round trip.
+func (s Variables) Accounts(name string) []schemas.AccountID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var with []schemas.AccountID
@@ -50,11 +53,11 @@ func (s *Store) AccountsWithVariable(name string) []schemas.AccountID {
 	return with
 }
 
-// SetVariable gives an account a variable, or a variable another value, which counts from the next call on; for
+// Set gives an account a variable, or a variable another value, which counts from the next call on; for
 // workers elsewhere within a second. Codes: invalid, exhausted (the account has as many as it may, or its records are as large as they may be; setting at
 // many gateways at the same moment may pass the limits by a few), conflict (too many others set the same).
 // No error shows a value.
-func (s *Store) SetVariable(ctx context.Context, a schemas.AccountID, name, value string) (schemas.VariableDocument, error) {
+func (s Variables) Set(ctx context.Context, a schemas.AccountID, name, value string) (schemas.VariableDocument, error) {
 	var contest streams.Contest
 	if err := errors.Join(a.Validate(), checkVariable(name, value)); err != nil {
 		return schemas.VariableDocument{}, err
@@ -89,8 +92,8 @@ func (s *Store) SetVariable(ctx context.Context, a schemas.AccountID, name, valu
 	}
 }
 
-// RemoveVariable takes a variable away. Sandboxes that name it refuse their calls from then on. Code: not_found.
-func (s *Store) RemoveVariable(ctx context.Context, a schemas.AccountID, name string) error {
+// Remove takes a variable away. Sandboxes that name it refuse their calls from then on. Code: not_found.
+func (s Variables) Remove(ctx context.Context, a schemas.AccountID, name string) error {
 	missing := schemas.Errorf(schemas.NotFound, "", "there is no variable %q", schemas.Quotable(name))
 	if a.Validate() != nil || !schemas.VariableName(name) {
 		return missing
@@ -102,7 +105,7 @@ func (s *Store) RemoveVariable(ctx context.Context, a schemas.AccountID, name st
 	return err
 }
 
-func (s *Store) room(a schemas.AccountID) error {
+func (s Variables) room(a schemas.AccountID) error {
 	if t := s.tenantOf(a); t != nil && len(t.variables.byID) >= schemas.MaxVariables {
 		return schemas.Errorf(schemas.Exhausted, "", "the account has %d variables, the most it may: remove one", len(t.variables.byID))
 	}
@@ -132,7 +135,7 @@ func variableDocument(v schemas.Variable) schemas.VariableDocument {
 // withVariables is a sandbox whose variables have the values of those of the account that they name. One that the
 // copy does not have is looked for in the log. Values are not looked into again. Codes: invalid (one is
 // missing, or all together are too large), unavailable (one does not open).
-func (s *Store) withVariables(ctx context.Context, sandbox schemas.Sandbox) (schemas.Sandbox, error) {
+func (s *cache) withVariables(ctx context.Context, sandbox schemas.Sandbox) (schemas.Sandbox, error) {
 	values := sandbox.EnvVars
 	total := 0
 	for name, value := range sandbox.EnvVars {
@@ -176,7 +179,7 @@ func (t *tenant) lacks(id schemas.SandboxID) bool {
 	return false
 }
 
-func (s *Store) variable(ctx context.Context, a schemas.AccountID, name string) (schemas.Variable, error) {
+func (s *cache) variable(ctx context.Context, a schemas.AccountID, name string) (schemas.Variable, error) {
 	return find(ctx, s, variableKey(a, name), func(t *tenant) (schemas.Variable, bool) {
 		v, ok := t.variables.byID[name]
 		return v, ok

@@ -16,7 +16,7 @@ func TestVariablesReachTheSandboxesThatNameThem(t *testing.T) {
 	t.Parallel()
 	b := bus(t)
 	s := open(t, b)
-	d, err := s.AddDocument(t.Context(), manifested, schemas.Sandboxes,
+	d, err := s.Documents.Add(t.Context(), manifested, schemas.Sandboxes,
 		[]byte(`{"name": "b", "config": {"envVars": {"TOKEN": "env:API", "STAGE": "test"}}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestVariablesReachTheSandboxesThatNameThem(t *testing.T) {
 	}
 	elsewhere := open(t, b) // and does not follow
 	for _, value := range []string{"s3cret", "env:API", "another"} {
-		if _, err := s.SetVariable(t.Context(), manifested, "API", value); err != nil {
+		if _, err := s.Variables.Set(t.Context(), manifested, "API", value); err != nil {
 			t.Fatal(err)
 		}
 		box, err := s.Sandbox(t.Context(), manifested, id)
@@ -44,7 +44,7 @@ func TestVariablesReachTheSandboxesThatNameThem(t *testing.T) {
 		t.Errorf("elsewhere: %v, %v", box.EnvVars, err)
 	}
 	// Nothing shows it, and the log keeps it sealed.
-	list, err := s.Variables(t.Context(), manifested)
+	list, err := s.Variables.List(t.Context(), manifested)
 	text, jerr := json.Marshal(list)
 	if err != nil || jerr != nil || len(list) != 1 || list[0].Name != "API" || strings.Contains(string(text), "another") {
 		t.Errorf("%s, %v", text, err)
@@ -53,7 +53,7 @@ func TestVariablesReachTheSandboxesThatNameThem(t *testing.T) {
 	if err != nil || strings.Contains(string(raw.Value), "another") || !strings.Contains(string(raw.Value), "sealed") {
 		t.Errorf("the log has %s, %v", raw.Value, err)
 	}
-	if err := s.RemoveVariable(t.Context(), manifested, "API"); err != nil {
+	if err := s.Variables.Remove(t.Context(), manifested, "API"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Sandbox(t.Context(), manifested, id); !errors.Is(err, schemas.ErrInvalid) {
@@ -65,12 +65,12 @@ func TestACallWhoseVariableIsMissingIsNotAdmitted(t *testing.T) {
 	t.Parallel()
 	b := bus(t)
 	s := open(t, b)
-	made, err := s.EnsureAccount(t.Context(), records.Bootstrap{Key: records.NewKey(), Provider: "local", Name: "a"})
+	made, err := s.Accounts.Ensure(t.Context(), records.Bootstrap{Key: records.NewKey(), Provider: "local", Name: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	account := made.ID
-	if _, err := s.AddDocument(t.Context(), account, schemas.Sandboxes,
+	if _, err := s.Documents.Add(t.Context(), account, schemas.Sandboxes,
 		[]byte(`{"name": "b", "config": {"envVars": {"TOKEN": "env:API", "STAGE": "test"}}}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestACallWhoseVariableIsMissingIsNotAdmitted(t *testing.T) {
 		t.Errorf("without it: %+v, %v", c, err)
 	}
 	elsewhere := open(t, b) // and does not follow
-	if _, err := s.SetVariable(t.Context(), account, "API", "s3cret"); err != nil {
+	if _, err := s.Variables.Set(t.Context(), account, "API", "s3cret"); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -99,19 +99,19 @@ func TestWhatCannotBeAVariable(t *testing.T) {
 		"a long name": {strings.Repeat("A", schemas.MaxName+1), hidden},
 		"no value":    {"A", ""}, "a NUL": {"A", hidden + "\x00"}, "a long value": {"A", hidden + strings.Repeat("x", schemas.MaxVariable)},
 	} {
-		_, err := s.SetVariable(t.Context(), manifested, v[0], v[1])
+		_, err := s.Variables.Set(t.Context(), manifested, v[0], v[1])
 		if !errors.Is(err, schemas.ErrInvalid) || strings.Contains(err.Error(), hidden) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := s.RemoveVariable(t.Context(), manifested, "A"); !errors.Is(err, schemas.ErrNotFound) {
+	if err := s.Variables.Remove(t.Context(), manifested, "A"); !errors.Is(err, schemas.ErrNotFound) {
 		t.Errorf("none to remove: %v", err)
 	}
 	// Another account's is none.
-	if _, err := s.SetVariable(t.Context(), "acct_b", "A", hidden); err != nil {
+	if _, err := s.Variables.Set(t.Context(), "acct_b", "A", hidden); err != nil {
 		t.Fatal(err)
 	}
-	d, err := s.AddDocument(t.Context(), manifested, schemas.Sandboxes, []byte(`{"name": "b", "config": {"envVars": {"T": "env:A"}}}`))
+	d, err := s.Documents.Add(t.Context(), manifested, schemas.Sandboxes, []byte(`{"name": "b", "config": {"envVars": {"T": "env:A"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

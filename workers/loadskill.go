@@ -19,8 +19,8 @@ import (
 
 // Skills finds what load_skill may load. Its method may be called from many goroutines.
 type Skills interface {
-	// SkillsOfAgent returns the skills of an agent; of the whole account where none is named. Codes: not_found, unavailable.
-	SkillsOfAgent(ctx context.Context, a schemas.AccountID, agent schemas.AgentID) ([]schemas.Skill, error)
+	// OfAgent returns the skills of an agent; of the whole account where none is named. Codes: not_found, unavailable.
+	OfAgent(ctx context.Context, a schemas.AccountID, agent schemas.AgentID) ([]schemas.Skill, error)
 }
 
 const (
@@ -87,7 +87,7 @@ func (l *skillLoader) find(ctx context.Context, name string) (s tools.SkillStage
 		return s, nil, schemas.Errorf(schemas.Unsupported, "", "this worker has no skills")
 	}
 	for try := 1; ; try++ {
-		list, err := l.w.Skills.SkillsOfAgent(ctx, l.call.Account, l.call.Agent)
+		list, err := l.w.Skills.OfAgent(ctx, l.call.Account, l.call.Agent)
 		if err != nil {
 			return s, nil, err
 		}

@@ -25,7 +25,7 @@ type shelf struct {
 	of map[schemas.AccountID][]schemas.Skill
 }
 
-func (s *shelf) SkillsOfAgent(_ context.Context, a schemas.AccountID, _ schemas.AgentID) ([]schemas.Skill, error) {
+func (s *shelf) OfAgent(_ context.Context, a schemas.AccountID, _ schemas.AgentID) ([]schemas.Skill, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.of[a], nil
@@ -154,7 +154,7 @@ func TestASkillThatWasReplacedWhileItWasRead(t *testing.T) {
 
 type shown func() []schemas.Skill
 
-func (a shown) SkillsOfAgent(context.Context, schemas.AccountID, schemas.AgentID) ([]schemas.Skill, error) {
+func (a shown) OfAgent(context.Context, schemas.AccountID, schemas.AgentID) ([]schemas.Skill, error) {
 	return a(), nil
 }
 

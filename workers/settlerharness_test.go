@@ -21,7 +21,7 @@ type endpoints struct{ err atomic.Pointer[schemas.Error] }
 
 const testEndpoint = schemas.EndpointID("wh_1")
 
-func (e *endpoints) Endpoints(_ context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
+func (e *endpoints) List(_ context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
 	if err := e.err.Load(); err != nil {
 		return nil, err
 	}

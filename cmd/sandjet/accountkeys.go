@@ -62,9 +62,9 @@ func (n *node) openKeyed(b keyedBackend) (providers.Provider, error) {
 	}
 	p := accountkeys.New(accountkeys.Options{
 		Operator: operator, Require: n.accountKeys == keysRequire, Open: b.open, Needs: needs, Log: n.log.With("part", b.name),
-		Accounts: func() []schemas.AccountID { return n.records.AccountsWithVariable(b.variables[0]) },
+		Accounts: func() []schemas.AccountID { return n.records.Variables.Accounts(b.variables[0]) },
 		Key: func(ctx context.Context, account schemas.AccountID) ([]string, bool, error) {
-			if !n.records.HasVariable(account, b.variables[0]) {
+			if !n.records.Variables.Has(account, b.variables[0]) {
 				return nil, false, nil
 			}
 			var key []string

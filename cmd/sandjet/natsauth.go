@@ -79,7 +79,7 @@ func (n *node) tenant(name, password string) (schemas.AccountID, time.Time, bool
 	if store == nil {
 		return "", time.Time{}, false // the records were not read yet
 	}
-	return store.AuthenticateNATS(name, password)
+	return store.Accounts.AuthenticateNATS(name, password)
 }
 
 // followKeys has the records say who comes in over NATS, and cuts off from the server of this process, if

@@ -70,24 +70,24 @@ func TestAServerAloneKnowsTheAccountsOfItsLog(t *testing.T) {
 	}
 	accounts, keys := [2]schemas.AccountID{}, [2]string{}
 	for i := range accounts {
-		d, key, err := other.records.AddAccount(ctx, []byte(`{}`))
+		d, key, err := other.records.Accounts.Add(ctx, []byte(`{}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		accounts[i], keys[i] = schemas.AccountID(d.ID), key
 		until("a new account comes in", func() bool { return dial(accounts[i], key) == nil })
 	}
-	issued, _, err := other.records.IssueNATS(ctx, accounts[0], time.Hour)
+	issued, _, err := other.records.Accounts.IssueNATS(ctx, accounts[0], time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := dial(accounts[0], issued); err != nil {
 		t.Errorf("with a password that another process issued: %v", err)
 	}
-	if _, err := other.records.EnsureAccount(ctx, records.Bootstrap{Account: id.Account, Key: id.Key, Provider: "local"}); err != nil {
+	if _, err := other.records.Accounts.Ensure(ctx, records.Bootstrap{Account: id.Account, Key: id.Key, Provider: "local"}); err != nil {
 		t.Fatal(err)
 	}
-	own, _, err := other.records.IssueNATS(ctx, id.Account, time.Hour)
+	own, _, err := other.records.Accounts.IssueNATS(ctx, id.Account, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestAServerAloneKnowsTheAccountsOfItsLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer connected.Close()
-	second, err := other.records.RotateAccount(ctx, accounts[0], 0)
+	second, err := other.records.Accounts.RotateKey(ctx, accounts[0], 0)
 	if err != nil {
 		t.Fatal(err)
 	}

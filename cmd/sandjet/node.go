@@ -23,6 +23,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/inbox"
 	"github.com/sandjet/sandjet/delivery/webhook"
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/accounts"
 	"github.com/sandjet/sandjet/gateway/durable"
 	"github.com/sandjet/sandjet/gateway/inbound"
 	"github.com/sandjet/sandjet/gateway/natsapi"
@@ -271,7 +272,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 		ModelNetworks: f.ModelNetworks,
 	}
 	n.records.Quota = records.Quota{Bytes: int64(t.AccountRecords), Exempt: id.Account}
-	if _, err := n.records.EnsureAccount(ctx, records.Bootstrap{Account: id.Account, Key: id.Key,
+	if _, err := n.records.Accounts.Ensure(ctx, records.Bootstrap{Account: id.Account, Key: id.Key,
 		Provider: catalogOf(n.provider).Default()}); err != nil {
 		return fmt.Errorf("account: %w", err)
 	}
@@ -282,7 +283,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 	if err != nil {
 		return err
 	}
-	sessions.Store = n.records
+	sessions.Store = n.records.Sessions
 	g := gateway.New(gateway.Options{
 		Serving: serving, Sandboxes: sessions,
 		Bus: n.bus, Records: n.records, Log: n.log.With("part", "gateway"), Version: readBuild().Version, MaxWait: f.MaxWait,
@@ -292,15 +293,18 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 		Tools:      func(d schemas.Dialect) (any, error) { return tools.DefinitionsFor(d, schemas.JobActions()) },
 		AgentTools: agentTools,
 		AgentTurns: n.agentTurns,
-		Skills:     n.records,
-		Channels:   n.records, ChannelKinds: channelKinds(chats()),
+		Skills:     n.records.Skills,
+		Channels:   n.records.Channels, ChannelKinds: channelKinds(chats()),
 		ChatReceiver: chatReceiver(chats()), ChatSeen: n.chatSeen, ChatSetup: n.chatSetup,
-		Endpoints: n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
-		NATS: n.records, NATSURL: n.natsURL(f.natsAccessFlags),
+		Endpoints: n.records.Endpoints, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
+		NATS: n.records.Accounts, NATSURL: n.natsURL(f.natsAccessFlags),
 		Workspace: n.records.WorkspaceFiles,
-		Accounts:  n.records, AdminKeyHash: admin, OpenSignup: f.OpenSignup, MaxAccounts: f.MaxAccounts, DurableStreams: f.DurableStreams, OwnAccount: id.Account, E2B: f.E2B,
+		Accounts: &accounts.Store{
+			Accounts: n.records.Accounts, Documents: n.records.Documents, Manifests: n.records.Manifests, Variables: n.records.Variables,
+		},
+		AdminKeyHash: admin, OpenSignup: f.OpenSignup, MaxAccounts: f.MaxAccounts, DurableStreams: f.DurableStreams, OwnAccount: id.Account, E2B: f.E2B,
 		CanPause: canPause,
-		Keys:     n.records, Disk: n.disk, Limits: f.limits(), ReplayBytes: int(f.ReplayMemory), ReplayCompression: f.ReplayCompression,
+		Keys:     n.records.Accounts, Disk: n.disk, Limits: f.limits(), ReplayBytes: int(f.ReplayMemory), ReplayCompression: f.ReplayCompression,
 	})
 	if err := n.addCallout(f.natsAccessFlags, t); err != nil {
 		return err
@@ -336,7 +340,7 @@ func (n *node) gone(ctx context.Context, a schemas.AccountID) bool {
 
 // removed reports whether an account was removed; false without an error is one that exists.
 func (n *node) removed(ctx context.Context, a schemas.AccountID) (bool, error) {
-	_, err := n.records.Account(ctx, a)
+	_, err := n.records.Accounts.Get(ctx, a)
 	if errors.Is(err, streams.ErrDeleted) {
 		return true, nil
 	}
@@ -351,7 +355,7 @@ func (n *node) addHousekeepers() {
 		Bus: n.bus, Providers: catalog().Names(), Log: n.log.With("part", "call expirer"),
 	}).Run)
 	n.housekeep("settler", (&maintenance.Settler{
-		Bus: n.bus, Limiter: n.limiter, Endpoints: n.records, Log: n.log.With("part", "settler"), Metrics: settlerMetrics(n.metrics),
+		Bus: n.bus, Limiter: n.limiter, Endpoints: n.records.Endpoints, Log: n.log.With("part", "settler"), Metrics: settlerMetrics(n.metrics),
 	}).Run)
 }
 
@@ -361,13 +365,13 @@ func (n *node) addHousekeepers() {
 func (n *node) addGatewayHousekeepers() {
 	n.housekeep("approval expirer", (&maintenance.ApprovalExpirer{Bus: n.bus, Log: n.log.With("part", "approval expirer")}).Run)
 	n.housekeep("stream cleaner", (&durable.StreamCleaner{
-		Bus: n.bus, Accounts: n.records, Log: n.log.With("part", "stream cleaner"),
+		Bus: n.bus, Accounts: n.records.Accounts, Log: n.log.With("part", "stream cleaner"),
 	}).Run)
 	n.housekeep("skill cleaner", (&maintenance.SkillCleaner{
-		Bus: n.bus, Records: n.records, Log: n.log.With("part", "skill cleaner"),
+		Bus: n.bus, Records: n.records.Skills, Log: n.log.With("part", "skill cleaner"),
 	}).Run)
 	n.housekeep("job rescuer", (&maintenance.JobRescuer{
-		Bus: n.bus, Endpoints: n.records, Log: n.log.With("part", "job rescuer"),
+		Bus: n.bus, Endpoints: n.records.Endpoints, Log: n.log.With("part", "job rescuer"),
 	}).Run)
 }
 
@@ -380,7 +384,7 @@ func (n *node) addDeliverer(ctx context.Context, f deliveryFlags, shared limiter
 	log := n.log.With("part", "deliverer")
 	sender := &webhook.Sender{
 		Now:       n.bus.Now,
-		Endpoints: n.records, Log: log,
+		Endpoints: n.records.Endpoints, Log: log,
 		Policy: webhook.Policy{
 			AllowLoopback: f.WebhookAllowLoopback, AllowHTTP: insecure.WebhookAllowHTTP, Networks: f.WebhookNetworks, Ports: f.WebhookPorts,
 		},
@@ -427,7 +431,7 @@ func (n *node) addChats(f deliveryFlags, pace chat.Pacer, metrics delivery.Metri
 		return a, ok
 	}
 	files := &inbox.Sender{
-		Bus: n.bus, Channels: n.records, Adapter: n.chatOf, Workspace: n.records.ChannelWorkspace, Endpoints: n.records.Endpoints,
+		Bus: n.bus, Channels: n.records.Channels, Adapter: n.chatOf, Workspace: n.records.ChannelWorkspace, Endpoints: n.records.Endpoints.List,
 		Stored: chatFileMetrics(n.metrics), Log: n.log.With("part", "inbox"),
 	}
 	n.add("inbox", (&delivery.Deliverer{
@@ -438,7 +442,7 @@ func (n *node) addChats(f deliveryFlags, pace chat.Pacer, metrics delivery.Metri
 	for _, a := range adapters {
 		kind := a.Profile().Kind
 		log := n.log.With("part", kind+" deliverer")
-		sender := &chat.Sender{Bus: n.bus, Channels: n.records, Adapter: a, Render: rendered, Pacer: pace, Digest: n.paceDigest,
+		sender := &chat.Sender{Bus: n.bus, Channels: n.records.Channels, Adapter: a, Render: rendered, Pacer: pace, Digest: n.paceDigest,
 			Log: log, Metrics: messages}
 		n.add(kind+" deliverer", (&delivery.Deliverer{Bus: n.bus, Channel: kind, Sender: sender, Log: log, Metrics: metrics}).Run)
 	}
@@ -515,7 +519,7 @@ func (n *node) addWorkers(f workerFlags, operator operatorFlags) error {
 			return err
 		}
 		w := &workers.Worker{
-			Bus: n.bus, Provider: supervisor.Wrap(p, supervisor.Options{}), Name: name, Specs: n.records, Skills: n.records, Limiter: n.limiter,
+			Bus: n.bus, Provider: supervisor.Wrap(p, supervisor.Options{}), Name: name, Specs: n.records, Skills: n.records.Skills, Limiter: n.limiter,
 			Removed:    n.removed,
 			AccountCap: f.AccountCap, AccountSandboxes: f.AccountSandboxes, Slots: f.Slots, Grace: f.Grace,
 			JobLimit: f.SandboxJobs, MaxJobs: operator.MaxJobs, AccountJobs: f.AccountJobs,

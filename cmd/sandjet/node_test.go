@@ -43,10 +43,10 @@ func TestANewAccountSpeaksNATS(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if _, err := n.records.EnsureAccount(ctx, records.Bootstrap{Account: id.Account, Key: id.Key, Provider: "local"}); err != nil {
+	if _, err := n.records.Accounts.Ensure(ctx, records.Bootstrap{Account: id.Account, Key: id.Key, Provider: "local"}); err != nil {
 		t.Fatal(err)
 	}
-	made, key, err := n.records.AddAccount(ctx, []byte(`{"name":"later"}`))
+	made, key, err := n.records.Accounts.Add(ctx, []byte(`{"name":"later"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestANewAccountSpeaksNATS(t *testing.T) {
 	if n.gone(ctx, schemas.AccountID(user)) {
 		t.Error("the account counts as removed before it is")
 	}
-	if _, err := n.records.RemoveAccount(ctx, schemas.AccountID(user), 0); err != nil {
+	if _, err := n.records.Accounts.Remove(ctx, schemas.AccountID(user), 0); err != nil {
 		t.Fatal(err)
 	}
 	if !n.gone(ctx, schemas.AccountID(user)) {

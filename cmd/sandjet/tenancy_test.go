@@ -214,7 +214,7 @@ func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 func (n *node) joinNATS(t *testing.T) *natsTenant {
 	t.Helper()
 	ctx := t.Context()
-	d, key, err := n.records.AddAccount(ctx, []byte(`{}`))
+	d, key, err := n.records.Accounts.Add(ctx, []byte(`{}`))
 	if err != nil {
 		t.Fatal(err)
 	}

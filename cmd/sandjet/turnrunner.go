@@ -21,7 +21,7 @@ import (
 func (n *node) addRunner(networks []netip.Prefix) {
 	log := n.log.With("part", "turns")
 	r := &runner.Runner{
-		Bus: n.bus, Endpoints: n.records.Endpoints, Log: log,
+		Bus: n.bus, Endpoints: n.records.Endpoints.List, Log: log,
 		Calls: admission.Admitter{Bus: n.bus, Records: n.records, Kind: admission.API, Log: log},
 		Minds: minds{n.records, wires.Transport(0, func(a netip.Addr, encrypted bool) error {
 			return records.ModelAddress(a, encrypted, networks)
@@ -75,7 +75,7 @@ func (m minds) Mind(ctx context.Context, a schemas.AccountID, id schemas.AgentID
 	if mind.Config, err = configOf(agent.Turns, list); err != nil {
 		return runner.Mind{}, err
 	}
-	visible, err := m.records.ToolVisibility(ctx, a, id)
+	visible, err := m.records.Documents.ToolVisibility(ctx, a, id)
 	if err != nil {
 		return runner.Mind{}, err
 	}

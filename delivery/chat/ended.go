@@ -55,7 +55,7 @@ func (s *Sender) fallBack(ctx context.Context, d schemas.Delivery, record schema
 	if f == nil || d.FallbackOf != "" || d.Tries > 0 { // one whose tries are bounded is a test of this very channel
 		return "", nil
 	}
-	to, err := s.Channels.Channel(ctx, d.Account, f.Channel)
+	to, err := s.Channels.Get(ctx, d.Account, f.Channel)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return "", nil
 	}

@@ -19,8 +19,8 @@ import (
 
 // Channels finds the chat channels of accounts, with their secrets, from memory.
 type Channels interface {
-	Channel(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error)
-	Channels(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error)
+	Get(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error)
+	List(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error)
 }
 
 // Metrics is what a sender reports. Each may be nil. They are called from many goroutines and must not block.
@@ -160,13 +160,13 @@ func (s *Sender) record(ctx context.Context, d schemas.Delivery) (schemas.ChatCh
 	var c schemas.ChatChannel
 	if d.ChannelID != "" {
 		var err error
-		if c, err = s.Channels.Channel(ctx, d.Account, d.ChannelID); errors.Is(err, schemas.ErrNotFound) || err == nil && c.Kind != kind {
+		if c, err = s.Channels.Get(ctx, d.Account, d.ChannelID); errors.Is(err, schemas.ErrNotFound) || err == nil && c.Kind != kind {
 			return none, schemas.Errorf(schemas.NotFound, "", "the account has no %s channel %s", kind, d.ChannelID)
 		} else if err != nil {
 			return none, err
 		}
 	} else {
-		list, err := s.Channels.Channels(ctx, d.Account)
+		list, err := s.Channels.List(ctx, d.Account)
 		if err != nil {
 			return none, err
 		}

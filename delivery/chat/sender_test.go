@@ -146,11 +146,11 @@ func (s *service) seen(chat string) []message1 {
 // records are the channels of an account.
 type records []schemas.ChatChannel
 
-func (r records) Channels(context.Context, schemas.AccountID) ([]schemas.ChatChannel, error) {
+func (r records) List(context.Context, schemas.AccountID) ([]schemas.ChatChannel, error) {
 	return r, nil
 }
 
-func (r records) Channel(_ context.Context, _ schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error) {
+func (r records) Get(_ context.Context, _ schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error) {
 	for _, c := range r {
 		if c.ID == id {
 			return c, nil

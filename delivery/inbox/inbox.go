@@ -40,8 +40,8 @@ func Waits() []time.Duration {
 
 // Channels finds the chat channels of accounts, with their secrets, from memory.
 type Channels interface {
-	// Channel returns a record. Codes: not_found, unavailable.
-	Channel(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error)
+	// Get returns a record. Codes: not_found, unavailable.
+	Get(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error)
 }
 
 // Sender hands messages on, with their files. It is a [delivery.Sender], safe for concurrent use; its fields must not change after the
@@ -197,7 +197,7 @@ func (s *Sender) fetchAll(ctx context.Context, m schemas.ChatMessage, turn schem
 	files := append([]schemas.ChatFile(nil), m.Files...)
 	out = m
 	out.Files = files
-	c, err := s.Channels.Channel(ctx, turn.Account, m.Channel)
+	c, err := s.Channels.Get(ctx, turn.Account, m.Channel)
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && c.Disabled {
 		return refused(out, "the channel is gone or disabled"), 0, nil
 	}

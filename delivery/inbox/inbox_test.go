@@ -71,7 +71,7 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-func (o *office) Channel(context.Context, schemas.AccountID, schemas.ChannelID) (schemas.ChatChannel, error) {
+func (o *office) Get(context.Context, schemas.AccountID, schemas.ChannelID) (schemas.ChatChannel, error) {
 	if o.chat.ID == "" {
 		return o.chat, schemas.Errorf(schemas.NotFound, "", "there is no such channel")
 	}

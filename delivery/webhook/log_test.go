@@ -17,7 +17,7 @@ import (
 // unread are endpoints whose records cannot be read now.
 type unread struct{ webhook.Endpoints }
 
-func (unread) Endpoint(context.Context, schemas.AccountID, schemas.EndpointID) (schemas.Endpoint, error) {
+func (unread) Get(context.Context, schemas.AccountID, schemas.EndpointID) (schemas.Endpoint, error) {
 	return schemas.Endpoint{}, schemas.Errorf(schemas.Unavailable, "", "not now")
 }
 

@@ -22,8 +22,8 @@ import (
 
 // Endpoints finds and marks the endpoints of accounts.
 type Endpoints interface {
-	// Endpoint returns an endpoint, from memory. Codes: not_found, unavailable.
-	Endpoint(ctx context.Context, account schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error)
+	// Get returns an endpoint, from memory. Codes: not_found, unavailable.
+	Get(ctx context.Context, account schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error)
 	// Disable ends the deliveries to an endpoint until a person enables it again.
 	Disable(ctx context.Context, account schemas.AccountID, id schemas.EndpointID, reason string) error
 	// Failing notes since when deliveries fail, or that they do not any more. It writes nothing when that is
@@ -132,7 +132,7 @@ func (s *Sender) logUnread(ctx context.Context, d schemas.Delivery, err error) {
 func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.DeliveryTry, delivery.Verdict) {
 	s.once.Do(s.begin)
 	none := schemas.DeliveryTry{}
-	e, err := s.Endpoints.Endpoint(ctx, d.Account, d.Endpoint)
+	e, err := s.Endpoints.Get(ctx, d.Account, d.Endpoint)
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
 		return none, delivery.Verdict{Kind: delivery.Dropped, Reason: "its endpoint was removed"}

@@ -34,7 +34,7 @@ type fixed struct {
 	err error
 }
 
-func (f *fixed) Endpoint(_ context.Context, _ schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error) {
+func (f *fixed) Get(_ context.Context, _ schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e, ok := f.all[id]

@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// AccountList is the answer about all store.
+// AccountList is the answer about all accounts.
 type AccountList struct {
 	Accounts []json.RawMessage `json:"accounts"`
 }
@@ -67,7 +67,7 @@ func (s *Server) getAccounts(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := store.Accounts(r.Context())
+	list, err := store.Accounts.List(r.Context())
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *Server) postAccount(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !admin {
-		if s.MaxAccounts > 0 && store.CountAccounts() >= s.MaxAccounts {
+		if s.MaxAccounts > 0 && store.Accounts.Count() >= s.MaxAccounts {
 			return schemas.Errorf(schemas.Exhausted, "", "there are %d accounts, at which strangers make no more: ask the operator for one, or for a "+
 				"higher --max-accounts", s.MaxAccounts)
 		}
@@ -112,7 +112,7 @@ func (s *Server) postAccount(w http.ResponseWriter, r *http.Request) error {
 	if err := s.roomFor(r); err != nil {
 		return err
 	}
-	d, key, err := store.AddAccount(r.Context(), body)
+	d, key, err := store.Accounts.Add(r.Context(), body)
 	if err != nil {
 		return err
 	}
@@ -122,11 +122,11 @@ func (s *Server) postAccount(w http.ResponseWriter, r *http.Request) error {
 }
 
 // getAccount shows an account.
-func (s *Server) getAccount(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+func (s *Server) getAccount(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	d, err := store.Account(r.Context(), a)
+	d, err := store.Accounts.Get(r.Context(), a)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (s *Server) getAccount(w http.ResponseWriter, r *http.Request, store Store,
 }
 
 // getUsage shows what an account keeps on the log, and its quotas.
-func (s *Server) getUsage(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+func (s *Server) getUsage(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
@@ -143,13 +143,13 @@ func (s *Server) getUsage(w http.ResponseWriter, r *http.Request, store Store, a
 	if err != nil {
 		return err
 	}
-	u.Records, u.RecordsLimit = store.RecordUsage(a)
+	u.Records, u.RecordsLimit = store.Accounts.RecordUsage(a)
 	web.WriteJSON(w, http.StatusOK, u)
 	return nil
 }
 
 // patchAccount changes an account's name and description.
-func (s *Server) patchAccount(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+func (s *Server) patchAccount(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	revision, err := ifMatch(r.Header)
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func (s *Server) patchAccount(w http.ResponseWriter, r *http.Request, store Stor
 	if err != nil {
 		return err
 	}
-	d, err := store.PatchAccount(r.Context(), a, body, revision)
+	d, err := store.Accounts.Patch(r.Context(), a, body, revision)
 	if err != nil {
 		return precondition(err)
 	}
@@ -167,7 +167,7 @@ func (s *Server) patchAccount(w http.ResponseWriter, r *http.Request, store Stor
 }
 
 // deleteAccount removes an account with all its records.
-func (s *Server) deleteAccount(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+func (s *Server) deleteAccount(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (s *Server) deleteAccount(w http.ResponseWriter, r *http.Request, store Sto
 	if err := s.notOwn(a); err != nil {
 		return err
 	}
-	n, err := store.RemoveAccount(r.Context(), a, revision)
+	n, err := store.Accounts.Remove(r.Context(), a, revision)
 	if err != nil {
 		return precondition(err)
 	}
@@ -189,7 +189,7 @@ func (s *Server) deleteAccount(w http.ResponseWriter, r *http.Request, store Sto
 }
 
 // postRotateSecret gives an account a new secret, which only this answer shows.
-func (s *Server) postRotateSecret(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+func (s *Server) postRotateSecret(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	var in rotateRequest
 	if err := web.DecodeBody(w, r, true, &in); err != nil {
 		return err
@@ -204,7 +204,7 @@ func (s *Server) postRotateSecret(w http.ResponseWriter, r *http.Request, store 
 	if err := s.notOwn(a); err != nil {
 		return err
 	}
-	key, err := store.RotateAccount(r.Context(), a, overlap)
+	key, err := store.Accounts.RotateKey(r.Context(), a, overlap)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ type AgentList struct {
 }
 
 // getAgentTools answers the definitions of what an agent has, to be shown to a model as they are.
-func (s *Server) getAgentTools(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+func (s *Server) getAgentTools(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "format", "dialect")
 	if err != nil {
 		return err
@@ -26,7 +26,7 @@ func (s *Server) getAgentTools(w http.ResponseWriter, r *http.Request, store Sto
 	if s.AgentTools == nil {
 		return schemas.Errorf(schemas.Unsupported, "", "this gateway shows no tool definitions")
 	}
-	e, err := store.ToolVisibility(r.Context(), a, schemas.AgentID(pathID(r)))
+	e, err := store.Documents.ToolVisibility(r.Context(), a, schemas.AgentID(pathID(r)))
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (s *Server) collectionRoutes() []Route {
 		all := "/v1/accounts/{account}/" + string(c)
 		one := all + "/{id}"
 		own := func(h func(http.ResponseWriter, *http.Request, collection) error) web.Handler {
-			return s.owned(func(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+			return s.owned(func(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 				return h(w, r, collection{store, a, c, s.Serving})
 			})
 		}
@@ -48,7 +48,7 @@ func (s *Server) collectionRoutes() []Route {
 
 // collection is one of an account.
 type collection struct {
-	store   Store
+	store   *Store
 	account schemas.AccountID
 	name    schemas.Collection
 	serving Serving // nil: it is not known
@@ -78,7 +78,7 @@ func getDocuments(w http.ResponseWriter, r *http.Request, c collection) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	list, err := c.store.Documents(r.Context(), c.account, c.name)
+	list, err := c.store.Documents.List(r.Context(), c.account, c.name)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func postDocument(w http.ResponseWriter, r *http.Request, c collection) error {
 	if err != nil {
 		return err
 	}
-	d, err := c.store.AddDocument(r.Context(), c.account, c.name, body)
+	d, err := c.store.Documents.Add(r.Context(), c.account, c.name, body)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func getDocument(w http.ResponseWriter, r *http.Request, c collection) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	d, err := c.store.Document(r.Context(), c.account, c.name, pathID(r))
+	d, err := c.store.Documents.Get(r.Context(), c.account, c.name, pathID(r))
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func patchDocument(w http.ResponseWriter, r *http.Request, c collection) error {
 	if err != nil {
 		return err
 	}
-	d, err := c.store.PatchDocument(r.Context(), c.account, c.name, pathID(r), body, revision)
+	d, err := c.store.Documents.Patch(r.Context(), c.account, c.name, pathID(r), body, revision)
 	if err != nil {
 		return precondition(err)
 	}
@@ -143,7 +143,7 @@ func deleteDocument(w http.ResponseWriter, r *http.Request, c collection) error 
 	if err != nil {
 		return err
 	}
-	if err := c.store.RemoveDocument(r.Context(), c.account, c.name, pathID(r), revision); err != nil {
+	if err := c.store.Documents.Remove(r.Context(), c.account, c.name, pathID(r), revision); err != nil {
 		return precondition(err)
 	}
 	web.WriteJSON(w, http.StatusOK, Deleted{true})

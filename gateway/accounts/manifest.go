@@ -11,10 +11,10 @@ import (
 
 // Manifests makes the records of accounts what manifests say. Its methods may be called from many goroutines.
 type Manifests interface {
-	// ApplyManifest changes what differs and says what it was. Codes: invalid, conflict, exhausted.
-	ApplyManifest(ctx context.Context, a schemas.AccountID, r schemas.ManifestRequest) (schemas.ManifestAnswer, error)
-	// Manifest is what stands of a project, without secrets. Code: not_found.
-	Manifest(ctx context.Context, a schemas.AccountID, project string) (schemas.Manifest, error)
+	// Apply changes what differs and says what it was. Codes: invalid, conflict, exhausted.
+	Apply(ctx context.Context, a schemas.AccountID, r schemas.ManifestRequest) (schemas.ManifestAnswer, error)
+	// Get returns what stands of a project, without secrets. Code: not_found.
+	Get(ctx context.Context, a schemas.AccountID, project string) (schemas.Manifest, error)
 }
 
 // manifestRoutes are those of manifests and of the variables that they name.
@@ -30,7 +30,7 @@ func (s *Server) manifestRoutes() []Route {
 }
 
 // getManifest shows what stands of a project.
-func getManifest(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+func getManifest(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "project")
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func getManifest(w http.ResponseWriter, r *http.Request, store Store, a schemas.
 	if project == "" {
 		return schemas.Invalidf("project", "is missing: say which with ?project=")
 	}
-	m, err := store.Manifest(r.Context(), a, project)
+	m, err := store.Manifests.Get(r.Context(), a, project)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func getManifest(w http.ResponseWriter, r *http.Request, store Store, a schemas.
 }
 
 // putManifest makes the account's records what a manifest says, or says what it would change.
-func putManifest(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+func putManifest(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func putManifest(w http.ResponseWriter, r *http.Request, store Store, a schemas.
 	if err != nil {
 		return err
 	}
-	answer, err := store.ApplyManifest(r.Context(), a, in)
+	answer, err := store.Manifests.Apply(r.Context(), a, in)
 	if err != nil {
 		return err
 	}

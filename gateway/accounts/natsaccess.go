@@ -22,7 +22,7 @@ type natsRequest struct {
 }
 
 // postNATSCredential issues a credential for the account's NATS clients, which only this answer shows.
-func (s *Server) postNATSCredential(w http.ResponseWriter, r *http.Request, _ Store, a schemas.AccountID) error {
+func (s *Server) postNATSCredential(w http.ResponseWriter, r *http.Request, _ *Store, a schemas.AccountID) error {
 	var in natsRequest
 	if err := web.DecodeBody(w, r, true, &in); err != nil {
 		return err

@@ -36,7 +36,7 @@ type Serving interface {
 type Options struct {
 	Credentials Credentials
 	Log         Log
-	Store       Store   // nil: the routes answer unsupported
+	Store       *Store  // nil: the routes answer unsupported
 	Serving     Serving // nil: no caller is warned of a provider without a worker
 	// AgentTools makes the definitions of what an agent has, in a format ("": the default) and a dialect. Nil: the route answers unsupported.
 	AgentTools func(e schemas.ToolVisibility, format string, d schemas.Dialect) (any, error)
@@ -65,7 +65,7 @@ type Route struct {
 }
 
 // handler serves a client whose key may reach the account.
-type handler func(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error
+type handler func(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error
 
 // Routes are all of them.
 func (s *Server) Routes() []Route {
@@ -95,7 +95,7 @@ func (s *Server) accountRoutes() []Route {
 const self = "me" // in place of an id: the account whose key it is
 
 // store are the records of accounts, unless this gateway has none.
-func (s *Server) store() (Store, error) {
+func (s *Server) store() (*Store, error) {
 	if s.Store == nil {
 		return nil, schemas.Errorf(schemas.Unsupported, "", "this gateway keeps no accounts")
 	}
@@ -145,7 +145,7 @@ func (s *Server) owned(h handler) web.Handler {
 		case !admin:
 			return schemas.Errorf(schemas.NotFound, "", "there is no account %q", schemas.Quotable(string(asked)))
 		}
-		if _, err := store.Account(r.Context(), asked); err != nil {
+		if _, err := store.Accounts.Get(r.Context(), asked); err != nil {
 			return err
 		}
 		return h(w, r, store, asked)

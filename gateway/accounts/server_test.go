@@ -45,12 +45,12 @@ func (log) Usage(context.Context, schemas.AccountID) (schemas.Usage, error) {
 
 // store has the two accounts and counts what is changed.
 type store struct {
-	accounts.Store // what is not below panics: it must not be asked
+	accounts.Accounts // what is not below panics: it must not be asked
 
 	changed []string
 }
 
-func (s *store) Account(_ context.Context, a schemas.AccountID) (schemas.Document, error) {
+func (s *store) Get(_ context.Context, a schemas.AccountID) (schemas.Document, error) {
 	if a != anna && a != bert {
 		return schemas.Document{}, schemas.Errorf(schemas.NotFound, "", "there is no account %q", a)
 	}
@@ -61,19 +61,31 @@ func (s *store) RecordUsage(schemas.AccountID) (kept schemas.Amount, limit int64
 	return schemas.Amount{Bytes: 3, Messages: 1}, 4
 }
 
-func (s *store) RotateAccount(_ context.Context, a schemas.AccountID, _ time.Duration) (string, error) {
+func (s *store) RotateKey(_ context.Context, a schemas.AccountID, _ time.Duration) (string, error) {
 	s.changed = append(s.changed, "rotate "+string(a))
 	return "new", nil
 }
 
-func (s *store) RemoveAccount(_ context.Context, a schemas.AccountID, _ uint64) (schemas.RemovedRecords, error) {
+func (s *store) Remove(_ context.Context, a schemas.AccountID, _ uint64) (schemas.RemovedRecords, error) {
 	s.changed = append(s.changed, "remove "+string(a))
 	return schemas.RemovedRecords{}, nil
 }
 
-func (s *store) RemoveVariable(_ context.Context, a schemas.AccountID, name string) error {
-	s.changed = append(s.changed, "unset "+string(a)+" "+name)
+// variables has any, and counts what is removed.
+type variables struct {
+	accounts.Variables
+
+	of *store
+}
+
+func (v variables) Remove(_ context.Context, a schemas.AccountID, name string) error {
+	v.of.changed = append(v.of.changed, "unset "+string(a)+" "+name)
 	return nil
+}
+
+// all is a store for the routes. Documents and manifests must not be asked.
+func (s *store) all() *accounts.Store {
+	return &accounts.Store{Accounts: s, Variables: variables{of: s}}
 }
 
 // serve answers with nothing around the routes but the router and the edge.
@@ -93,7 +105,7 @@ func serve(s *accounts.Server) http.Handler {
 func TestAFullLogRefusesRecordsAndStillRemoves(t *testing.T) {
 	t.Parallel()
 	kept := &store{}
-	h := serve(accounts.New(accounts.Options{Credentials: keys{}, Log: log{full: true}, Store: kept}))
+	h := serve(accounts.New(accounts.Options{Credentials: keys{}, Log: log{full: true}, Store: kept.all()}))
 	for _, c := range []struct {
 		method, path, body string
 		want               int
@@ -122,7 +134,7 @@ func TestAFullLogRefusesRecordsAndStillRemoves(t *testing.T) {
 func TestAKeyReachesItsOwnAccountAlone(t *testing.T) {
 	t.Parallel()
 	kept := &store{}
-	h := serve(accounts.New(accounts.Options{Credentials: keys{}, Log: log{}, Store: kept}))
+	h := serve(accounts.New(accounts.Options{Credentials: keys{}, Log: log{}, Store: kept.all()}))
 	for _, r := range accounts.New(accounts.Options{}).Routes() {
 		if !strings.Contains(r.Path, "{account}") {
 			continue

@@ -12,11 +12,11 @@ import (
 // Variables keeps the variables of accounts, which their sandboxes name as env:NAME. Its methods may be called
 // from many goroutines; nothing that they return has a value in it.
 type Variables interface {
-	Variables(ctx context.Context, a schemas.AccountID) ([]schemas.VariableDocument, error)
-	// SetVariable adds or replaces one. Codes: invalid, exhausted.
-	SetVariable(ctx context.Context, a schemas.AccountID, name, value string) (schemas.VariableDocument, error)
-	// RemoveVariable removes one. Code: not_found.
-	RemoveVariable(ctx context.Context, a schemas.AccountID, name string) error
+	List(ctx context.Context, a schemas.AccountID) ([]schemas.VariableDocument, error)
+	// Set adds or replaces one. Codes: invalid, exhausted.
+	Set(ctx context.Context, a schemas.AccountID, name, value string) (schemas.VariableDocument, error)
+	// Remove removes one. Code: not_found.
+	Remove(ctx context.Context, a schemas.AccountID, name string) error
 }
 
 // VariableList is the answer about an account's variables.
@@ -30,11 +30,11 @@ type VariableValue struct {
 }
 
 // getVariables lists the names of the variables.
-func getVariables(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+func getVariables(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	list, err := store.Variables(r.Context(), a)
+	list, err := store.Variables.List(r.Context(), a)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func getVariables(w http.ResponseWriter, r *http.Request, store Store, a schemas
 }
 
 // putVariable sets a variable.
-func putVariable(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+func putVariable(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	body, err := readConfig(w, r, false)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func putVariable(w http.ResponseWriter, r *http.Request, store Store, a schemas.
 	if err := schemas.DecodeStrict(body, schemas.MaxConfig, &in); err != nil {
 		return err
 	}
-	v, err := store.SetVariable(r.Context(), a, pathName(r), in.Value)
+	v, err := store.Variables.Set(r.Context(), a, pathName(r), in.Value)
 	if err != nil {
 		return err
 	}
@@ -64,11 +64,11 @@ func putVariable(w http.ResponseWriter, r *http.Request, store Store, a schemas.
 }
 
 // deleteVariable removes a variable.
-func deleteVariable(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+func deleteVariable(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	if err := store.RemoveVariable(r.Context(), a, pathName(r)); err != nil {
+	if err := store.Variables.Remove(r.Context(), a, pathName(r)); err != nil {
 		return err
 	}
 	web.WriteJSON(w, http.StatusOK, Deleted{true})

@@ -20,15 +20,15 @@ import (
 // Records keeps the chat channels of all accounts, with their secrets. Its methods may be called from many goroutines.
 // [records.Store] is one.
 type Records interface {
-	// Channels lists those of an account, the oldest first, without a round trip.
-	Channels(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error)
-	Channel(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error)
-	// PutChannel adds one. Codes: exhausted when the account has as many as it may, conflict when it has one of this name.
-	PutChannel(ctx context.Context, c schemas.ChatChannel) error
-	// UpdateChannel changes one by change, which may be called several times; its error is returned.
-	UpdateChannel(ctx context.Context, a schemas.AccountID, id schemas.ChannelID,
+	// List lists those of an account, the oldest first, without a round trip.
+	List(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error)
+	Get(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error)
+	// Add adds one. Codes: exhausted when the account has as many as it may, conflict when it has one of this name.
+	Add(ctx context.Context, c schemas.ChatChannel) error
+	// Update changes one by change, which may be called several times; its error is returned.
+	Update(ctx context.Context, a schemas.AccountID, id schemas.ChannelID,
 		change func(*schemas.ChatChannel) error) (schemas.ChatChannel, error)
-	DeleteChannel(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) error
+	Remove(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) error
 }
 
 // Kind is a kind of chat channel that this build speaks to.
@@ -121,7 +121,7 @@ func (h *Channels) List(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	if err != nil {
 		return err
 	}
-	list, err := records.Channels(r.Context(), a)
+	list, err := records.List(r.Context(), a)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (h *Channels) Post(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	if err := h.check(r.Context(), c, nil); err != nil {
 		return err
 	}
-	if err := records.PutChannel(r.Context(), c); err != nil {
+	if err := records.Add(r.Context(), c); err != nil {
 		return err
 	}
 	w.Header().Set("Location", "/v1/channels/"+string(c.ID))
@@ -191,7 +191,7 @@ func (h *Channels) check(ctx context.Context, c schemas.ChatChannel, before *sch
 		string(before.Fallback.Route) == string(c.Fallback.Route) {
 		return nil
 	}
-	to, err := h.o.Records.Channel(ctx, c.Account, c.Fallback.Channel)
+	to, err := h.o.Records.Get(ctx, c.Account, c.Fallback.Channel)
 	if schemas.CodeOf(err) == schemas.NotFound {
 		return schemas.Invalidf("fallback.channel", "there is no chat channel %q", schemas.Quotable(string(c.Fallback.Channel)))
 	}
@@ -232,7 +232,7 @@ func (h *Channels) Get(w http.ResponseWriter, r *http.Request, a schemas.Account
 	if err != nil {
 		return err
 	}
-	c, err := records.Channel(r.Context(), a, ID(r))
+	c, err := records.Get(r.Context(), a, ID(r))
 	if err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func (h *Channels) Patch(w http.ResponseWriter, r *http.Request, a schemas.Accou
 	if err := h.o.Bus.Room(r.Context(), int(max(r.ContentLength, 0))); err != nil {
 		return err
 	}
-	c, err := records.UpdateChannel(r.Context(), a, ID(r), func(c *schemas.ChatChannel) error {
+	c, err := records.Update(r.Context(), a, ID(r), func(c *schemas.ChatChannel) error {
 		before := *c
 		in.apply(c)
 		c.Updated = h.o.Bus.Now().UTC()
@@ -311,7 +311,7 @@ func (h *Channels) Delete(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	if err != nil {
 		return err
 	}
-	if err := records.DeleteChannel(r.Context(), a, ID(r)); err != nil {
+	if err := records.Remove(r.Context(), a, ID(r)); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -352,7 +352,7 @@ func (h *Channels) Test(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	if err != nil {
 		return err
 	}
-	c, err := records.Channel(r.Context(), a, ID(r))
+	c, err := records.Get(r.Context(), a, ID(r))
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (h *Channels) Setup(w http.ResponseWriter, r *http.Request, a schemas.Accou
 	if !plain || base.Scheme != "https" && base.Scheme != "http" {
 		return schemas.Invalidf("url", "%q is not where chat services reach this gateway: write https://HOST", schemas.Quotable(in.URL))
 	}
-	c, err := records.Channel(r.Context(), a, ID(r))
+	c, err := records.Get(r.Context(), a, ID(r))
 	if err != nil {
 		return err
 	}

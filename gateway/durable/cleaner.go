@@ -17,8 +17,8 @@ const DefaultCleanEvery = 5 * time.Minute
 
 // Accounts reports whether an account exists. It may be called from many goroutines.
 type Accounts interface {
-	// Account returns an account. The cause of a not_found is [streams.ErrDeleted] only if the account was removed.
-	Account(ctx context.Context, a schemas.AccountID) (schemas.Document, error)
+	// Get returns an account. The cause of a not_found is [streams.ErrDeleted] only if the account was removed.
+	Get(ctx context.Context, a schemas.AccountID) (schemas.Document, error)
 }
 
 // StreamCleaner removes expired streams that no request touches, streams of deleted accounts, and leftovers of crashes: data without a
@@ -268,7 +268,7 @@ func (b *cleaning) has(ctx context.Context, a schemas.AccountID) (bool, error) {
 	if b.accounts == nil {
 		return true, nil
 	}
-	_, err := b.accounts.Account(ctx, a)
+	_, err := b.accounts.Get(ctx, a)
 	switch {
 	case errors.Is(err, streams.ErrDeleted):
 		return false, nil

@@ -244,7 +244,7 @@ type accountsBut struct {
 	err error
 }
 
-func (a *accountsBut) Account(_ context.Context, id schemas.AccountID) (schemas.Document, error) {
+func (a *accountsBut) Get(_ context.Context, id schemas.AccountID) (schemas.Document, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if id == a.one {

@@ -22,10 +22,10 @@ const MaxBody = 1 << 20
 
 // Channels keeps the records of chat channels. Its methods may be called from many goroutines, and should cost no round trip.
 type Channels interface {
-	// Channel returns a record with its secrets. Codes: not_found, unavailable.
-	Channel(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error)
-	// Channels lists those of an account with their secrets.
-	Channels(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error)
+	// Get returns a record with its secrets. Codes: not_found, unavailable.
+	Get(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error)
+	// List lists those of an account with their secrets.
+	List(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error)
 }
 
 // Handler takes what chat services post. Its methods may be called from many goroutines.
@@ -154,13 +154,13 @@ func (h *Handler) find(ctx context.Context, a schemas.AccountID, name string) (s
 		return schemas.ChatChannel{}, none
 	}
 	if id := schemas.ChannelID(name); id.Validate() == nil {
-		c, err := h.Channels.Channel(ctx, a, id)
+		c, err := h.Channels.Get(ctx, a, id)
 		if errors.Is(err, schemas.ErrNotFound) || err == nil && c.Disabled {
 			err = none
 		}
 		return c, err
 	}
-	list, err := h.Channels.Channels(ctx, a)
+	list, err := h.Channels.List(ctx, a)
 	if err != nil {
 		return schemas.ChatChannel{}, err
 	}

@@ -27,20 +27,20 @@ type Calls interface {
 
 // Store keeps the sessions and their records. Its methods may be called from many goroutines.
 type Store interface {
-	SandboxSessions(ctx context.Context, a schemas.AccountID) (schemas.SandboxSessions, error)
-	// AllSandboxSessions must answer without a round trip.
-	AllSandboxSessions() []schemas.SandboxSessions
-	// ChangeSandboxSessions may call change several times. Code: not_found (there is no such account).
-	ChangeSandboxSessions(ctx context.Context, a schemas.AccountID, change func(*schemas.SandboxSessions) error) (
+	Get(ctx context.Context, a schemas.AccountID) (schemas.SandboxSessions, error)
+	// All must answer without a round trip.
+	All() []schemas.SandboxSessions
+	// Change may call change several times. Code: not_found (there is no such account).
+	Change(ctx context.Context, a schemas.AccountID, change func(*schemas.SandboxSessions) error) (
 		schemas.SandboxSessions, error)
-	// EnsureSandboxSession must answer without a round trip where all is there.
-	EnsureSandboxSession(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession, spec schemas.SandboxSpec) error
-	// ReopenSandboxSession makes calls in a session possible that is being destroyed. Where its workspace was removed already it does
+	// Ensure must answer without a round trip where all is there.
+	Ensure(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession, spec schemas.SandboxSpec) error
+	// Reopen makes calls in a session possible that is being destroyed. Where its workspace was removed already it does
 	// nothing, and there is false.
-	ReopenSandboxSession(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession, spec schemas.SandboxSpec) (there bool, err error)
-	RemoveSandboxSession(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) error
-	// SandboxIdle is when unused instances of a sandbox end. It must answer without a round trip.
-	SandboxIdle(a schemas.AccountID, id schemas.SandboxID) time.Duration
+	Reopen(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession, spec schemas.SandboxSpec) (there bool, err error)
+	Remove(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) error
+	// Idle is when unused instances of a sandbox end. It must answer without a round trip.
+	Idle(a schemas.AccountID, id schemas.SandboxID) time.Duration
 	// SandboxOf is the id of the sandbox of an account's sessions at a provider.
 	SandboxOf(a schemas.AccountID, provider string) schemas.SandboxID
 }
@@ -117,7 +117,7 @@ func (a *API) stopping() bool { return a.Draining.Err() != nil }
 func (a *API) ActiveSessions() int {
 	n := 0
 	if a.Store != nil {
-		for _, l := range a.Store.AllSandboxSessions() {
+		for _, l := range a.Store.All() {
 			n += active(l.Sessions)
 		}
 	}

@@ -49,7 +49,7 @@ const (
 // Remove ends a session with everything that is in it. It blocks until that is done, also where another request or gateway does it.
 // One that was broken off is finished by asking again. Codes: not_found, unavailable, timeout, conflict (some files cannot be removed).
 func (a *API) Remove(ctx context.Context, tenant schemas.AccountID, id string) error {
-	l, err := a.Store.SandboxSessions(ctx, tenant)
+	l, err := a.Store.Get(ctx, tenant)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (a *API) Remove(ctx context.Context, tenant schemas.AccountID, id string) e
 // removeOverdue is [API.Remove] for a session that is to end by itself, if it still is and no other request has the turn.
 func (a *API) removeOverdue(ctx context.Context, tenant schemas.AccountID, seen schemas.SandboxSession) error {
 	who, mine := newDestroyer(), false
-	_, err := a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) (err error) {
+	_, err := a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) (err error) {
 		mine = false
 		i := find(l.Sessions, seen.ID)
 		if i < 0 || !overdue(l.Sessions[i], a.Now()) { // the copy lags behind: its time may have been extended
@@ -97,7 +97,7 @@ func (a *API) removeOverdue(ctx context.Context, tenant schemas.AccountID, seen 
 func newDestroyer() string { return schemas.NewID("destroy_") }
 
 func (a *API) takeTurn(ctx context.Context, tenant schemas.AccountID, seen schemas.SandboxSession, who string) (mine bool, err error) {
-	_, err = a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) (err error) {
+	_, err = a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) (err error) {
 		mine, err = takeTurn(l, seen, who, a.Now())
 		return err
 	})
@@ -130,7 +130,7 @@ func (a *API) destroy(ctx context.Context, tenant schemas.AccountID, s schemas.S
 	turn.Wait()
 	switch {
 	case err == nil:
-		_, err = a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+		_, err = a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) error {
 			drop(l, s)
 			return nil
 		})
@@ -146,7 +146,7 @@ func (a *API) destroy(ctx context.Context, tenant schemas.AccountID, s schemas.S
 func (a *API) leaveTurn(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession, who string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	_, err := a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+	_, err := a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) error {
 		leaveTurn(l, s.ID, who)
 		return nil
 	})
@@ -162,7 +162,7 @@ func (a *API) clear(ctx context.Context, tenant schemas.AccountID, s schemas.San
 	}
 	spec := a.Spec
 	spec.Config.Provider = s.Provider
-	there, err := a.Store.ReopenSandboxSession(ctx, tenant, s, spec) // a call removes the files
+	there, err := a.Store.Reopen(ctx, tenant, s, spec) // a call removes the files
 	if err != nil || !there {
 		return err
 	}
@@ -174,7 +174,7 @@ func (a *API) clear(ctx context.Context, tenant schemas.AccountID, s schemas.San
 	if err := a.Boxes.Remove(ctx, tenant, s, true); err != nil && schemas.CodeOf(err) != schemas.Timeout {
 		return err
 	}
-	return a.Store.RemoveSandboxSession(ctx, tenant, s)
+	return a.Store.Remove(ctx, tenant, s)
 }
 
 const (
@@ -228,7 +228,7 @@ func (a *API) EndExpired(ctx context.Context) error {
 			return nil
 		case <-look.C:
 			if a.ready() == nil {
-				q.look(a.Store.AllSandboxSessions(), a.Now())
+				q.look(a.Store.All(), a.Now())
 			}
 		case d := <-finished:
 			q.finished(d)

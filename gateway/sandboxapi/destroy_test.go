@@ -35,6 +35,9 @@ type process struct {
 	before func() error
 }
 
+// instances is its way to the instances of the house.
+type instances struct{ process }
+
 type running struct {
 	call   schemas.Call
 	over   chan struct{}
@@ -58,24 +61,24 @@ func (h *house) gateway(ctx context.Context) *API {
 func (h *house) gatewayWith(ctx context.Context, before func() error) *API {
 	p := process{h, before}
 	return New(Options{
-		Calls: p, Store: p, Boxes: p, Log: slog.New(slog.DiscardHandler), Now: time.Now, Draining: ctx, MaxSessions: 10,
+		Calls: p, Store: p, Boxes: instances{p}, Log: slog.New(slog.DiscardHandler), Now: time.Now, Draining: ctx, MaxSessions: 10,
 		Spec:    schemas.SandboxSpec{Config: schemas.SandboxConfig{Provider: "local"}},
 		Metrics: Metrics{Started: func(time.Duration) {}, Evicted: func(string) {}},
 	})
 }
 
-func (h *house) SandboxSessions(context.Context, schemas.AccountID) (schemas.SandboxSessions, error) {
+func (h *house) Get(context.Context, schemas.AccountID) (schemas.SandboxSessions, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return schemas.SandboxSessions{Account: tenant, Sessions: slices.Clone(h.sessions.Sessions)}, nil
 }
 
-func (h process) AllSandboxSessions() []schemas.SandboxSessions {
-	l, _ := h.SandboxSessions(context.Background(), tenant)
+func (h process) All() []schemas.SandboxSessions {
+	l, _ := h.Get(context.Background(), tenant)
 	return []schemas.SandboxSessions{l}
 }
 
-func (h process) ChangeSandboxSessions(ctx context.Context, _ schemas.AccountID, change func(*schemas.SandboxSessions) error) (
+func (h process) Change(ctx context.Context, _ schemas.AccountID, change func(*schemas.SandboxSessions) error) (
 	schemas.SandboxSessions, error,
 ) {
 	if err := errors.Join(h.before(), ctx.Err()); err != nil {
@@ -91,7 +94,7 @@ func (h process) ChangeSandboxSessions(ctx context.Context, _ schemas.AccountID,
 	return l, err
 }
 
-func (h process) EnsureSandboxSession(_ context.Context, _ schemas.AccountID, s schemas.SandboxSession, _ schemas.SandboxSpec) error {
+func (h process) Ensure(_ context.Context, _ schemas.AccountID, s schemas.SandboxSession, _ schemas.SandboxSpec) error {
 	if err := h.before(); err != nil {
 		return err
 	}
@@ -101,14 +104,14 @@ func (h process) EnsureSandboxSession(_ context.Context, _ schemas.AccountID, s 
 	return nil
 }
 
-func (h process) ReopenSandboxSession(_ context.Context, _ schemas.AccountID, s schemas.SandboxSession, _ schemas.SandboxSpec) (bool, error) {
+func (h process) Reopen(_ context.Context, _ schemas.AccountID, s schemas.SandboxSession, _ schemas.SandboxSpec) (bool, error) {
 	err := h.before()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.records[s.Workspace], err
 }
 
-func (h process) RemoveSandboxSession(_ context.Context, _ schemas.AccountID, s schemas.SandboxSession) error {
+func (h process) Remove(_ context.Context, _ schemas.AccountID, s schemas.SandboxSession) error {
 	err := h.before()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,20 +121,20 @@ func (h process) RemoveSandboxSession(_ context.Context, _ schemas.AccountID, s 
 	return err
 }
 
-func (h process) SandboxIdle(schemas.AccountID, schemas.SandboxID) time.Duration { return time.Hour }
+func (h process) Idle(schemas.AccountID, schemas.SandboxID) time.Duration { return time.Hour }
 
 func (h process) SandboxOf(schemas.AccountID, string) schemas.SandboxID { return "sb_a" }
 
-func (h process) Look(context.Context, schemas.AccountID, schemas.SandboxSession) (there, busy bool, err error) {
+func (h instances) Look(context.Context, schemas.AccountID, schemas.SandboxSession) (there, busy bool, err error) {
 	return false, false, nil
 }
 
-func (h process) State(context.Context, schemas.AccountID, schemas.SandboxSession) (schemas.InstanceState, time.Time, error) {
+func (h instances) State(context.Context, schemas.AccountID, schemas.SandboxSession) (schemas.InstanceState, time.Time, error) {
 	return "", time.Time{}, nil
 }
 
 // Remove cancels what runs in a session, whoever wanted it, and waits 20 seconds for the end of its instance.
-func (h process) Remove(_ context.Context, _ schemas.AccountID, s schemas.SandboxSession, _ bool) error {
+func (h instances) Remove(_ context.Context, _ schemas.AccountID, s schemas.SandboxSession, _ bool) error {
 	err := h.before()
 	h.mu.Lock()
 	for _, r := range h.calls {
@@ -280,7 +283,7 @@ func TestACallThatEmptiesIsMadeAgain(t *testing.T) {
 		var late sync.WaitGroup
 		late.Go(func() {
 			time.Sleep(500 * time.Millisecond)
-			if err := (process{h, func() error { return nil }}).Remove(t.Context(), tenant, s, true); err != nil {
+			if err := (instances{process{h, func() error { return nil }}}).Remove(t.Context(), tenant, s, true); err != nil {
 				t.Error(err)
 			}
 		})

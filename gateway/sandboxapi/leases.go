@@ -93,7 +93,7 @@ func (a *API) Leased(ctx context.Context, tenant schemas.AccountID) ([]schemas.S
 	if err := a.ready(); err != nil {
 		return nil, err
 	}
-	l, err := a.Store.SandboxSessions(ctx, tenant)
+	l, err := a.Store.Get(ctx, tenant)
 	var out []schemas.SandboxSession
 	for _, s := range l.Sessions {
 		if Lives(s, a.Now()) {
@@ -111,7 +111,7 @@ func (a *API) Change(ctx context.Context, tenant schemas.AccountID, id string, c
 	if err := a.ready(); err != nil {
 		return s, err
 	}
-	_, err = a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+	_, err = a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) error {
 		i := find(l.Sessions, id)
 		if i < 0 || !Lives(l.Sessions[i], a.Now()) {
 			return noSession()

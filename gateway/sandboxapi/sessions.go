@@ -55,7 +55,7 @@ func (a *API) enter(ctx context.Context, tenant schemas.AccountID, id string, ho
 		workspace: schemas.WorkspaceID(schemas.NewID(schemas.WorkspacePrefix)),
 		sandbox:   a.Store.SandboxOf(tenant, a.Spec.Config.Provider), provider: a.Spec.Config.Provider,
 	}
-	_, err = a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+	_, err = a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) error {
 		err := how.check(l, id, a.Now())
 		if err == nil {
 			s, began, err = enter(l, id, a.Now(), a.MaxSessions, fresh)
@@ -67,7 +67,7 @@ func (a *API) enter(ctx context.Context, tenant schemas.AccountID, id string, ho
 	}
 	spec := a.Spec
 	spec.Config.Provider = s.Provider // it stays where it was made
-	if err := a.Store.EnsureSandboxSession(ctx, tenant, s, spec); err != nil {
+	if err := a.Store.Ensure(ctx, tenant, s, spec); err != nil {
 		if began {
 			a.leave(ctx, tenant, s)
 		}
@@ -84,14 +84,14 @@ func (a *API) enter(ctx context.Context, tenant schemas.AccountID, id string, ho
 // still looks whether a new session is there still when its workspace is made: where it was destroyed before, it stays unless it is
 // removed here.
 func (a *API) still(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
-	l, err := a.Store.SandboxSessions(ctx, tenant)
+	l, err := a.Store.Get(ctx, tenant)
 	if err != nil {
 		return err
 	}
 	if i := find(l.Sessions, s.ID); i >= 0 && l.Sessions[i].Workspace == s.Workspace && !l.Sessions[i].Ending {
 		return nil
 	}
-	if err := a.Store.RemoveSandboxSession(ctx, tenant, s); err != nil {
+	if err := a.Store.Remove(ctx, tenant, s); err != nil {
 		return err
 	}
 	return destroyed()
@@ -101,7 +101,7 @@ func (a *API) still(ctx context.Context, tenant schemas.AccountID, s schemas.San
 func (a *API) leave(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	_, err := a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+	_, err := a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) error {
 		rest(l, s)
 		return nil
 	})
@@ -115,7 +115,7 @@ const patience = 5 * time.Second
 
 // touch marks a session as used while a request is in it.
 func (a *API) touch(ctx context.Context, tenant schemas.AccountID, id string) {
-	_, err := a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+	_, err := a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) error {
 		i := find(l.Sessions, id)
 		if i >= 0 && l.Sessions[i].Active && a.Now().Sub(l.Sessions[i].Used) >= schemas.SandboxSessionLag {
 			l.Sessions[i].Used = a.Now()
@@ -136,7 +136,7 @@ func (a *API) makeRoom(ctx context.Context, tenant schemas.AccountID) (made bool
 		return false, nil
 	}
 	defer a.looking.Delete(tenant)
-	l, err := a.Store.SandboxSessions(ctx, tenant)
+	l, err := a.Store.Get(ctx, tenant)
 	if err != nil {
 		return false, err
 	}
@@ -172,7 +172,7 @@ func (a *API) makeRoom(ctx context.Context, tenant schemas.AccountID) (made bool
 }
 
 func (a *API) rest(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession, reason string) (rested bool, err error) {
-	_, err = a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+	_, err = a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) error {
 		rested = rest(l, s)
 		return nil
 	})
@@ -225,9 +225,9 @@ func (a *API) Sessions(w http.ResponseWriter, r *http.Request, c Caller) error {
 	}
 	var all []schemas.SandboxSessions
 	if c.Admin {
-		all = a.Store.AllSandboxSessions()
+		all = a.Store.All()
 	} else {
-		own, err := a.Store.SandboxSessions(r.Context(), c.Account)
+		own, err := a.Store.Get(r.Context(), c.Account)
 		if err != nil {
 			return err
 		}

@@ -39,12 +39,12 @@ const (
 // Records keeps the records of skills. Its methods may be called from many goroutines. A skill is found by its id or name; a revision
 // other than 0 is the only one that may be changed, and another is a conflict whose field is If-Match.
 type Records interface {
-	Skills(ctx context.Context, a schemas.AccountID) ([]schemas.Skill, error)
-	Skill(ctx context.Context, a schemas.AccountID, id string) (schemas.Skill, uint64, error)
-	// AdmitSkill reports whether the account may have a skill of that name, before its bundle is stored. Codes: conflict, exhausted.
-	AdmitSkill(ctx context.Context, a schemas.AccountID, m schemas.SkillManifest, fresh bool) error
-	PutSkill(ctx context.Context, k schemas.Skill, fresh bool, revision uint64) (schemas.Skill, uint64, error)
-	DeleteSkill(ctx context.Context, a schemas.AccountID, id string, revision uint64) error
+	List(ctx context.Context, a schemas.AccountID) ([]schemas.Skill, error)
+	Get(ctx context.Context, a schemas.AccountID, id string) (schemas.Skill, uint64, error)
+	// Admit reports whether the account may have a skill of that name, before its bundle is stored. Codes: conflict, exhausted.
+	Admit(ctx context.Context, a schemas.AccountID, m schemas.SkillManifest, fresh bool) error
+	Put(ctx context.Context, k schemas.Skill, fresh bool, revision uint64) (schemas.Skill, uint64, error)
+	Remove(ctx context.Context, a schemas.AccountID, id string, revision uint64) error
 }
 
 // Options are what [Skills] are made of.
@@ -95,7 +95,7 @@ func (s *Skills) List(w http.ResponseWriter, r *http.Request, a schemas.AccountI
 	if err != nil {
 		return err
 	}
-	list, err := records.Skills(r.Context(), a)
+	list, err := records.List(r.Context(), a)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (s *Skills) find(r *http.Request, a schemas.AccountID) (schemas.Skill, uint
 	if err != nil {
 		return schemas.Skill{}, 0, err
 	}
-	return records.Skill(r.Context(), a, pathID(r))
+	return records.Get(r.Context(), a, pathID(r))
 }
 
 // Get answers one skill.
@@ -190,7 +190,7 @@ func (s *Skills) Delete(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	if err != nil {
 		return err
 	}
-	if err := records.DeleteSkill(r.Context(), a, pathID(r), revision); err != nil {
+	if err := records.Remove(r.Context(), a, pathID(r), revision); err != nil {
 		return precondition(err)
 	}
 	web.WriteJSON(w, http.StatusOK, Deleted{true})
@@ -227,7 +227,7 @@ func (s *Skills) upload(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 		return err
 	}
 	name := up.skill.Name
-	before, _, err := records.Skill(r.Context(), a, cmp.Or(id, name))
+	before, _, err := records.Get(r.Context(), a, cmp.Or(id, name))
 	there := err == nil
 	switch {
 	case err != nil && !errors.Is(err, schemas.ErrNotFound):
@@ -239,13 +239,13 @@ func (s *Skills) upload(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 		return schemas.Invalidf(skills.FileName, "says the name %q, and the request names %q: they must be the same",
 			name, schemas.Quotable(id))
 	}
-	if err := records.AdmitSkill(r.Context(), a, up.skill.SkillManifest, fresh); err != nil {
+	if err := records.Admit(r.Context(), a, up.skill.SkillManifest, fresh); err != nil {
 		return err
 	}
 	if err := s.store(r.Context(), up.skill, up.tar); err != nil {
 		return err
 	}
-	k, revision, err := records.PutSkill(r.Context(), up.skill, fresh, revision)
+	k, revision, err := records.Put(r.Context(), up.skill, fresh, revision)
 	if err != nil {
 		return precondition(err)
 	}

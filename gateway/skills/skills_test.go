@@ -26,20 +26,20 @@ type one struct {
 	dies  bool // before the record
 }
 
-func (o *one) Skills(context.Context, schemas.AccountID) ([]schemas.Skill, error) { return nil, nil }
+func (o *one) List(context.Context, schemas.AccountID) ([]schemas.Skill, error) { return nil, nil }
 
-func (o *one) Skill(context.Context, schemas.AccountID, string) (schemas.Skill, uint64, error) {
+func (o *one) Get(context.Context, schemas.AccountID, string) (schemas.Skill, uint64, error) {
 	if o.skill.Digest == "" {
 		return o.skill, 0, schemas.ErrNotFound
 	}
 	return o.skill, 1, nil
 }
 
-func (o *one) AdmitSkill(context.Context, schemas.AccountID, schemas.SkillManifest, bool) error {
+func (o *one) Admit(context.Context, schemas.AccountID, schemas.SkillManifest, bool) error {
 	return nil
 }
 
-func (o *one) PutSkill(_ context.Context, k schemas.Skill, _ bool, _ uint64) (schemas.Skill, uint64, error) {
+func (o *one) Put(_ context.Context, k schemas.Skill, _ bool, _ uint64) (schemas.Skill, uint64, error) {
 	if o.dies {
 		return k, 0, errors.New("the process is gone")
 	}
@@ -47,7 +47,7 @@ func (o *one) PutSkill(_ context.Context, k schemas.Skill, _ bool, _ uint64) (sc
 	return k, 1, nil
 }
 
-func (o *one) DeleteSkill(context.Context, schemas.AccountID, string, uint64) error { return nil }
+func (o *one) Remove(context.Context, schemas.AccountID, string, uint64) error { return nil }
 
 func upload(t *testing.T, s *gateway.Skills, content []byte) error {
 	t.Helper()
@@ -134,7 +134,7 @@ type held struct {
 	open     chan struct{}
 }
 
-func (h *held) AdmitSkill(_ context.Context, a schemas.AccountID, _ schemas.SkillManifest, _ bool) error {
+func (h *held) Admit(_ context.Context, a schemas.AccountID, _ schemas.SkillManifest, _ bool) error {
 	h.mu.Lock()
 	h.admitted[a]++
 	h.mu.Unlock()
@@ -142,7 +142,7 @@ func (h *held) AdmitSkill(_ context.Context, a schemas.AccountID, _ schemas.Skil
 	return nil
 }
 
-func (h *held) PutSkill(_ context.Context, k schemas.Skill, _ bool, _ uint64) (schemas.Skill, uint64, error) {
+func (h *held) Put(_ context.Context, k schemas.Skill, _ bool, _ uint64) (schemas.Skill, uint64, error) {
 	return k, 1, nil
 }
 

@@ -73,15 +73,15 @@ type Replayed struct {
 // Records keeps the webhook endpoints of all accounts. Its methods may be called from many goroutines.
 // Code not_found: there is none of that id, or it is another account's.
 type Records interface {
-	// Endpoints lists those of an account by id. It must answer without a round trip, or nearly so.
-	Endpoints(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
-	Endpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error)
-	// PutEndpoint adds one. Code: exhausted when the account has as many as it may.
-	PutEndpoint(ctx context.Context, e schemas.Endpoint) error
-	// UpdateEndpoint changes one by change, which may be called several times; its error is returned.
-	UpdateEndpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID,
+	// List lists those of an account by id. It must answer without a round trip, or nearly so.
+	List(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
+	Get(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error)
+	// Add adds one. Code: exhausted when the account has as many as it may.
+	Add(ctx context.Context, e schemas.Endpoint) error
+	// Update changes one by change, which may be called several times; its error is returned.
+	Update(ctx context.Context, a schemas.AccountID, id schemas.EndpointID,
 		change func(*schemas.Endpoint) error) (schemas.Endpoint, error)
-	DeleteEndpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) error
+	Remove(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) error
 }
 
 // Options are what [Webhooks] are made of.
@@ -122,7 +122,7 @@ func (h *Webhooks) List(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	if err != nil {
 		return err
 	}
-	list, err := records.Endpoints(r.Context(), a)
+	list, err := records.List(r.Context(), a)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (h *Webhooks) Post(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	if err != nil {
 		return err
 	}
-	if err := records.PutEndpoint(r.Context(), e); err != nil {
+	if err := records.Add(r.Context(), e); err != nil {
 		return err
 	}
 	w.Header().Set("Location", "/v1/webhooks/"+string(e.ID))
@@ -196,7 +196,7 @@ func (h *Webhooks) Get(w http.ResponseWriter, r *http.Request, a schemas.Account
 	if err != nil {
 		return err
 	}
-	e, err := records.Endpoint(r.Context(), a, pathEndpoint(r))
+	e, err := records.Get(r.Context(), a, pathEndpoint(r))
 	if err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func (h *Webhooks) change(
 	if err != nil {
 		return err
 	}
-	e, err := records.UpdateEndpoint(r.Context(), a, pathEndpoint(r), change)
+	e, err := records.Update(r.Context(), a, pathEndpoint(r), change)
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (h *Webhooks) Delete(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	if err != nil {
 		return err
 	}
-	if err := records.DeleteEndpoint(r.Context(), a, pathEndpoint(r)); err != nil {
+	if err := records.Remove(r.Context(), a, pathEndpoint(r)); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -317,7 +317,7 @@ func (h *Webhooks) Test(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	if err != nil {
 		return err
 	}
-	e, err := records.Endpoint(r.Context(), a, pathEndpoint(r))
+	e, err := records.Get(r.Context(), a, pathEndpoint(r))
 	if err != nil {
 		return err
 	}
@@ -357,7 +357,7 @@ func (h *Webhooks) Replay(w http.ResponseWriter, r *http.Request, a schemas.Acco
 		return err
 	}
 	if in.Endpoint != "" {
-		if _, err := records.Endpoint(r.Context(), a, in.Endpoint); err != nil {
+		if _, err := records.Get(r.Context(), a, in.Endpoint); err != nil {
 			return err
 		}
 	}

@@ -207,7 +207,7 @@ var floors = map[string]struct {
 		"providers/accountkeys", "providers/daytona", "providers/deno", "providers/modal", "providers/vercel", "providers/lambda",
 		"providers/bucket", "providers/filesync", "providers/workspacefs",
 		"providers/local/boxentry", "providers/supervisor", "workers", "workers/files", "workers/limits", "workers/maintenance", "tools",
-		"records", "records/seal", "records/seal/awskms", "gateway", "gateway/channels", "mcp", "skills", "gateway/natsapi", "gateway/web", "delivery", "delivery/channel",
+		"records", "records/seal", "records/seal/awskms", "gateway", "gateway/accounts", "gateway/channels", "mcp", "skills", "gateway/natsapi", "gateway/web", "delivery", "delivery/channel",
 		"delivery/chat", "delivery/chat/redispace", "delivery/inbox", "delivery/markdown", "delivery/webhook", "delivery/telegram",
 		"delivery/discord", "delivery/zalo",
 		"delivery/slack",

@@ -27,7 +27,7 @@ const (
 // Endpoints finds an account's webhook endpoints. It is asked for every settled job, so it should not
 // go far. Codes: unavailable.
 type Endpoints interface {
-	Endpoints(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
+	List(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
 }
 
 // followUps publishes what follows from settled jobs. All of it may be repeated.
@@ -51,7 +51,7 @@ func (h *followUps) receivers(ctx context.Context, a schemas.AccountID) ([]schem
 	if h.endpoints == nil {
 		return nil, nil
 	}
-	list, err := h.endpoints.Endpoints(ctx, a)
+	list, err := h.endpoints.List(ctx, a)
 	if err != nil {
 		return nil, fmt.Errorf("look up the webhook endpoints: %w", err)
 	}

@@ -13,8 +13,8 @@ import (
 
 // SkillRecords says which bundles of skills are named.
 type SkillRecords interface {
-	// NamesSkill reports whether a skill of the account has the bundle, by what the log has. Code: unavailable.
-	NamesSkill(ctx context.Context, a schemas.AccountID, digest string) (bool, error)
+	// Names reports whether a skill of the account has the bundle, by what the log has. Code: unavailable.
+	Names(ctx context.Context, a schemas.AccountID, digest string) (bool, error)
 }
 
 const cleanSkillsEvery = 10 * time.Minute
@@ -57,7 +57,7 @@ func (s *SkillCleaner) sweep(ctx context.Context, t *streams.Tenure, unnamed map
 	}
 	kept := map[streams.StoredSkill]bool{}
 	for _, k := range list {
-		named, err := s.Records.NamesSkill(ctx, k.Account, k.Digest)
+		named, err := s.Records.Names(ctx, k.Account, k.Digest)
 		if err != nil {
 			return err
 		}

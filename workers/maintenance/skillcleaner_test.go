@@ -14,7 +14,7 @@ import (
 // names are the digests that records name.
 type names map[string]bool
 
-func (n names) NamesSkill(_ context.Context, a schemas.AccountID, digest string) (bool, error) {
+func (n names) Names(_ context.Context, a schemas.AccountID, digest string) (bool, error) {
 	return n[string(a)+digest], nil
 }
 

@@ -191,12 +191,12 @@ func (s *service) Send(_ context.Context, to channel.Destination, _ channel.Mess
 	return channel.Receipt{ID: fmt.Sprint(s.asked[name])}, nil
 }
 
-func (s *service) Channel(context.Context, schemas.AccountID, schemas.ChannelID) (schemas.ChatChannel, error) {
+func (s *service) Get(context.Context, schemas.AccountID, schemas.ChannelID) (schemas.ChatChannel, error) {
 	return schemas.ChatChannel{ID: "chan_1", Account: "acct_1", Kind: "memory"}, nil
 }
 
-func (s *service) Channels(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error) {
-	c, err := s.Channel(ctx, a, "")
+func (s *service) List(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error) {
+	c, err := s.Get(ctx, a, "")
 	return []schemas.ChatChannel{c}, err
 }
 
