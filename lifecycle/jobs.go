@@ -80,7 +80,7 @@ func EnsureJob(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.Buc
 
 func newJob(c schemas.Call) schemas.Job {
 	input, _ := c.TypedInput()         // it was checked at admission
-	in, _ := input.(schemas.BashInput) // a record without a command is one all the same
+	in, _ := input.(schemas.BashInput) // a job without a command is recorded too
 	return schemas.Job{
 		ID: c.Job, Account: c.Account, Agent: c.Agent, Conversation: c.Conversation, Turn: c.Turn, Call: c.ID, Group: c.Group, Origin: c.Origin,
 		Tool: c.Tool, Command: cutCommand(in.Command), Provider: c.Provider, Workspace: c.Workspace, Sandbox: c.Sandbox, State: schemas.JobWaiting,
@@ -89,7 +89,7 @@ func newJob(c schemas.Call) schemas.Job {
 }
 
 // Complete puts a job's completion on the log, once. When there is one already it returns that with
-// code conflict: the first counts, whoever tells it.
+// code conflict: the first counts, whichever process published it.
 func Complete(ctx context.Context, b *streams.Bus, c schemas.Completion) (schemas.Completion, error) {
 	err := streams.Completions.Publish(ctx, b, c)
 	if !errors.Is(err, schemas.ErrConflict) {

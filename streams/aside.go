@@ -31,7 +31,7 @@ func (m *message) first() uint64 {
 	return seq
 }
 
-// headerScheduler is what the server sets when it hands out what was put aside, and nobody else may.
+// headerScheduler is set by the server on messages that it publishes from a schedule. Clients may not set it.
 const headerScheduler = "Nats-Scheduler"
 
 // attempt counts the deliveries of a message, those before it was put aside too.
@@ -58,15 +58,15 @@ func (m *message) origin() fair.Origin {
 	return fair.New
 }
 
-// putAside stores a message to be handed out anew at a time; after that it can be acknowledged. Who dies between
-// the two has it handed out twice, which is marked.
+// putAside schedules a message for another delivery at a time; after that it can be acknowledged. A process that dies between
+// the two causes a second delivery, which is marked.
 func (t Topic[T]) putAside(ctx context.Context, b *Bus, m *message, at time.Time) error {
 	next := nats.NewMsg(t.timer(m.Subject))
 	next.Data, next.Header = m.Data, clean(m.Header)
 	next.Header.Set(headerAside, strconv.Itoa(m.attempt()))
 	next.Header.Set(headerFirst, strconv.FormatUint(m.first(), 10))
 	if err := b.capacity.room.Take(ctx, usage.Accepted, sizeOfMessage(next.Subject, next.Data)); err != nil {
-		return err // what waits in hand takes no room
+		return err // while it stays in flight it takes no room
 	}
 	return b.writer.schedule(ctx, next, m.Subject, at)
 }
@@ -86,7 +86,7 @@ func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 	done := func() {
 		c.bus.progress.drop(hold)
 		c.free.Give(1)
-		c.inHand.Done()
+		c.inFlight.Done()
 	}
 	t := &fair.Message{Account: accountOf(m.Subject), Seq: m.first(), Handled: m.whole()}
 	if c.topic.due != nil && c.fair.Contended() {
@@ -101,7 +101,7 @@ func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 		defer done()
 		defer func() { c.fair.Release(t, time.Now()) }()
 		c.bus.progress.drop(hold)
-		c.tell(m, fair.Redelivery{})
+		c.refuse(m, fair.Redelivery{})
 	}
 	back, ok := c.fair.Admit(t, m.Size(), m.origin(), time.Now())
 	switch {
@@ -110,32 +110,32 @@ func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 	case back.Schedule: // the log has to confirm it
 		c.pool.Go(func() {
 			defer done()
-			c.tell(m, back)
+			c.refuse(m, back)
 		})
 	default:
 		defer done()
 		c.bus.progress.drop(hold) // a sign of life would count as the time that it stays away
-		c.tell(m, back)
+		c.refuse(m, back)
 	}
 }
 
-// tell hands a message back for which there was no turn.
-func (c *consuming[T]) tell(m *message, back fair.Redelivery) {
-	if err := c.comeAgain(m, back); err != nil {
-		c.bus.log.Debug("message not handed back, the server delivers it again", "error", err)
+// refuse naks a message for which there was no turn.
+func (c *consuming[T]) refuse(m *message, back fair.Redelivery) {
+	if err := c.redeliver(m, back); err != nil {
+		c.bus.log.Debug("message not nak'ed, the server delivers it again", "error", err)
 	}
 }
 
-// handBack hands a message back as its handler wants.
-func (c *consuming[T]) handBack(m *message, t *fair.Message, after time.Duration) error {
+// retry has a message delivered again as its handler wants.
+func (c *consuming[T]) retry(m *message, t *fair.Message, after time.Duration) error {
 	if t == nil || c.hard.Err() != nil {
 		return m.nak(after)
 	}
-	return c.comeAgain(m, c.fair.Nak(t, after))
+	return c.redeliver(m, c.fair.Nak(t, after))
 }
 
-// comeAgain has a message come again.
-func (c *consuming[T]) comeAgain(m *message, back fair.Redelivery) error {
+// redeliver has a message delivered again, by its consumer or by a schedule.
+func (c *consuming[T]) redeliver(m *message, back fair.Redelivery) error {
 	if !back.Schedule {
 		return m.nak(back.After)
 	}

@@ -223,7 +223,7 @@ type Sharing struct {
 func (b *Bus) Share(ctx context.Context, subject string, o Sharing, handle func(context.Context, []byte) ([]byte, error)) error {
 	hard := context.WithoutCancel(ctx)
 	held, turns := make(chan struct{}, o.Slots+o.Waiting), fair.NewSemaphore(o.Slots, o.Each)
-	var inHand sync.WaitGroup
+	var inFlight sync.WaitGroup
 	r := newResponder(b, func(ctx context.Context, data []byte) ([]byte, error) {
 		a := o.Account(data)
 		if err := turns.Acquire(ctx, a); err != nil {
@@ -234,7 +234,7 @@ func (b *Bus) Share(ctx context.Context, subject string, o Sharing, handle func(
 	})
 	sub, err := b.work.QueueSubscribe(subject, sharedQueue, func(m *nats.Msg) {
 		held <- struct{}{}
-		inHand.Go(func() {
+		inFlight.Go(func() {
 			defer func() { <-held }()
 			r.answer(hard, m)
 		})
@@ -244,7 +244,7 @@ func (b *Bus) Share(ctx context.Context, subject string, o Sharing, handle func(
 	}
 	<-ctx.Done()
 	err = sub.Unsubscribe()
-	inHand.Wait()
+	inFlight.Wait()
 	if err != nil && b.work.Status() == nats.CONNECTED {
 		return coded("stop answering on "+subject, err)
 	}

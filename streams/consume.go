@@ -93,21 +93,21 @@ func RetryAfter(d time.Duration, err error) error {
 	return retryAfter{delay: max(d, 0), err: err}
 }
 
-// giveUpError is the verdict of [GiveUp].
-type giveUpError struct{ error }
+// terminateError is the verdict of [Terminate].
+type terminateError struct{ error }
 
-func (g giveUpError) Unwrap() error { return g.error }
+func (g terminateError) Unwrap() error { return g.error }
 
-// GiveUp is the verdict that a message ends among the dead letters for the reason err, also where the
+// Terminate is the verdict that a message ends among the dead letters for the reason err, also where the
 // reason is one for which messages are usually tried again.
-func GiveUp(err error) error { return giveUpError{err} }
+func Terminate(err error) error { return terminateError{err} }
 
 // Consume passes messages to handle until ctx ends; then it takes no more, gives handlers in flight the grace, cancels the context of the
 // rest, waits for all and returns nil. It creates the durable consumer if there is none, and again if it is deleted; while the log is
 // unavailable it waits. It returns an error only when the log refuses the durable as wrong.
 //
-// The handler's return value is the verdict: nil acknowledges; [RetryAfter], a retryable code or the end of its context hands the message
-// out again, up to MaxAttempts; [GiveUp] and anything else ends it among the dead letters with its reason. While the handler runs, the log
+// The handler's return value is the verdict: nil acknowledges; [RetryAfter], a retryable code or the end of its context has the message
+// redelivered, up to MaxAttempts; [Terminate] and anything else ends it among the dead letters with its reason. While the handler runs, the log
 // gets progress acks. Handlers run at the same time, each in a goroutine of its own; messages start in the order of the log. A panic of the
 // handler counts as an internal error.
 func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle func(context.Context, Delivery[T]) error) error {
@@ -125,14 +125,14 @@ func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle 
 	c := &consuming[T]{topic: t, bus: b, options: o, handle: handle, hard: hard, free: fair.NewSlots(o.Slots)}
 	defer c.pool.Wait()
 	defer c.pool.Close()
-	defer c.inHand.Wait()
+	defer c.inFlight.Wait()
 	if o.Turns {
 		c.fair = fair.NewScheduler(fair.Options{
 			Slots: o.Slots, Largest: embedded.MaxPayload, Schedules: t.timer != nil, Now: b.Now, Go: c.pool.Go,
 		})
 		c.free = c.fair.Slots()
 		turning, stop := context.WithCancel(ctx) // once stopped, no waiting message is begun
-		c.inHand.Go(func() { c.fair.Run(turning, c.lookAtQueue) })
+		c.inFlight.Go(func() { c.fair.Run(turning, c.lookAtQueue) })
 		defer stop()
 	}
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}
@@ -214,24 +214,24 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, 
 
 // consuming is one Consume.
 type consuming[T schemas.Eventer] struct {
-	topic   Topic[T]
-	bus     *Bus
-	options ConsumeOptions
-	handle  func(context.Context, Delivery[T]) error
-	hard    context.Context //nolint:containedctx // handlers outlive the pull that began them
-	ackWait time.Duration
-	free    *fair.Slots
-	fair    *fair.Scheduler // nil: messages start in the order of the log
-	inHand  sync.WaitGroup
-	pool    gopool.Pool
+	topic    Topic[T]
+	bus      *Bus
+	options  ConsumeOptions
+	handle   func(context.Context, Delivery[T]) error
+	hard     context.Context //nolint:containedctx // handlers outlive the pull that began them
+	ackWait  time.Duration
+	free     *fair.Slots
+	fair     *fair.Scheduler // nil: messages start in the order of the log
+	inFlight sync.WaitGroup
+	pool     gopool.Pool
 }
 
-// take begins the work on a message, which is counted in inHand and has its slot. It does not block.
+// take begins the work on a message, which is counted in inFlight and has its slot. It does not block.
 func (c *consuming[T]) take(m *message) {
 	hold := c.bus.progress.add(m, c.ackWait)
 	if c.fair == nil {
 		c.pool.Go(func() {
-			defer c.inHand.Done()
+			defer c.inFlight.Done()
 			defer c.free.Give(1)
 			defer c.bus.progress.drop(hold)
 			c.settle(m, nil, c.consumeOne(m, hold))
@@ -287,7 +287,7 @@ const (
 func judge(err error, stopped bool, attempt uint64, most int) verdict {
 	const shortage = time.Second
 	r, again := errors.AsType[retryAfter](err)
-	_, final := errors.AsType[giveUpError](err)
+	_, final := errors.AsType[terminateError](err)
 	switch {
 	case err == nil:
 		return verdict{kind: verdictAck}
@@ -320,18 +320,18 @@ func (c *consuming[T]) settle(m *message, t *fair.Message, err error) {
 			v = verdict{kind: verdictNak, delay: letterRetry}
 		}
 	}
-	var told error
+	var ackErr error
 	switch v.kind {
 	case verdictAck:
-		told = m.ack()
+		ackErr = m.ack()
 	case verdictNak:
-		told = c.handBack(m, t, v.delay)
+		ackErr = c.retry(m, t, v.delay)
 	case verdictDead:
 		c.bus.letterLog.log(m, c.options.Name, err)
-		told = m.term() // the reason is in the dead letter
+		ackErr = m.term() // the reason is in the dead letter
 	}
-	if told != nil {
+	if ackErr != nil {
 		c.bus.log.Warn("message not acknowledged, the server delivers it again", "stream", m.meta.Stream, "seq",
-			m.meta.Sequence.Stream, "error", told)
+			m.meta.Sequence.Stream, "error", ackErr)
 	}
 }

@@ -67,12 +67,12 @@ func (d *intakeDoor) run(ctx context.Context) {
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(doorGrace, end) })()
-	var inHand sync.WaitGroup
-	d.turns.Run(ctx, func(m *nats.Msg, done func()) { d.store(over, &inHand, m, done) }, d.refuse)
+	var inFlight sync.WaitGroup
+	d.turns.Run(ctx, func(m *nats.Msg, done func()) { d.store(over, &inFlight, m, done) }, d.refuse)
 	if err := d.sub.Unsubscribe(); err != nil && d.conn.Status() == nats.CONNECTED {
 		d.warn("the subscription of the door for publications was not ended", "error", err)
 	}
-	inHand.Wait()
+	inFlight.Wait()
 }
 
 // arrive is called by the subscription, which all accounts share: it never waits.
@@ -89,7 +89,7 @@ func (d *intakeDoor) arrive(m *nats.Msg) {
 
 // store sends one publication on its way into the log. Those of an account keep their order. One that is not
 // confirmed when over ends is refused: who publishes it again under the same id makes sure.
-func (d *intakeDoor) store(over context.Context, inHand *sync.WaitGroup, m *nats.Msg, done func()) {
+func (d *intakeDoor) store(over context.Context, inFlight *sync.WaitGroup, m *nats.Msg, done func()) {
 	stored, err := intakeMessage(m)
 	if err == nil {
 		err = d.admit(accountOf(m.Subject), sizeOfMessage(stored.Subject, stored.Data))
@@ -105,7 +105,7 @@ func (d *intakeDoor) store(over context.Context, inHand *sync.WaitGroup, m *nats
 		done()
 		return
 	}
-	inHand.Go(func() {
+	inFlight.Go(func() {
 		defer done()
 		select {
 		case ok := <-ack.Ok():

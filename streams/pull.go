@@ -121,7 +121,7 @@ func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
 	over := p.over
 	if !over {
 		p.outstanding--
-		c.inHand.Add(1) // before it may be over: a wait for the messages in flight includes this
+		c.inFlight.Add(1) // before it may be over: a wait for the messages in flight includes this
 	}
 	last := p.outstanding == 0
 	p.mu.Unlock()

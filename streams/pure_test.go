@@ -28,7 +28,7 @@ func TestJudge(t *testing.T) {
 		"again, the last":     {busy, false, 20, verdict{verdictDead, 0}},
 		"short":               {schemas.ErrUnavailable, false, 3, verdict{verdictNak, 4 * time.Second}},
 		"short, capped":       {schemas.ErrUnavailable, false, 19, verdict{verdictNak, 8 * time.Second}},
-		"given up":            {GiveUp(schemas.ErrUnavailable), false, 1, verdict{verdictDead, 0}},
+		"terminated":          {Terminate(schemas.ErrUnavailable), false, 1, verdict{verdictDead, 0}},
 		"wrong":               {schemas.ErrInvalid, false, 1, verdict{verdictDead, 0}},
 		"cancelled":           {context.Canceled, false, 1, verdict{verdictNak, time.Second}},
 	} {

@@ -69,13 +69,13 @@ func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.C
 			h.refuse(r, err)
 		}
 	})
-	var inHand sync.WaitGroup
+	var inFlight sync.WaitGroup
 	taking, stop := context.WithCancel(ctx)
 	defer stop()
 	var turning sync.WaitGroup
 	turning.Go(func() {
 		waiting.Run(taking, func(r micro.Request, done func()) {
-			inHand.Go(func() {
+			inFlight.Go(func() {
 				defer done()
 				h.serve(hard, r)
 			})
@@ -92,7 +92,7 @@ func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.C
 	stopErr := s.Stop()
 	stop()
 	turning.Wait()
-	inHand.Wait()
+	inFlight.Wait()
 	flush(conn) // the last answers
 	if err != nil {
 		return schemas.Wrap(schemas.Invalid, "serve "+o.Name, "a subject is refused", err)
@@ -109,11 +109,11 @@ const sharedQueue = "sandjet"
 // Respond answers what is published to a subject until ctx ends, at most slots at a time; then it takes no more, lets those in flight end
 // and returns nil. Several processes share the requests. If answer fails no reply is sent.
 func (b *Bus) Respond(ctx context.Context, subject string, slots int, answer func(data []byte, h Headers) ([]byte, error)) error {
-	var inHand sync.WaitGroup
+	var inFlight sync.WaitGroup
 	places := make(chan struct{}, slots)
 	sub, err := b.work.QueueSubscribe(subject, sharedQueue, func(m *nats.Msg) {
 		places <- struct{}{}
-		inHand.Go(func() {
+		inFlight.Go(func() {
 			defer func() { <-places }()
 			body, err := answer(m.Data, copyHeaders(m.Header))
 			if err != nil {
@@ -129,7 +129,7 @@ func (b *Bus) Respond(ctx context.Context, subject string, slots int, answer fun
 	}
 	<-ctx.Done()
 	err = sub.Unsubscribe()
-	inHand.Wait()
+	inFlight.Wait()
 	if err != nil && b.work.Status() == nats.CONNECTED {
 		return coded("stop answering on "+subject, err)
 	}

@@ -100,7 +100,7 @@ func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]
 			return streams.RetryAfter(retryDelay(d.Attempt), err)
 		}
 		return t.finisher().finish(ctx, r)
-	case toLook, toCancel, toExpire, toGiveUp:
+	case toLook, toCancel, toExpire, toAbandon:
 	}
 	return t.finisher().finish(ctx, unrunResult(t.call, v, reason))
 }

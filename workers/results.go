@@ -31,7 +31,7 @@ func unrunResult(c schemas.Call, v verdict, reason string) schemas.Result {
 		return lifecycle.InterruptedResult(c, lifecycle.TextInterrupted)
 	case toCancel:
 		return lifecycle.CancelledResult(c, reason)
-	case toGiveUp:
+	case toAbandon:
 		return lifecycle.FailedResult(c, schemas.Errorf(schemas.Internal, "",
 			"every one of the %d workers that ran this call stopped before its end", maxStarts))
 	default:

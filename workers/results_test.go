@@ -25,7 +25,7 @@ func TestResultsOfCallsThatWereNotRun(t *testing.T) {
 	}{
 		toInterrupt: {schemas.StatusInterrupted, schemas.Interrupted, "not run again"},
 		toCancel:    {schemas.StatusCancelled, "", "before it was started. Reason: enough"},
-		toGiveUp:    {schemas.StatusFailed, schemas.Internal, "every one of the 10"},
+		toAbandon:   {schemas.StatusFailed, schemas.Internal, "every one of the 10"},
 		toExpire:    {schemas.StatusExpired, schemas.Timeout, "It was not run"},
 	} {
 		r := unrunResult(testCall(), v, "enough")

@@ -36,7 +36,7 @@ const (
 	toInterrupt verdict = "interrupted" // it was started or may have been, its worker is gone: say that its outcome is unknown
 	toCancel    verdict = "cancelled"   // it was not started and must not be
 	toExpire    verdict = "expired"     // likewise
-	toGiveUp    verdict = "given up"    // every worker that started it died: it may be what kills them
+	toAbandon   verdict = "abandoned"   // every worker that started it died: it may be what kills them
 )
 
 // decide is the whole rule of "exactly one result, started at most once". It asks for a read only
@@ -65,7 +65,7 @@ func decide(f facts) verdict {
 	case f.left <= 0:
 		return toExpire
 	case f.starts >= maxStarts:
-		return toGiveUp
+		return toAbandon
 	}
 	return toRun
 }

@@ -29,7 +29,7 @@ func TestDecide(t *testing.T) {
 		"started by a worker that is gone: interrupted": {facts{left: left, sideEffects: true, doubt: true, looked: true,
 			starts: 1}, toInterrupt},
 		"a started reading tool is run again":                 {facts{left: left, doubt: true, looked: true, starts: 1, alive: true}, toRun},
-		"a reading tool whose workers all died":               {facts{left: left, doubt: true, looked: true, starts: maxStarts}, toGiveUp},
+		"a reading tool whose workers all died":               {facts{left: left, doubt: true, looked: true, starts: maxStarts}, toAbandon},
 		"held by this very process: wait":                     {facts{left: left, sideEffects: true, doubt: true, inFlight: true}, toWait},
 		"cancelled before the start: look for a result, then": {facts{left: left, sideEffects: true, cancelled: true}, toLook},
 		"cancelled before the start: say so": {facts{left: left, sideEffects: true, cancelled: true,
@@ -103,14 +103,14 @@ func TestDecideInvariants(t *testing.T) {
 			"run although it was cancelled":                v == toRun && f.cancelled,
 			"run after its deadline":                       v == toRun && f.left <= 0,
 			"run twice in one process":                     v == toRun && f.inFlight,
-			"given up while its worker lives":              v == toInterrupt && f.alive,
+			"abandoned while its worker lives":             v == toInterrupt && f.alive,
 			"interrupted without a proof of a start":       v == toInterrupt && f.starts == 0 && !f.forgotten,
 			"interrupted although it may be run again":     v == toInterrupt && !f.sideEffects,
 			"a second result":                              (v == toInterrupt || v == toCancel || v == toExpire) && f.finished,
 			"said not to be started although it was":       (v == toCancel || v == toExpire) && f.starts > 0 && f.sideEffects,
 			"acknowledged without a result":                v == toAck && !f.finished,
 			"run for ever":                                 v == toRun && f.starts >= maxStarts,
-			"given up with effects":                        v == toGiveUp && f.sideEffects,
+			"abandoned with effects":                       v == toAbandon && f.sideEffects,
 			"waits without a reason":                       v == toWait && !f.inFlight && f.starts == 0 && !f.young,
 		} {
 			if is {
@@ -118,7 +118,7 @@ func TestDecideInvariants(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []verdict{toLook, toRun, toWait, toAck, toInterrupt, toCancel, toExpire, toGiveUp} {
+	for _, v := range []verdict{toLook, toRun, toWait, toAck, toInterrupt, toCancel, toExpire, toAbandon} {
 		if !seen[v] {
 			t.Errorf("no facts lead to %s", fmt.Sprint(v))
 		}

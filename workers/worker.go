@@ -252,7 +252,7 @@ func (w *Worker) begin() *workerRun {
 func (s *workerRun) jobOptions() jobs.Options {
 	return jobs.Options{
 		Bus: s.Bus, Provider: s.Provider, Name: s.Name, Lease: s.lease, Limiter: s.Limiter, PerSandbox: s.JobLimit, MaxPerSandbox: s.MaxJobs, PerAccount: s.AccountJobs,
-		ProbeEvery: s.ProbeEvery, CallbackURL: s.CallbackURL, Log: s.Log, InHand: s.inFlight.has, LimiterAway: s.accountSlots.logAway,
+		ProbeEvery: s.ProbeEvery, CallbackURL: s.CallbackURL, Log: s.Log, LaunchingHere: s.inFlight.has, LimiterAway: s.accountSlots.logAway,
 		At:      func(at jobs.Stage, c schemas.Call) error { return s.at(stage(at), c) },
 		Managed: func(n int) { s.Metrics.Jobs(s.Name, n) }, Started: func() { s.Metrics.JobStarted(s.Name) }, Limited: s.Metrics.Limited,
 	}

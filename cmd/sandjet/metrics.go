@@ -151,7 +151,7 @@ func deliveryMetrics(r *prometheus.Registry) delivery.Metrics {
 		Buckets: prometheus.ExponentialBuckets(long, longFactor, longCount),
 	}, []string{"channel"})
 	dead := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "sandjet_deliveries_dead_total", Help: "Deliveries that were given up.",
+		Name: "sandjet_deliveries_dead_total", Help: "Deliveries that were abandoned.",
 	}, []string{"channel"})
 	r.MustRegister(tries, try, delivered, dead)
 	return delivery.Metrics{

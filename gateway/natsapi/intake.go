@@ -113,7 +113,7 @@ func (c IntakeConsumer) route(ctx context.Context, d streams.Delivery[streams.Ra
 	case routedBefore:
 		return nil
 	case rejectedBefore:
-		return streams.GiveUp(err)
+		return streams.Terminate(err)
 	case routeAgain: // the publisher is answered when it is known how it ends
 		return streams.RetryAfter(routeDelay(d.Attempt), err)
 	case routeTimedOut:
@@ -126,7 +126,7 @@ func (c IntakeConsumer) route(ctx context.Context, d streams.Delivery[streams.Ra
 		return streams.RetryAfter(routeDelay(d.Attempt), rerr)
 	}
 	c.answer(ctx, d.Account, inbox, Answer{Error: public})
-	return streams.GiveUp(err)
+	return streams.Terminate(err)
 }
 
 // admit admits the call of a publication. A defect of ours on the way is an error as any other.

@@ -14,15 +14,15 @@ import (
 	"github.com/sandjet/sandjet/tools/toolstest"
 )
 
-// Keeper is a provider that keeps boxes.
-type Keeper interface {
+// KeepingProvider is a provider that keeps boxes.
+type KeepingProvider interface {
 	providers.Provider
 	providers.Reserver
 }
 
 // Run runs every case in one kept box of p, as the programs that calls are compiled to. The files of a case are moved
 // into the box's workspace and back: root says where that is on this host, once it was made. Accept is that of [toolstest.Run].
-func Run(t *testing.T, p Keeper, root func(m providers.Mount) string, accept map[string]string) {
+func Run(t *testing.T, p KeepingProvider, root func(m providers.Mount) string, accept map[string]string) {
 	t.Helper()
 	const account = schemas.AccountID("acct_1")
 	m := providers.Mount{Namespace: "fs-1"}

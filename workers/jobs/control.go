@@ -101,8 +101,8 @@ func (m *Manager) stop(ctx context.Context, j schemas.Job, reason string) error 
 	if err := m.controller.StopJob(ctx, j.Ref, stopGrace); err != nil {
 		return err
 	}
-	look, status := m.refresh(ctx, j)
-	if look != lookEnded {
+	probe, status := m.refresh(ctx, j)
+	if probe != probeEnded {
 		return nil
 	}
 	return m.end(ctx, j, status.End, reason)

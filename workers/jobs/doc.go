@@ -1,10 +1,10 @@
-// Package jobs starts the background jobs of one worker and looks after them. A [Launch] takes a background call to the start of
-// its job, the [Manager] looks after the jobs of its worker and takes over those of workers that are gone, and [Status] answers
+// Package jobs starts and manages the background jobs of one worker. A [Launch] takes a background call to the start of
+// its job, the [Manager] manages the jobs of its worker and takes over those of workers that are gone, and [Status] answers
 // what a model asks about a job.
 //
-// What holds for all of them: a job's record says that it is being launched before the provider is asked to, so that whoever finds
-// the call later can tell from the record whether the job may run. The record names the worker that looks after the job; it is
-// changed only on the condition that nobody else has changed it. The first completion of a job on the log counts.
+// What holds for all of them: a job's record says that it is being launched before the provider is asked to, so that a worker that finds
+// the call later knows from the record whether the job may run. The record names the worker that manages the job; it is
+// changed only on the condition that no other process has changed it. The first completion of a job on the log counts.
 package jobs
 
 import (
@@ -33,20 +33,20 @@ type Options struct {
 	MaxPerSandbox int
 	// PerAccount is how many jobs of one account run at the same time, over all workers that share the limiter. 0: any number.
 	PerAccount int
-	// ProbeEvery is how often each job is looked at.
+	// ProbeEvery is how often the sandbox of each job is asked for its state.
 	ProbeEvery time.Duration
 	// CallbackURL is where a job reports its end over HTTP. Empty: nowhere.
 	CallbackURL string
 	Log         *slog.Logger
 
-	// InHand reports whether this process has a call in hand, by the call's EventID: its job is being launched here.
-	InHand func(call string) bool
+	// LaunchingHere reports whether this process is launching the job of a call, which is named by its EventID.
+	LaunchingHere func(call string) bool
 	// LimiterAway is called when the limiter cannot be reached.
 	LimiterAway func(context.Context, error)
-	// At is called at each stage of a launch, and an error from it ends the launch right there: tests let a worker die with it.
+	// At is called at each stage of a launch, and an error from it ends the launch right there: by it tests let a worker die.
 	At func(Stage, schemas.Call) error
 
-	Managed func(n int)        // how many jobs this worker looks after, at each round
+	Managed func(n int)        // how many jobs this worker manages, at each round
 	Started func()             // a job was started
 	Limited func(limit string) // a job was refused because of a cap
 }

@@ -20,26 +20,26 @@ const (
 // facts is all that decides what a worker does about an unsettled job of its provider. It is filled
 // in two steps: what record and leases show, and, when the verdict is probe, what the sandbox shows.
 type facts struct {
-	state      schemas.JobState
-	inHand     bool          // this process is launching it just now
-	mine       bool          // this worker looks after it
-	ownerAlive bool          // the worker that does may live
-	tied       bool          // its sandbox ends with its worker's process
-	age        time.Duration // since its launch
-	over       time.Duration // since its deadline; below 0: before it
-	look       look
+	state         schemas.JobState
+	launchingHere bool          // this process is launching it just now
+	mine          bool          // this worker manages it
+	ownerAlive    bool          // the worker that does may live
+	tied          bool          // its sandbox ends with its worker's process
+	age           time.Duration // since its launch
+	over          time.Duration // since its deadline; below 0: before it
+	probe         probeResult
 }
 
-// look is what a look at a job in its sandbox has found.
-type look string
+// probeResult is the state of a job in its sandbox.
+type probeResult string
 
 const (
-	lookNone  look = ""      // nobody has looked
-	lookRuns  look = "runs"  //
-	lookEnded look = "ended" // how is known
-	lookGone  look = "gone"  // its sandbox is gone, or knows no such job
-	lookAway  look = "away"  // its sandbox cannot be reached now
-	lookBlind look = "blind" // the provider cannot look
+	notProbed        probeResult = ""            // the sandbox was not asked yet
+	probeRuns        probeResult = "runs"        //
+	probeEnded       probeResult = "ended"       // with its exit status
+	probeGone        probeResult = "gone"        // its sandbox is gone, or knows no such job
+	probeUnreachable probeResult = "unreachable" // its sandbox cannot be reached now
+	probeUnsupported probeResult = "unsupported" // the provider cannot say
 )
 
 // verdict is what to do about an unsettled job.
@@ -47,36 +47,36 @@ type verdict string
 
 const (
 	toLeave    verdict = "leave"
-	toProbe    verdict = "probe"     // look at it in its sandbox, then judge again
-	toTakeOver verdict = "take over" // its worker is gone: look after it from now on
+	toProbe    verdict = "probe"     // ask its sandbox, then judge again
+	toTakeOver verdict = "take over" // its worker is gone: manage it from now on
 	toRecord   verdict = "record"    // it runs, and its record does not say so
 	toReport   verdict = "report"    // it has ended: report how
 	toStop     verdict = "stop"      // its lifetime is over
-	toExpire   verdict = "expire"    // likewise, and nobody can say how it ended
+	toExpire   verdict = "expire"    // likewise, and its exit status cannot be had
 	isOrphaned verdict = "orphaned"  // lost: its sandbox ended with its worker
 	isGone     verdict = "gone"      // lost: its sandbox is gone
 	isVanished verdict = "vanished"  // lost: it may never have been started
 	isSilent   verdict = "silent"    // lost: its sandbox cannot be reached and its lifetime is over
 )
 
-// judge is the whole rule of the job manager. A waiting job belongs to its call. What a living worker
-// looks after is its own, so that two never do; when it is gone everybody may, and the log counts the
-// first completion only.
+// judge is the whole rule of the job manager. A waiting job belongs to its call. A job belongs to the worker that
+// manages it as long as that worker lives, so two never do; once it is gone any worker may take over, and only the
+// first completion on the log counts.
 func judge(f facts) verdict {
 	switch {
-	case f.state.Final(), f.state == schemas.JobWaiting, f.inHand:
+	case f.state.Final(), f.state == schemas.JobWaiting, f.launchingHere:
 		return toLeave
 	case !f.mine && f.ownerAlive:
 		return toLeave
-	case f.look == lookNone && !f.mine && !f.tied:
+	case f.probe == notProbed && !f.mine && !f.tied:
 		return toTakeOver
 	}
-	switch f.look {
-	case lookNone:
+	switch f.probe {
+	case notProbed:
 		return toProbe
-	case lookEnded:
+	case probeEnded:
 		return toReport
-	case lookRuns:
+	case probeRuns:
 		switch {
 		case !f.mine: // its sandbox is here although its worker is gone
 			return toTakeOver
@@ -86,7 +86,7 @@ func judge(f facts) verdict {
 			return toRecord
 		}
 		return toLeave
-	case lookGone:
+	case probeGone:
 		switch {
 		case f.tied && !f.mine:
 			return isOrphaned
@@ -96,12 +96,12 @@ func judge(f facts) verdict {
 			return isVanished
 		}
 		return toLeave
-	case lookAway:
+	case probeUnreachable:
 		if f.over > overdueLost {
 			return isSilent
 		}
 		return toLeave
-	case lookBlind:
+	case probeUnsupported:
 		switch {
 		case f.tied && !f.mine:
 			return isOrphaned
@@ -112,11 +112,11 @@ func judge(f facts) verdict {
 	return toLeave
 }
 
-// lostBecause words the verdicts after which nobody will know how a job ended.
+// lostBecause words the verdicts after which the exit status of a job stays unknown.
 func lostBecause(v verdict) (state schemas.JobState, reason string) {
 	switch v {
 	case toExpire:
-		return schemas.JobExpired, "its lifetime was over and nobody has reported how it ended"
+		return schemas.JobExpired, "its lifetime was over and its end was not reported"
 	case isOrphaned:
 		return schemas.JobLost, "the worker that kept its sandbox ended"
 	case isVanished:

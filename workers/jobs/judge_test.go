@@ -15,7 +15,7 @@ func TestJudgeJob(t *testing.T) {
 	mine := func(f facts) facts { f.mine, f.ownerAlive = true, true; return f }
 	running, launching := facts{state: schemas.JobRunning, over: -time.Hour}, facts{state: schemas.JobLaunching, over: -time.Hour}
 	with := func(f facts, change func(*facts)) facts { change(&f); return f }
-	seen := func(f facts, l look) facts { f.look = l; return f }
+	seen := func(f facts, r probeResult) facts { f.probe = r; return f }
 	tied := func(f facts) facts { f.tied = true; return f }
 	late := func(f facts, by time.Duration) facts { f.over = by; return f }
 	for _, c := range []struct {
@@ -25,33 +25,33 @@ func TestJudgeJob(t *testing.T) {
 	}{
 		{"a waiting job belongs to its call", facts{state: schemas.JobWaiting}, toLeave},
 		{"one that has settled is over", mine(facts{state: schemas.JobFailed}), toLeave},
-		{"one that is just being launched here", mine(with(launching, func(f *facts) { f.inHand = true })), toLeave},
+		{"one that is just being launched here", mine(with(launching, func(f *facts) { f.launchingHere = true })), toLeave},
 
 		{"another's, which lives", with(running, func(f *facts) { f.ownerAlive = true }), toLeave},
 		{"another's, which is gone", running, toTakeOver},
 		{"another's, which is gone in the launch", launching, toTakeOver},
 		{"another's, tied to it: its end may be known here", tied(running), toProbe},
-		{"likewise, known", seen(tied(running), lookEnded), toReport},
-		{"likewise, and it runs after all", seen(tied(running), lookRuns), toTakeOver},
-		{"likewise, unknown", seen(tied(running), lookGone), isOrphaned},
-		{"likewise, by a provider that cannot look", seen(tied(running), lookBlind), isOrphaned},
-		{"likewise, while the provider is away", seen(tied(running), lookAway), toLeave},
+		{"likewise, known", seen(tied(running), probeEnded), toReport},
+		{"likewise, and it runs after all", seen(tied(running), probeRuns), toTakeOver},
+		{"likewise, unknown", seen(tied(running), probeGone), isOrphaned},
+		{"likewise, by a provider that cannot say", seen(tied(running), probeUnsupported), isOrphaned},
+		{"likewise, while the provider is unreachable", seen(tied(running), probeUnreachable), toLeave},
 
-		{"mine is looked at", mine(running), toProbe},
-		{"mine runs", seen(mine(running), lookRuns), toLeave},
-		{"mine was launched and runs", seen(mine(launching), lookRuns), toRecord},
-		{"mine has ended", seen(mine(running), lookEnded), toReport},
-		{"mine is gone", seen(mine(running), lookGone), isGone},
-		{"mine is gone although its sandbox is tied to me", seen(tied(mine(running)), lookGone), isGone},
-		{"mine may not be there yet", seen(mine(launching), lookGone), toLeave},
-		{"mine never came", seen(with(mine(launching), func(f *facts) { f.age = 2 * launchSettles }), lookGone), isVanished},
-		{"mine cannot be reached", seen(mine(running), lookAway), toLeave},
-		{"mine runs a little beyond its lifetime", seen(late(mine(running), time.Second), lookRuns), toLeave},
-		{"mine runs far beyond its lifetime", seen(late(mine(running), time.Minute), lookRuns), toStop},
-		{"mine cannot be reached beyond its lifetime", seen(late(mine(running), time.Minute), lookAway), toLeave},
-		{"mine cannot be reached long beyond its lifetime", seen(late(mine(running), time.Hour), lookAway), isSilent},
-		{"mine cannot be looked at", seen(mine(running), lookBlind), toLeave},
-		{"mine cannot be looked at beyond its lifetime", seen(late(mine(running), time.Minute), lookBlind), toExpire},
+		{"mine is probed", mine(running), toProbe},
+		{"mine runs", seen(mine(running), probeRuns), toLeave},
+		{"mine was launched and runs", seen(mine(launching), probeRuns), toRecord},
+		{"mine has ended", seen(mine(running), probeEnded), toReport},
+		{"mine is gone", seen(mine(running), probeGone), isGone},
+		{"mine is gone although its sandbox is tied to me", seen(tied(mine(running)), probeGone), isGone},
+		{"mine may not be there yet", seen(mine(launching), probeGone), toLeave},
+		{"mine never came", seen(with(mine(launching), func(f *facts) { f.age = 2 * launchSettles }), probeGone), isVanished},
+		{"mine cannot be reached", seen(mine(running), probeUnreachable), toLeave},
+		{"mine runs a little beyond its lifetime", seen(late(mine(running), time.Second), probeRuns), toLeave},
+		{"mine runs far beyond its lifetime", seen(late(mine(running), time.Minute), probeRuns), toStop},
+		{"mine cannot be reached beyond its lifetime", seen(late(mine(running), time.Minute), probeUnreachable), toLeave},
+		{"mine cannot be reached long beyond its lifetime", seen(late(mine(running), time.Hour), probeUnreachable), isSilent},
+		{"the state of mine cannot be had", seen(mine(running), probeUnsupported), toLeave},
+		{"the state of mine cannot be had beyond its lifetime", seen(late(mine(running), time.Minute), probeUnsupported), toExpire},
 	} {
 		if got := judge(c.facts); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -63,9 +63,9 @@ func TestJudgeJob(t *testing.T) {
 func TestJudgeJobAlwaysEnds(t *testing.T) {
 	t.Parallel()
 	for _, state := range []schemas.JobState{schemas.JobLaunching, schemas.JobRunning} {
-		for _, look := range []look{lookRuns, lookEnded, lookGone, lookAway, lookBlind} {
+		for _, probe := range []probeResult{probeRuns, probeEnded, probeGone, probeUnreachable, probeUnsupported} {
 			for _, tied := range []bool{false, true} {
-				f := facts{state: state, mine: true, ownerAlive: true, tied: tied, age: time.Hour, over: time.Hour, look: look}
+				f := facts{state: state, mine: true, ownerAlive: true, tied: tied, age: time.Hour, over: time.Hour, probe: probe}
 				if v := judge(f); v == toLeave {
 					t.Errorf("%+v is left alone for ever", f)
 				}

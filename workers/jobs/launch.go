@@ -23,10 +23,10 @@ import (
 const (
 	// launchWithin is what one attempt to start a job may take at the provider.
 	launchWithin = time.Minute
-	// shortage is how long a started call waits for a provider that has no room or is away, and for the log to take the record.
-	// The call cannot go back to the log any more: another worker would have to take it for interrupted.
+	// shortage is how long a started call waits for a provider that has no room or is unreachable, and for the log to take the record.
+	// The call cannot be redelivered any more: another worker would have to end it as interrupted.
 	shortage = 30 * time.Second
-	// abandonWithin is how long giving back what was taken may take.
+	// abandonWithin is how long the release of what was taken may take.
 	abandonWithin = 5 * time.Second
 	// tokenBytes is the length of a callback's token before its encoding.
 	tokenBytes = 32
@@ -46,7 +46,7 @@ type Launcher struct {
 	manager *Manager
 }
 
-// NewLauncher makes a launcher whose jobs a manager looks after.
+// NewLauncher makes a launcher of jobs that m manages.
 func NewLauncher(o Options, m *Manager) *Launcher { return &Launcher{options: o, manager: m} }
 
 // Order is what a job is started with.
@@ -105,7 +105,7 @@ func (l *Launcher) Find(ctx context.Context, c schemas.Call) (*Launch, error) {
 	return x, nil
 }
 
-// Decided reports whether somebody has decided about the job already: launched it, or ended it. [Launcher.Recover] says what.
+// Decided reports whether the job was launched or ended already, by any process. [Launcher.Recover] says what.
 func (x *Launch) Decided() bool { return x.job.Value.State != schemas.JobWaiting }
 
 // Prepare takes all that can be had before the start: the places under the caps, and the instance. Codes: exhausted (a cap is
@@ -191,7 +191,7 @@ func (x *Launch) takePlaces(ctx context.Context) error {
 	return nil
 }
 
-// Abandon gives back what a launch has taken and will not use. It may be called more than once, also on nil.
+// Abandon releases what a launch has taken and will not use. It may be called more than once, also on nil.
 func (x *Launch) Abandon(ctx context.Context) {
 	if x == nil {
 		return
@@ -248,7 +248,7 @@ func (x *Launch) Start(ctx context.Context) (schemas.Result, error) {
 			return lifecycle.MayRunResult(x.call), nil
 		case time.Now().Add(pause).After(until), code != schemas.NotFound && !code.Retryable(), !wait.Sleep(ctx, pause):
 			return lifecycle.FailedResult(x.call, err), nil
-		case code == schemas.NotFound: // the instance is gone: one made anew has another name
+		case code == schemas.NotFound: // the instance is gone: a new one has another name
 			if err := x.reserve(ctx); err != nil && !schemas.CodeOf(err).Retryable() {
 				return lifecycle.FailedResult(x.call, err), nil
 			}
@@ -256,8 +256,8 @@ func (x *Launch) Start(ctx context.Context) (schemas.Result, error) {
 	}
 }
 
-// surelyUnstarted reports whether a provider's error says that nothing was started. Of all others
-// nobody knows.
+// surelyUnstarted reports whether a provider's error says that nothing was started. With all other
+// codes the job may run.
 func surelyUnstarted(c schemas.Code) bool {
 	switch c {
 	case schemas.Invalid, schemas.NotFound, schemas.Conflict, schemas.Denied, schemas.Exhausted, schemas.Unavailable, schemas.Unsupported:
@@ -288,7 +288,7 @@ func (x *Launch) callback() (callback *providers.Callback, hash string) {
 	return &providers.Callback{URL: url, Token: token}, hex.EncodeToString(sum[:])
 }
 
-// notify reports the end of the job when the provider hears of it itself. What it cannot report the manager finds.
+// notify reports the end of the job when the provider learns of it by itself. The manager finds ends that it cannot report.
 func (x *Launch) notify(ctx context.Context) func(providers.JobEnd) {
 	const (
 		within = time.Minute     // of the completion's way to the log, also when the worker has ended
@@ -322,14 +322,14 @@ func (x *Launch) notify(ctx context.Context) func(providers.JobEnd) {
 }
 
 // Recover is the result of a background call whose proof of a start is on the log and whose worker is gone, or whose job
-// somebody has decided about: the job's record says how far it came. Code: unavailable.
+// was launched or ended already: the job's record says how far it came. Code: unavailable.
 func (l *Launcher) Recover(ctx context.Context, c schemas.Call) (schemas.Result, error) {
 	r, err := l.record(ctx, c)
 	if err != nil {
 		return schemas.Result{}, err
 	}
 	if r.job.Value.State == schemas.JobWaiting {
-		// Nobody may launch it any more, not even its worker if that was only asleep: it will find
+		// Fence off its launch, also by its worker if that was only suspended: it will find
 		// another name in the record.
 		if _, err := r.amend(ctx, func(j *schemas.Job) bool {
 			mine := j.State == schemas.JobWaiting

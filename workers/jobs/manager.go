@@ -19,40 +19,40 @@ import (
 
 const (
 	probesAtOnce = 8
-	probeWithin  = 10 * time.Second // for a look at one job, or an answer about it
+	probeWithin  = 10 * time.Second // for one probe of a job, or an answer about it
 	// leftBehind is how old the end of a job may be for its instance to be looked for, when the worker that
 	// should have released it is gone.
 	leftBehind = lifecycle.JobLeftFor
 )
 
-// Manager looks after the unsettled jobs of one provider, for one worker: it sees to it that those of
-// this worker settle, takes over those of workers that are gone, and answers questions about its own.
+// Manager manages the unsettled jobs of one provider, for one worker: it settles those of
+// this worker, takes over those of workers that are gone, and answers questions about its own.
 //
 // What it holds in memory is a picture of the records, perhaps an old one: a record of some 1 KB, without its command, for each
-// unsettled job of the provider. So nothing follows from the picture alone. A job is another worker's to look after as long as
-// that has its lease; a record is changed on the condition that it is still as it was read; and a job's end is a completion, of
+// unsettled job of the provider. So nothing follows from the picture alone. A job is another worker's as long as
+// that worker has its lease; a record is changed on the condition that it is still as it was read; and a job's end is a completion, of
 // which the log takes the first. Two managers that both take themselves for a job's therefore do no harm.
 //
-// A round costs one look into each sandbox per job of this worker, 8 at a time, one renewal of all places, and one read for each
+// A round costs one probe of each job of this worker, 8 at a time, one renewal of all places, and one read for each
 // other worker that has jobs. Its mutex is never held during I/O.
 type Manager struct {
 	options    Options
-	controller providers.JobController // nil: the provider cannot look
+	controller providers.JobController // nil: the provider cannot be asked about jobs
 	records    *streams.Bucket[schemas.Job]
 	open       *streams.Mirror[schemas.Job, schemas.Job] // unsettled ones, by key
-	probes     chan struct{}                             // has a place for each look at a job
-	wake       chan struct{}                             // has a place: there are settled ones
+	probes     chan struct{}                             // has a slot for each probe of a job
+	wake       chan struct{}                             // has an element when there are settled ones
 
 	mu      sync.Mutex
-	mine    map[string]schemas.Job // of open, those that this worker looks after
-	settled []schemas.Job          // of this worker: what they held is to be given back
+	mine    map[string]schemas.Job // of open, those that this worker manages
+	settled []schemas.Job          // of this worker: what they held is to be released
 	left    map[string]schemas.Job // settled ones of other workers whose own instance may be left
 	reasons map[string]string      // of stops that were asked for here
 
-	logs sometimes.Keyed // about jobs and workers that cannot be looked at
+	logs sometimes.Keyed // about jobs and workers whose state cannot be had
 }
 
-// repeatedAfter is when a line about a job, or a worker's lease, that still cannot be looked at is logged again.
+// repeatedAfter is when a line about a job, or a worker's lease, whose state still cannot be had is logged again.
 const repeatedAfter = 10 * time.Minute
 
 // NewManager makes the manager of one worker. It does not block; [Manager.Run] does the work.
@@ -74,7 +74,7 @@ func NewManager(o Options) *Manager {
 
 func (m *Manager) me() string { return m.options.Lease.Worker() }
 
-// Run looks after jobs until ctx ends. It returns at once where the provider starts none.
+// Run manages jobs until ctx ends. It returns at once where the provider starts none.
 func (m *Manager) Run(ctx context.Context) {
 	if _, ok := providers.As[providers.JobStarter](m.options.Provider); !ok {
 		return
@@ -149,7 +149,7 @@ func (m *Manager) changed(p streams.BucketEntry[schemas.Job]) {
 	}
 }
 
-// cleanUpSettled has what settled jobs of this worker held given back, until ctx ends.
+// cleanUpSettled releases what settled jobs of this worker held, until ctx ends.
 func (m *Manager) cleanUpSettled(ctx context.Context) {
 	var cleanups sync.WaitGroup
 	defer cleanups.Wait()
@@ -176,7 +176,7 @@ func (m *Manager) forgetLeft(key string) {
 	delete(m.left, key)
 }
 
-// cleanUp gives back what a settled job held here.
+// cleanUp releases what a settled job held here.
 func (m *Manager) cleanUp(ctx context.Context, j schemas.Job) {
 	if !m.enter(ctx) {
 		return
@@ -252,7 +252,7 @@ func (m *Manager) round(ctx context.Context) {
 	}
 }
 
-// owners says which of the workers that look after jobs may live. One that could not be asked for is not in it.
+// owners reports which of the workers that manage jobs may live. A worker whose lease could not be read is not in it.
 func (m *Manager) owners(ctx context.Context, jobs []schemas.Job) map[string]bool {
 	alive := map[string]bool{m.me(): true}
 	for _, j := range jobs {
@@ -274,7 +274,7 @@ func (m *Manager) owners(ctx context.Context, jobs []schemas.Job) map[string]boo
 func (m *Manager) facts(j schemas.Job, ownerAlive bool) facts {
 	now := m.options.Bus.Now()
 	return facts{
-		state: j.State, inHand: m.options.InHand(schemas.Call{Account: j.Account, ID: j.Call}.EventID()), mine: j.Worker == m.me(),
+		state: j.State, launchingHere: m.options.LaunchingHere(schemas.Call{Account: j.Account, ID: j.Call}.EventID()), mine: j.Worker == m.me(),
 		ownerAlive: ownerAlive, tied: j.EndsWithWorker, age: now.Sub(j.Launched), over: now.Sub(j.Deadline),
 	}
 }
@@ -292,10 +292,10 @@ func (m *Manager) settle(ctx context.Context, j schemas.Job, f facts, kept func(
 	}
 	var status providers.JobStatus
 	if v == toProbe {
-		f.look, status = m.refresh(ctx, j)
+		f.probe, status = m.refresh(ctx, j)
 		v = judge(f)
 	}
-	m.options.Log.Debug("job checked", "job", j.ID, "verdict", v, "look", f.look)
+	m.options.Log.Debug("job checked", "job", j.ID, "verdict", v, "probe", f.probe)
 	switch v {
 	case toReport:
 		return m.end(ctx, j, status.End, m.stopReason(j.Key()))
@@ -305,7 +305,7 @@ func (m *Manager) settle(ctx context.Context, j schemas.Job, f facts, kept func(
 		if err := m.controller.StopJob(ctx, j.Ref, stopGrace); err != nil {
 			return fmt.Errorf("stop a job whose lifetime is over: %w", err)
 		}
-		if f.look, status = m.refresh(ctx, j); f.look == lookEnded {
+		if f.probe, status = m.refresh(ctx, j); f.probe == probeEnded {
 			return m.end(ctx, j, status.End, "")
 		}
 		return nil
@@ -316,7 +316,7 @@ func (m *Manager) settle(ctx context.Context, j schemas.Job, f facts, kept func(
 		return err
 	case toExpire, isOrphaned, isGone, isVanished, isSilent:
 		state, reason := lostBecause(v)
-		replaced, err := m.replaced(ctx, j, f.look, kept)
+		replaced, err := m.replaced(ctx, j, f.probe, kept)
 		if err != nil {
 			return err
 		}
@@ -335,10 +335,10 @@ func (m *Manager) end(ctx context.Context, j schemas.Job, end providers.JobEnd, 
 	return lifecycle.EndJob(ctx, m.options.Bus, j, c, end.Replaced)
 }
 
-// replaced reports whether the provider keeps another box in the place of a gone job's: whoever made it may have died before the
+// replaced reports whether the provider keeps another box in the place of a gone job's: its worker may have died before the
 // instance's record said so.
-func (m *Manager) replaced(ctx context.Context, j schemas.Job, l look, kept func() ([]providers.KeptBox, error)) (bool, error) {
-	if l != lookGone || j.DedicatedSandbox {
+func (m *Manager) replaced(ctx context.Context, j schemas.Job, r probeResult, kept func() ([]providers.KeptBox, error)) (bool, error) {
+	if r != probeGone || j.DedicatedSandbox {
 		return false, nil
 	}
 	known, err := lifecycle.BoxReplaced(ctx, m.options.Bus, j)
@@ -368,31 +368,31 @@ func (m *Manager) kept(ctx context.Context) ([]providers.KeptBox, error) {
 }
 
 // refresh asks the provider about a job.
-func (m *Manager) refresh(ctx context.Context, j schemas.Job) (look, providers.JobStatus) {
+func (m *Manager) refresh(ctx context.Context, j schemas.Job) (probeResult, providers.JobStatus) {
 	if m.controller == nil {
-		return lookBlind, providers.JobStatus{}
+		return probeUnsupported, providers.JobStatus{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
 	s, err := m.controller.JobStatus(ctx, j.Ref)
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
-		return lookGone, s
+		return probeGone, s
 	case err != nil:
 		if m.logs.Due("reach " + j.Key()) {
 			m.options.Log.Info("job not reachable, retrying", "job", j.ID, "error", err)
 		}
-		return lookAway, s
+		return probeUnreachable, s
 	case j.Ref.Instance != "" && s.Instance != "" && s.Instance != j.Ref.Instance:
-		return lookGone, s // another start under its name: its own sandbox is gone
+		return probeGone, s // another start under its name: its own sandbox is gone
 	case s.Running:
-		return lookRuns, s
+		return probeRuns, s
 	}
-	return lookEnded, s
+	return probeEnded, s
 }
 
-// takeOver writes that this worker looks after a job whose worker is gone, and returns the record; the
-// zero one when somebody else was first or the job has settled.
+// takeOver writes that this worker manages a job whose worker is gone, and returns the record; the
+// zero one when another worker was first or the job has settled.
 func (m *Manager) takeOver(ctx context.Context, j schemas.Job) (schemas.Job, error) {
 	taken, err := m.change(ctx, j, func(have *schemas.Job) bool {
 		if have.Worker != j.Worker || have.State.Final() {
@@ -424,8 +424,8 @@ func (m *Manager) record(ctx context.Context, j schemas.Job, instance string) er
 	return publishStarted(ctx, m.options.Bus, now)
 }
 
-// change reads a job's record, lets f change it and writes it, if it is the same still. It returns the
-// zero Job when there was nothing to change or somebody else was first: the mirror shows what is there.
+// change reads a job's record, lets f change it and writes it, if no other process has changed it. It returns the
+// zero Job when there was nothing to change or another process was first: the mirror shows what is there.
 func (m *Manager) change(ctx context.Context, j schemas.Job, f func(*schemas.Job) bool) (schemas.Job, error) {
 	p, err := m.records.Get(ctx, j.Key())
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && (p.Deleted || !f(&p.Value)) {

@@ -33,7 +33,7 @@ func TestAJobThatCannotBeReachedIsLoggedOnceInAWhile(t *testing.T) {
 		const rounds = 25 // a minute apart
 		for range rounds {
 			for _, id := range []schemas.JobID{"one", "two"} {
-				if l, _ := m.refresh(t.Context(), schemas.Job{Account: "acme", ID: id}); l != lookAway {
+				if l, _ := m.refresh(t.Context(), schemas.Job{Account: "acme", ID: id}); l != probeUnreachable {
 					t.Fatalf("it looks %v", l)
 				}
 			}

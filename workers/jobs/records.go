@@ -32,7 +32,7 @@ func (l *Launcher) record(ctx context.Context, c schemas.Call) (*launchRecord, e
 }
 
 // amend changes the record, as often as it takes, and keeps what is there. Change reports whether there is anything to
-// change for it. It gives up when the started call must.
+// change for it. It fails for good when the started call must.
 func (r *launchRecord) amend(ctx context.Context, change func(*schemas.Job) bool) (changed bool, err error) {
 	until := time.Now().Add(shortage)
 	records := lifecycle.OpenJobs(r.bus)
@@ -46,7 +46,7 @@ func (r *launchRecord) amend(ctx context.Context, change func(*schemas.Job) bool
 			r.job.Value, r.job.Revision = j, rev
 			return true, nil
 		}
-		// A conflict, or an answer that got lost: either way what counts is what is there.
+		// A conflict, or a lost acknowledgement: either way the stored record counts.
 		if have, gerr := records.Get(ctx, r.job.Key); gerr == nil {
 			moved := have.Revision != r.job.Revision
 			if r.job = have; moved && errors.Is(err, schemas.ErrConflict) {
@@ -60,8 +60,8 @@ func (r *launchRecord) amend(ctx context.Context, change func(*schemas.Job) bool
 	}
 }
 
-// recordLaunch writes that the job is being launched, before it is. Mine is false when somebody else
-// has decided about the job since it was read. It tries for as long as a started call may.
+// recordLaunch writes that the job is being launched, before it is. Mine is false when another process
+// has launched or ended the job since it was read. It tries for as long as a started call may.
 func (x *Launch) recordLaunch(ctx context.Context, hash string) (mine bool, err error) {
 	o := x.launcher.options
 	return x.amend(ctx, func(j *schemas.Job) bool {

@@ -124,7 +124,7 @@ func (s Status) describe(ctx context.Context, p streams.BucketEntry[schemas.Job]
 	var printed int64
 	if p.Value.State == schemas.JobRunning {
 		if reply, err := lifecycle.ControlJob(ctx, s.Bus, cmd); err == nil {
-			printed = reply.Size // the rest is on record: the model does not need to know that a worker is away
+			printed = reply.Size // the rest is on record: the model does not need to know that a worker is unreachable
 		}
 	}
 	data := StatusData{Job: p.Value.ID, State: p.Value.State, Actions: p.Value.Actions, Bytes: printed}
