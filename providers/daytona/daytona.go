@@ -63,11 +63,11 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/providers/internal/inflight"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -125,13 +125,10 @@ type Provider struct {
 	log     *slog.Logger
 	control *cloud.Client
 
-	mu     sync.Mutex
-	closed bool
-	room   *cloud.Room
-
-	ending    sync.WaitGroup
+	room      *cloud.Room
+	work      inflight.Work
 	furnished cloud.Known // epochs of sandboxes whose workspace is prepared
-	making    cloud.Locks
+	making    inflight.Locks
 	volumes   volumes
 }
 
@@ -222,22 +219,8 @@ func (p *Provider) client(base *url.URL, retries []cloud.Retry) *cloud.Client {
 
 // Close waits until the sandboxes of runs that have ended are deleted. Kept ones stay.
 func (p *Provider) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.ending.Wait()
+	p.work.Close()
 	p.opt.HTTP.CloseIdleConnections()
-	return nil
-}
-
-// begin counts the caller as at work, so that Close waits for it. Undo it with ending.Done.
-func (p *Provider) begin() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return schemas.Errorf(schemas.Unavailable, "run", "the provider is closed")
-	}
-	p.ending.Add(1)
 	return nil
 }
 

@@ -62,7 +62,7 @@ func (p *Provider) make(ctx context.Context, o order) (sandbox, error) {
 		err error
 	}
 	done := make(chan made, 1)
-	p.ending.Go(func() {
+	p.work.Go(func() {
 		apart, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opt.Start)
 		defer cancel()
 		box, err := p.create(apart, o)
@@ -239,7 +239,7 @@ func (p *Provider) awake(ctx context.Context, s sandbox) (sandbox, error) {
 // discard deletes a sandbox that no caller knows of, in the background. If that fails the sandbox ends when it gets no more requests of its
 // worker.
 func (p *Provider) discard(id string) {
-	p.ending.Go(func() {
+	p.work.Go(func() {
 		if err := p.endNow(id); err != nil {
 			p.log.Warn("sandbox not deleted, the service ends it", "sandbox", id, "error", err)
 		}

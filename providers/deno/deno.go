@@ -65,12 +65,12 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/providers/internal/inflight"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -144,14 +144,11 @@ type Provider struct {
 	sandbox *url.URL     // of all sandboxes; nil: each region has its own
 	ahead   atomic.Int64 // nanoseconds that the service's clock is before this host's
 
-	mu     sync.Mutex
-	closed bool
-	room   *cloud.Room
-
-	ending  sync.WaitGroup
+	room    *cloud.Room
+	work    inflight.Work
 	volumes cloud.Known // that are there
 	places  places
-	making  cloud.Locks
+	making  inflight.Locks
 }
 
 var (
@@ -260,21 +257,7 @@ func (p *Provider) at(region string) *cloud.Client {
 
 // Close waits until the sandboxes of runs that have ended are killed. Kept ones stay.
 func (p *Provider) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.ending.Wait()
+	p.work.Close()
 	p.opt.HTTP.CloseIdleConnections()
-	return nil
-}
-
-// begin counts the caller as at work, so that Close waits for it. Undo it with ending.Done.
-func (p *Provider) begin() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return schemas.Errorf(schemas.Unavailable, "run", "the provider is closed")
-	}
-	p.ending.Add(1)
 	return nil
 }

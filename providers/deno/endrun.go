@@ -15,10 +15,10 @@ import (
 
 // EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark.
 func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
-	if err := p.begin(); err != nil {
+	if err := p.work.Begin(); err != nil {
 		return err
 	}
-	defer p.ending.Done()
+	defer p.work.Done()
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	if err := errors.Join(p.endOwn(ctx, id), p.endInKept(ctx, boxOf(account, key), id)); err != nil {

@@ -118,7 +118,7 @@ type made struct {
 // later is killed. Codes: exhausted, unavailable, denied, unsupported, conflict (a kept one is there meanwhile).
 func (p *Provider) make(ctx context.Context, o order) (sandbox, *link, error) {
 	done := make(chan made) // there may be no receiver
-	p.ending.Go(func() {
+	p.work.Go(func() {
 		apart, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opt.Start)
 		defer cancel()
 		m := p.create(apart, ctx.Done(), o)
@@ -342,7 +342,7 @@ func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
 
 // discard kills a sandbox that no caller knows of, in the background. If that fails it ends at the end of its time.
 func (p *Provider) discard(id string) {
-	p.ending.Go(func() {
+	p.work.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 		defer cancel()
 		if err := p.kill(ctx, id); err != nil {

@@ -56,11 +56,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/providers/internal/inflight"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -114,14 +114,12 @@ type Provider struct {
 	control *cloud.Client
 	boxes   *url.URL // of all sandboxes; nil: each has its own
 
-	mu        sync.Mutex
-	closed    bool
 	room      *cloud.Room
-	ending    sync.WaitGroup
+	work      inflight.Work
 	volumes   cloud.Known // that are there
 	furnished cloud.Known // births of sandboxes whose workspace is prepared
 	chosen    cloud.Known // ids of kept sandboxes that are those of their keys
-	making    cloud.Locks
+	making    inflight.Locks
 }
 
 var (
@@ -197,22 +195,8 @@ func Open(o Options) (*Provider, error) {
 
 // Close waits until the sandboxes of runs that have ended are killed. Kept ones stay.
 func (p *Provider) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.ending.Wait()
+	p.work.Close()
 	p.opt.HTTP.CloseIdleConnections()
-	return nil
-}
-
-// begin counts the caller as at work, so that Close waits for it. Undo it with ending.Done.
-func (p *Provider) begin() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return schemas.Errorf(schemas.Unavailable, "run", "the provider is closed")
-	}
-	p.ending.Add(1)
 	return nil
 }
 

@@ -30,10 +30,10 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 	if err := p.refuse(spec, spec.Network, spec.Mounts); err != nil {
 		return schemas.Ref{}, err
 	}
-	if err := p.begin(); err != nil {
+	if err := p.work.Begin(); err != nil {
 		return schemas.Ref{}, err
 	}
-	defer p.ending.Done()
+	defer p.work.Done()
 	box := cloud.Digest(string(spec.Account) + "\x00" + key)
 	lock := p.making.Of(box)
 	lock.Lock() // of this worker's callers one is enough: others find what it has made

@@ -61,7 +61,7 @@ func (p *Provider) make(ctx context.Context, o order) (sandbox, error) {
 		err error
 	}
 	done := make(chan made, 1)
-	p.ending.Go(func() {
+	p.work.Go(func() {
 		apart, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opt.Start)
 		defer cancel()
 		box, err := p.create(apart, o)
@@ -234,7 +234,7 @@ func (p *Provider) furnishOnce(ctx context.Context, box sandbox, mounts []provid
 
 // discard kills a sandbox that no caller knows of, in the background. If that fails it ends at the end of its time.
 func (p *Provider) discard(id string) {
-	p.ending.Go(func() {
+	p.work.Go(func() {
 		if err := p.endNow(id); err != nil {
 			p.log.Warn("sandbox not ended, it ends at its time limit", "sandbox", id, "error", err)
 		}

@@ -33,10 +33,10 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 	if err := p.refuse(spec, spec.Network, spec.Mounts); err != nil {
 		return schemas.Ref{}, err
 	}
-	if err := p.begin(); err != nil {
+	if err := p.work.Begin(); err != nil {
 		return schemas.Ref{}, err
 	}
-	defer p.ending.Done()
+	defer p.work.Done()
 	lock := p.making.Of(boxOf(spec.Account, key))
 	for !lock.TryLock() { // of this worker's callers one is enough: others find what it has made. The first one's image may take long
 		if !wait.Sleep(ctx, lookEvery) {
@@ -196,10 +196,10 @@ func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers
 
 // EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark.
 func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
-	if err := p.begin(); err != nil {
+	if err := p.work.Begin(); err != nil {
 		return err
 	}
-	defer p.ending.Done()
+	defer p.work.Done()
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	if err := errors.Join(p.endOwn(ctx, id), p.endInKept(ctx, boxOf(account, key), id)); err != nil {

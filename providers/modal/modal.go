@@ -55,11 +55,11 @@ import (
 	"cmp"
 	"log/slog"
 	"regexp"
-	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/providers/internal/inflight"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -120,13 +120,10 @@ type Provider struct {
 	modal  vendor
 	cancel func() // of the connections
 
-	mu     sync.Mutex
-	closed bool
 	room   *cloud.Room
-
-	ending sync.WaitGroup
+	work   inflight.Work
 	marks  cloud.Known // ids of kept sandboxes in which the processes of a command are known by their mark
-	making cloud.Locks
+	making inflight.Locks
 }
 
 var (
@@ -196,21 +193,7 @@ func Open(o Options) (*Provider, error) {
 
 // Close waits until the sandboxes of runs that have ended are ended. Kept ones stay.
 func (p *Provider) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.ending.Wait()
+	p.work.Close()
 	p.cancel()
-	return nil
-}
-
-// begin counts the caller as at work, so that Close waits for it. Undo it with ending.Done.
-func (p *Provider) begin() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return schemas.Errorf(schemas.Unavailable, "run", "the provider is closed")
-	}
-	p.ending.Add(1)
 	return nil
 }

@@ -41,10 +41,10 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 		return res, err
 	}
 	cmd = cmd.WithDefaults()
-	if err := p.begin(); err != nil {
+	if err := p.work.Begin(); err != nil {
 		return res, err
 	}
-	defer p.ending.Done()
+	defer p.work.Done()
 	r := &running{p: p, cmd: cmd, program: carry.ProgramOf(cmd, env), fresh: cmd.Sandbox.IsZero()}
 	if err := r.enter(ctx); err != nil {
 		return res, err

@@ -28,10 +28,10 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 	if err := p.refuse(spec, spec.Network, spec.Mounts); err != nil {
 		return schemas.Ref{}, err
 	}
-	if err := p.begin(); err != nil {
+	if err := p.work.Begin(); err != nil {
 		return schemas.Ref{}, err
 	}
-	defer p.ending.Done()
+	defer p.work.Done()
 	lock := p.making.Of(boxOf(spec.Account, key))
 	lock.Lock() // of this worker's callers one is enough: others find what it has made
 	defer lock.Unlock()

@@ -100,7 +100,7 @@ func (p *Provider) make(ctx context.Context, o order) (box, error) {
 		err error
 	}
 	done := make(chan made, 1)
-	p.ending.Go(func() {
+	p.work.Go(func() {
 		apart, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opt.Start)
 		defer cancel()
 		b, err := p.create(apart, o)
@@ -276,7 +276,7 @@ func (p *Provider) awake(ctx context.Context, b box) (box, error) {
 
 // discard deletes a sandbox that no caller knows of, in the background. If that fails it ends at its time limit.
 func (p *Provider) discard(name, session string) {
-	p.ending.Go(func() {
+	p.work.Go(func() {
 		if err := p.endNow(name, session); err != nil {
 			p.log.Warn("sandbox not deleted, it ends at its time limit", "sandbox", name, "error", err)
 		}

@@ -66,11 +66,11 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
-	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/providers/internal/inflight"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -129,14 +129,11 @@ type Provider struct {
 	client  *cloud.Client
 	silence time.Duration // of a log; tests have less patience
 
-	mu     sync.Mutex
-	closed bool
-	room   *cloud.Room
-
-	ending    sync.WaitGroup
+	room      *cloud.Room
+	work      inflight.Work
 	drives    cloud.Known // that are there
 	furnished cloud.Known // sessions whose workspace is prepared
-	making    cloud.Locks
+	making    inflight.Locks
 }
 
 var (
@@ -234,22 +231,8 @@ func (o Options) check() error {
 
 // Close waits until the sandboxes of runs that have ended are deleted. Kept ones stay.
 func (p *Provider) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.ending.Wait()
+	p.work.Close()
 	p.opt.HTTP.CloseIdleConnections()
-	return nil
-}
-
-// begin counts the caller as at work, so that Close waits for it. Undo it with ending.Done.
-func (p *Provider) begin() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return schemas.Errorf(schemas.Unavailable, "run", "the provider is closed")
-	}
-	p.ending.Add(1)
 	return nil
 }
 

@@ -33,7 +33,7 @@ var image = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]*$`)
 // IsImage reports whether name may be the name of a container image. Whether there is such an image the service says.
 func IsImage(name string) bool { return len(name) <= mostImage && image.MatchString(name) }
 
-// mostKnown is how many names [Known] and [Locks] have at a time.
+// mostKnown is how many names [Known] has at a time.
 const mostKnown = 10_000
 
 // Known is a set of names that a worker remembers, so that it need not ask for them again. It forgets all of them when they are too
@@ -58,27 +58,4 @@ func (k *Known) Add(name string) {
 		k.all = map[string]bool{}
 	}
 	k.all[name] = true
-}
-
-// Locks are a lock for each name: of a worker's callers that want the same, one asks the service and the others find what it has
-// made. They save requests and keep no promise: when there are too many they are forgotten. The zero value has none; it may be
-// used from many goroutines.
-type Locks struct {
-	mu  sync.Mutex
-	all map[string]*sync.Mutex
-}
-
-// Of is the lock of a name.
-func (l *Locks) Of(name string) *sync.Mutex {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	lock := l.all[name]
-	if lock == nil {
-		if l.all == nil || len(l.all) >= mostKnown {
-			l.all = map[string]*sync.Mutex{} // a holder of one keeps it
-		}
-		lock = &sync.Mutex{}
-		l.all[name] = lock
-	}
-	return lock
 }

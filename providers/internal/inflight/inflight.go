@@ -1,0 +1,87 @@
+// Package inflight is what a provider knows of its own work: what runs, until it is closed, and which names it is working on.
+package inflight
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Work counts what a provider does, for callers and behind them, so that closing the provider waits for all of it. The zero value is open
+// and has no work. Its methods may be called from many goroutines.
+type Work struct {
+	all sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	ctx    context.Context //nolint:containedctx // it is the life of the provider; nil: it was not asked for yet
+	cancel context.CancelFunc
+}
+
+// Begin counts a call as work in flight until Done. Code: unavailable, the provider is closed.
+func (w *Work) Begin() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return schemas.Errorf(schemas.Unavailable, "run", "the provider is closed")
+	}
+	w.all.Add(1)
+	return nil
+}
+
+// Done ends what Begin has begun.
+func (w *Work) Done() { w.all.Done() }
+
+// Go runs f in a goroutine of its own, also while the provider is being closed by a call that waits for what calls Go.
+func (w *Work) Go(f func()) { w.all.Go(f) }
+
+// Context ends when the provider is closed.
+func (w *Work) Context() context.Context {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ctx == nil {
+		w.ctx, w.cancel = context.WithCancel(context.Background())
+		if w.closed {
+			w.cancel()
+		}
+	}
+	return w.ctx
+}
+
+// Close refuses further calls, ends Context and waits for all work in flight.
+func (w *Work) Close() {
+	w.mu.Lock()
+	w.closed = true
+	if w.cancel != nil {
+		w.cancel()
+	}
+	w.mu.Unlock()
+	w.all.Wait()
+}
+
+// mostLocks is how many names [Locks] has at a time.
+const mostLocks = 10_000
+
+// Locks are a lock for each name: of a worker's callers that want the same, one asks the service and the others find what it has made.
+// They save requests and keep no promise: when there are too many they are forgotten. The zero value has none; it may be used from many
+// goroutines.
+type Locks struct {
+	mu  sync.Mutex
+	all map[string]*sync.Mutex
+}
+
+// Of is the lock of a name.
+func (l *Locks) Of(name string) *sync.Mutex {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lock := l.all[name]
+	if lock == nil {
+		if l.all == nil || len(l.all) >= mostLocks {
+			l.all = map[string]*sync.Mutex{} // a holder of one keeps it
+		}
+		lock = &sync.Mutex{}
+		l.all[name] = lock
+	}
+	return lock
+}
