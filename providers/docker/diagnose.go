@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,47 +24,46 @@ type Diagnosis struct {
 // it can keep, and what dead workers have left. It changes nothing and blocks for a few seconds at most.
 func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	o.Workspaces, o.Log = "", nil
-	p, err := prepare(o)
+	o, engine, err := prepare(o)
 	if err != nil {
 		return []Diagnosis{{About: "docker", Says: err.Error()}}
 	}
-	defer p.Close() //nolint:errcheck // nothing was begun
+	defer engine.Close() //nolint:errcheck // nothing was begun
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	info, err := p.engine.Info(ctx, client.InfoOptions{})
+	info, err := engine.Info(ctx, client.InfoOptions{})
 	if err != nil {
-		said := "no engine answers at " + p.engine.DaemonHost()
+		said := "no engine answers at " + engine.DaemonHost()
 		remedy := "for --provider docker only: start it, or say where it is with --docker-host or DOCKER_HOST"
 		if strings.Contains(err.Error(), "permission denied") {
-			said, remedy = "this user may not open "+p.engine.DaemonHost(), "for --provider docker only: add it to the group docker"
+			said, remedy = "this user may not open "+engine.DaemonHost(), "for --provider docker only: add it to the group docker"
 		}
 		return []Diagnosis{{About: "docker", Says: said, Remedy: remedy}}
 	}
-	p.facts = factsOf(info.Info)
-	p.facts.runtime = cmp.Or(p.opt.Runtime, info.Info.DefaultRuntime)
+	t := &terms{opt: o, facts: factsOf(info.Info, o.Runtime)}
 	out := []Diagnosis{{About: "docker", Good: true,
-		Says: fmt.Sprintf("engine %s at %s, cgroups v%s", info.Info.ServerVersion, p.engine.DaemonHost(), info.Info.CgroupVersion)}}
-	image := Diagnosis{About: "docker image", Good: true, Says: p.opt.Image + " is there"}
-	if _, err := p.engine.ImageInspect(ctx, p.opt.Image); errdefs.IsNotFound(err) {
-		image = Diagnosis{About: "docker image", Says: p.opt.Image + " is not there",
-			Remedy: "build it with \"docker build -t " + p.opt.Image + " deploy/sandbox\", or name another with --docker-image"}
+		Says: fmt.Sprintf("engine %s at %s, cgroups v%s", info.Info.ServerVersion, engine.DaemonHost(), info.Info.CgroupVersion)}}
+	image := Diagnosis{About: "docker image", Good: true, Says: o.Image + " is there"}
+	if _, err := engine.ImageInspect(ctx, o.Image); errdefs.IsNotFound(err) {
+		image = Diagnosis{About: "docker image", Says: o.Image + " is not there",
+			Remedy: "build it with \"docker build -t " + o.Image + " deploy/sandbox\", or name another with --docker-image"}
 	} else if err != nil {
 		image = Diagnosis{About: "docker image", Says: err.Error()}
 	}
 	out = append(out, image)
-	if missing := p.isolationOf(schemas.DenyAll).Missing; len(missing) > 0 {
+	if missing := t.isolation(schemas.DenyAll).Missing; len(missing) > 0 {
 		out = append(out, Diagnosis{About: "docker lacks", Says: strings.Join(missing, ", "),
 			Remedy: "cgroup words: enable these controllers for the engine; " +
 				"userns: \"userns-remap\" in its daemon.json; seccomp: an engine that has it"})
 	}
 	network := Diagnosis{About: "docker network", Good: true,
 		Says: "deny-all, and by a relay in the worker restricted and allow-all (--networks)"}
-	if why := obstacle(p.engine.DaemonHost(), p.facts.runtime); why != "" {
+	if why := obstacle(engine.DaemonHost(), t.facts.runtime); why != "" {
 		network = Diagnosis{About: "docker network", Says: "no restricted, and allow-all is a bridge of the engine: " + why,
 			Remedy: "run the worker as root on the engine's host, beside its containers' processes, with runc or crun as their runtime"}
 	}
 	out = append(out, network)
-	left, err := p.Leftovers(ctx)
+	left, err := (&containers{engine: engine, installation: o.Installation}).leftovers(ctx)
 	switch {
 	case err != nil && !errors.Is(err, context.DeadlineExceeded):
 		out = append(out, Diagnosis{About: "docker", Says: err.Error()})

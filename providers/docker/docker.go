@@ -42,15 +42,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/moby/moby/client"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/egress"
-	"github.com/sandjet/sandjet/providers/internal/accountfiles"
 	"github.com/sandjet/sandjet/providers/internal/folderid"
+	"github.com/sandjet/sandjet/providers/internal/inflight"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -134,27 +133,17 @@ type Options struct {
 
 // Provider runs commands in containers. Its methods may be called from many goroutines.
 type Provider struct {
-	opt       Options
-	log       *slog.Logger
-	engine    *client.Client
-	facts     facts
-	shell     string // in the image
-	path      string // its PATH
-	isolation schemas.Isolation
-	noRelay   string // why containers have no relay; empty: they have one
-
-	volumes volumes
-	files   *accountfiles.Folder // of all workspaces; nil: they are volumes
-	store   string               // identity of that
-	warm    warmPool
-
-	mu     sync.Mutex
-	closed bool
-	making map[string]*sync.Mutex // by name: containers that are being made here
-	ways   map[string]*wayOut     // by id and start: out of the kept containers that this worker serves
-
-	done   chan struct{}
-	ending sync.WaitGroup // containers on their way out, and the removal of leftovers
+	terms      *terms
+	image      *image
+	containers *containers
+	workspaces *workspaces
+	secrets    *secrets
+	relays     *relays
+	builder    *builder
+	kept       *keptContainers
+	processes  *processes
+	warm       *warmer
+	work       *inflight.Work // containers on their way out, and the removal of leftovers
 }
 
 var (
@@ -162,13 +151,11 @@ var (
 	_ providers.Reserver = (*Provider)(nil)
 	_ providers.Profiler = (*Provider)(nil)
 	_ providers.Lister   = (*Provider)(nil)
+	_ providers.RunEnder = (*Provider)(nil)
 	_ providers.Filer    = (*FolderProvider)(nil)
 
 	_ providers.WorkspaceRemover = (*FolderProvider)(nil)
 )
-
-// FolderProvider is a Provider whose workspaces are folders of this host, which the file tools reach directly.
-type FolderProvider struct{ *Provider }
 
 // Backend is what [Open] returns: a *Provider, or a *FolderProvider.
 type Backend interface {
@@ -189,46 +176,69 @@ type Backend interface {
 // answer), not_found (there is no such image), unsupported (containers of this image or engine cannot run commands); the message
 // says what to do.
 func Open(ctx context.Context, o Options) (Backend, error) {
-	p, err := prepare(o)
+	o, engine, err := prepare(o)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.learn(ctx); err != nil {
-		return nil, errors.Join(err, p.Close())
+	p, err := connect(ctx, o, engine)
+	if err != nil {
+		return nil, errors.Join(err, engine.Close())
 	}
+	var backend Backend = p
 	if o.Workspaces != "" {
-		p.files = p.newFiles()
-		if p.store, err = folderid.Of(p.opt.Workspaces); err != nil {
+		store, err := folderid.Of(o.Workspaces)
+		if err != nil {
 			return nil, errors.Join(schemas.Wrap(schemas.Unavailable, "docker", "the folder of the workspaces cannot be written", err), p.Close())
 		}
+		backend = &FolderProvider{Provider: p, store: store}
 	}
-	p.ending.Go(p.sweep)
-	p.warm.most = p.opt.Warm // from here on: what has looked at the image is no call
-	p.ending.Go(p.keepWarm)
-	if p.files != nil {
-		return &FolderProvider{p}, nil
+	p.work.Go(p.maintain)
+	p.warm.pool.most = o.Warm // from here on: what has looked at the image is no call
+	p.work.Go(p.warm.keep)
+	return backend, nil
+}
+
+// connect finds out what the engine and the image can do, and makes the provider of them.
+func connect(ctx context.Context, o Options, engine *client.Client) (*Provider, error) {
+	f, err := inspectEngine(ctx, engine, o.Runtime)
+	if err != nil {
+		return nil, err
 	}
+	if o.MaxCPUs == 0 {
+		o.MaxCPUs = max(1, float64(f.processors)/2)
+	}
+	path, err := imageSource{engine: engine, log: o.Log, name: o.Image, policy: o.Pull}.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := assemble(o, engine, f, &image{name: o.Image, path: path})
+	if err := p.probe(ctx); err != nil {
+		p.work.Close()
+		return nil, err
+	}
+	p.terms.noRelay = findRelayProblem(ctx, p.terms, p.builder)
+	o.Log.Info("containers are ready", "image", o.Image, "shell", p.image.shell, "missing", p.terms.isolation(schemas.DenyAll).Missing, "runtime", o.Runtime)
 	return p, nil
 }
 
-// prepare fills the options and makes a client, which connects later.
-func prepare(o Options) (*Provider, error) {
+// prepare fills and checks the options and makes a client, which connects later.
+func prepare(o Options) (Options, *client.Client, error) {
 	o.Installation = cmp.Or(o.Installation, DefaultInstallation)
 	if !isInstallation(o.Installation) {
-		return nil, schemas.Invalidf("installation", "%q: use up to 40 letters, digits, dots and dashes", schemas.Quotable(o.Installation))
+		return o, nil, schemas.Invalidf("installation", "%q: use up to 40 letters, digits, dots and dashes", schemas.Quotable(o.Installation))
 	}
 	if o.Image == "" {
 		o.Image, o.Pull = DefaultImage, PullNever
 	}
 	o.Pull = cmp.Or(o.Pull, PullMissing)
 	if !slices.Contains(PullPolicies(), o.Pull) {
-		return nil, schemas.Invalidf("pull", "%q is unknown: use one of %v", schemas.Quotable(string(o.Pull)), PullPolicies())
+		return o, nil, schemas.Invalidf("pull", "%q is unknown: use one of %v", schemas.Quotable(string(o.Pull)), PullPolicies())
 	}
 	if o.Warm < 0 {
-		return nil, schemas.Invalidf("docker-warm", "%d is out of range: 0 for none, or more", o.Warm)
+		return o, nil, schemas.Invalidf("docker-warm", "%d is out of range: 0 for none, or more", o.Warm)
 	}
 	if o.UID < 0 || o.GID < 0 {
-		return nil, schemas.Invalidf("uid", "%d:%d is not a user: at least 1", o.UID, o.GID)
+		return o, nil, schemas.Invalidf("uid", "%d:%d is not a user: at least 1", o.UID, o.GID)
 	}
 	if o.UID == 0 {
 		o.UID, o.GID = os.Geteuid(), os.Getegid()
@@ -247,10 +257,10 @@ func prepare(o Options) (*Provider, error) {
 	if o.Workspaces != "" {
 		dir, err := filepath.Abs(o.Workspaces)
 		if err != nil {
-			return nil, fmt.Errorf("docker: %w", err)
+			return o, nil, fmt.Errorf("docker: %w", err)
 		}
 		if err := makeFolder(dir); err != nil {
-			return nil, schemas.Wrap(schemas.Unavailable, "docker", "the folder of the workspaces cannot be made", err)
+			return o, nil, schemas.Wrap(schemas.Unavailable, "docker", "the folder of the workspaces cannot be made", err)
 		}
 		o.Workspaces = dir
 	}
@@ -260,13 +270,39 @@ func prepare(o Options) (*Provider, error) {
 	}
 	engine, err := client.New(options...)
 	if err != nil {
-		return nil, schemas.Invalidf("docker-host", "%v: such as unix:///run/docker.sock", err)
+		return o, nil, schemas.Invalidf("docker-host", "%v: such as unix:///run/docker.sock", err)
 	}
-	p := &Provider{opt: o, log: o.Log, engine: engine, making: map[string]*sync.Mutex{}, ways: map[string]*wayOut{}, done: make(chan struct{})}
-	if p.log == nil {
-		p.log = slog.New(slog.DiscardHandler)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return p, nil
+	return o, engine, nil
+}
+
+// assemble makes a provider of options that are complete, an engine that answers, and an image that the engine has.
+func assemble(o Options, engine *client.Client, f facts, im *image) *Provider {
+	work, locks, owner := &inflight.Work{}, &inflight.Locks{}, user{o.UID, o.GID}
+	p := &Provider{
+		terms: &terms{opt: o, facts: f}, image: im, work: work,
+		containers: &containers{engine: engine, log: o.Log, installation: o.Installation, work: work},
+		secrets:    &secrets{installation: o.Installation, keys: o.Keys, private: o.PrivateNetworks, values: o.Values},
+	}
+	if o.Workspaces != "" {
+		p.workspaces = newFolders(o.Workspaces, owner, engine, o.Log, locks)
+	} else {
+		p.workspaces = &workspaces{owner: owner, volumes: &volumes{containers: p.containers, image: im.name, owner: owner}}
+	}
+	p.builder = &builder{
+		containers: p.containers, workspaces: p.workspaces, image: im, owner: owner, writableRoot: o.WritableRoot, limitsCPUs: f.cpus,
+	}
+	p.relays = &relays{
+		containers: p.containers, secrets: p.secrets, terms: p.terms, locks: locks, work: work, open: map[string]*containerRelay{},
+	}
+	p.kept = &keptContainers{
+		containers: p.containers, builder: p.builder, relays: p.relays, secrets: p.secrets, terms: p.terms, locks: locks,
+	}
+	p.processes = &processes{containers: p.containers, image: im, owner: owner}
+	p.warm = &warmer{containers: p.containers, builder: p.builder, image: im, work: work}
+	return p
 }
 
 // isInstallation reports whether s may be a part of containers' names.
@@ -278,27 +314,4 @@ func isInstallation(s string) bool {
 		}
 	}
 	return s != "" && len(s) <= 40
-}
-
-// Close waits until the containers of single calls are removed. Kept containers and the jobs in them stay.
-func (p *Provider) Close() error {
-	p.mu.Lock()
-	if !p.closed {
-		p.closed = true
-		close(p.done)
-	}
-	p.mu.Unlock()
-	p.ending.Wait()
-	return p.engine.Close()
-}
-
-// begin counts the caller as at work, so that Close waits for it. Undo it with ending.Done.
-func (p *Provider) begin() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return schemas.Errorf(schemas.Unavailable, "run", "the provider is closed")
-	}
-	p.ending.Add(1)
-	return nil
 }

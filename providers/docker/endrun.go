@@ -5,18 +5,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io"
 	"slices"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
-	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/boxrun"
 	"github.com/sandjet/sandjet/providers/internal/carry"
 	"github.com/sandjet/sandjet/schemas"
 )
-
-var _ providers.RunEnder = (*Provider)(nil)
 
 // runLabel is what the label of a container says of the run that it is for.
 func runLabel(id string) string {
@@ -24,33 +22,18 @@ func runLabel(id string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// EndRun kills what is there of a run: its own container is removed, in whatever state it is, and in the kept one its processes
-// are killed, which are known by their mark. Where they cannot be, again and again, the kept container is ended with all that is in it.
-func (p *Provider) EndRun(ctx context.Context, key string, _ schemas.AccountID, id string) error {
-	if err := p.begin(); err != nil {
-		return err
-	}
-	defer p.ending.Done()
-	ctx, cancel := context.WithTimeout(ctx, endTimeout)
-	defer cancel()
-	if err := errors.Join(p.endOwn(ctx, id), p.endInKept(ctx, p.nameOf(key), id)); err != nil {
-		return schemas.Wrap(schemas.Unavailable, "end run", "what is left of the run cannot be ended: "+said(err), err)
-	}
-	return nil
-}
-
-// endOwn removes the containers of a run alone.
-func (p *Provider) endOwn(ctx context.Context, id string) error {
+// endRun removes the containers of a run alone.
+func (cs *containers) endRun(ctx context.Context, id string) error {
 	labelled := func() client.Filters {
-		return make(client.Filters).Add("label", labelInstallation+"="+p.opt.Installation, labelKind+"="+kindCall)
+		return make(client.Filters).Add("label", labelInstallation+"="+cs.installation, labelKind+"="+kindCall)
 	}
-	found, err := p.engine.ContainerList(ctx, client.ContainerListOptions{
+	found, err := cs.engine.ContainerList(ctx, client.ContainerListOptions{
 		All: true, Filters: labelled().Add("label", labelRun+"="+runLabel(id)),
 	})
 	if err != nil {
 		return err
 	}
-	ready, err := p.engine.ContainerList(ctx, client.ContainerListOptions{ // that were ready before, and have it in their names
+	ready, err := cs.engine.ContainerList(ctx, client.ContainerListOptions{ // that were ready before, and have it in their names
 		All: true, Filters: labelled().Add("name", "-run-"+runLabel(id)+"-"),
 	})
 	if err != nil {
@@ -58,9 +41,9 @@ func (p *Provider) endOwn(ctx context.Context, id string) error {
 	}
 	var errs []error
 	for _, c := range slices.Concat(found.Items, ready.Items) {
-		_, err := p.engine.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		_, err := cs.engine.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 		if errdefs.IsConflict(err) { // it is being removed: its processes end before it goes
-			err = p.kill(ctx, c.ID)
+			err = cs.kill(ctx, c.ID)
 		}
 		if err != nil && !errdefs.IsNotFound(err) {
 			errs = append(errs, err)
@@ -69,14 +52,63 @@ func (p *Provider) endOwn(ctx context.Context, id string) error {
 	return errors.Join(errs...)
 }
 
-// endInKept kills the processes of a run in a kept container.
-func (p *Provider) endInKept(ctx context.Context, name, id string) error {
-	found, err := p.engine.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
+// processes ends processes of commands in kept containers, by their mark.
+type processes struct {
+	containers *containers
+	image      *image
+	owner      user
+}
+
+// endRun kills the processes of a run in a kept container.
+func (ps *processes) endRun(ctx context.Context, name, id string) error {
+	found, err := ps.containers.engine.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
 	switch {
 	case errdefs.IsNotFound(err):
 		return nil
 	case err != nil:
 		return err
 	}
-	return carry.Swept(p.sweepKept(ctx, found.Container.ID, boxrun.MarkOf(id))) // by its id: the name may be another one's soon
+	return carry.Swept(ps.sweep(ctx, found.Container.ID, boxrun.MarkOf(id))) // by its id: the name may be another one's soon
+}
+
+// sweep ends the processes with a mark in a kept container, repeatedly where that fails, for the container holds more than these.
+// Ctx must have an end. One that is gone or stopped has nothing left.
+func (ps *processes) sweep(ctx context.Context, id, mark string) error {
+	return carry.Sweeping{
+		Sandbox: id, Log: ps.containers.log,
+		Sweep: func(ctx context.Context) error {
+			if ended, err := ps.containers.wake(ctx, id); ended || err != nil {
+				return err
+			}
+			return ps.sweepOnce(ctx, id, mark)
+		},
+		Gone: func(ctx context.Context, _ error) (bool, error) { return ps.containers.wake(ctx, id) },
+		End:  func(ctx context.Context) error { return ps.containers.kill(ctx, id) },
+	}.Run(ctx)
+}
+
+// sweepOnce ends the processes with a mark, once. Its error is that of [boxrun.SweepResult], or the engine's.
+func (ps *processes) sweepOnce(ctx context.Context, id, mark string) error {
+	made, err := ps.containers.engine.ExecCreate(ctx, id, client.ExecCreateOptions{
+		AttachStdout: true, User: ps.owner.String(), WorkingDir: "/", Cmd: boxrun.TrySweepArguments(ps.image.shell, ps.image.path, mark),
+	})
+	if err != nil {
+		return err
+	}
+	attached, err := ps.containers.engine.ExecAttach(ctx, made.ID, client.ExecAttachOptions{})
+	if err != nil {
+		return err
+	}
+	defer attached.Close()
+	stop := context.AfterFunc(ctx, attached.Close)
+	defer stop()
+	_, _ = attached.Reader.WriteTo(io.Discard) // its end is the program's
+	state, err := ps.containers.engine.ExecInspect(ctx, made.ID, client.ExecInspectOptions{})
+	switch {
+	case err != nil:
+		return err
+	case state.Running:
+		return schemas.Errorf(schemas.Unavailable, "sweep", "the connection to the sweep broke")
+	}
+	return boxrun.SweepResult(state.ExitCode, "")
 }

@@ -26,25 +26,19 @@ type Leftover struct {
 	kept bool // it may be started at any time
 }
 
-// Leftovers lists the containers of calls whose worker has died: those that have ended a minute ago, that were
-// never started, and that run longer than any call may. Of kept containers only those are among them that were never
-// started: the others belong to records, not to workers.
-func (p *Provider) Leftovers(ctx context.Context) ([]Leftover, error) {
-	info, err := p.engine.Info(ctx, client.InfoOptions{})
+// leftovers lists the containers for which no worker can be waiting any more.
+func (cs *containers) leftovers(ctx context.Context) ([]Leftover, error) {
+	now, err := cs.clock(ctx)
 	if err != nil {
 		return nil, engineError("leftovers", err)
 	}
-	now, err := time.Parse(time.RFC3339Nano, info.Info.SystemTime) // the engine's clock made the times below
-	if err != nil {
-		now = time.Now()
-	}
-	all, err := p.labelled(ctx, labelInstallation+"="+p.opt.Installation)
+	all, err := cs.list(ctx)
 	if err != nil {
 		return nil, engineError("leftovers", err)
 	}
 	var left []Leftover
 	for _, c := range all {
-		why, err := p.leftBehind(ctx, c, now)
+		why, err := cs.leftBehind(ctx, c, now)
 		if err != nil {
 			return nil, err
 		}
@@ -60,7 +54,7 @@ func (p *Provider) Leftovers(ctx context.Context) ([]Leftover, error) {
 }
 
 // leftBehind says why no worker waits for a call's container, empty if one may.
-func (p *Provider) leftBehind(ctx context.Context, c container.Summary, now time.Time) (string, error) {
+func (cs *containers) leftBehind(ctx context.Context, c container.Summary, now time.Time) (string, error) {
 	if c.Labels[labelKind] == kindKept {
 		return neverStarted(c, now), nil
 	}
@@ -70,7 +64,7 @@ func (p *Provider) leftBehind(ctx context.Context, c container.Summary, now time
 	}
 	switch c.State {
 	case container.StateExited, container.StateDead:
-		found, err := p.engine.ContainerInspect(ctx, c.ID, client.ContainerInspectOptions{})
+		found, err := cs.engine.ContainerInspect(ctx, c.ID, client.ContainerInspectOptions{})
 		if errdefs.IsNotFound(err) {
 			return "", nil
 		}
@@ -96,16 +90,16 @@ func neverStarted(c container.Summary, now time.Time) string {
 	return ""
 }
 
-// RemoveLeftovers removes what [Provider.Leftovers] lists, and returns what it has removed.
-func (p *Provider) RemoveLeftovers(ctx context.Context) ([]Leftover, error) {
-	all, err := p.Leftovers(ctx)
+// removeLeftovers removes what leftovers lists, and returns what it has removed.
+func (cs *containers) removeLeftovers(ctx context.Context) ([]Leftover, error) {
+	all, err := cs.leftovers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var removed []Leftover
 	var errs []error
 	for _, l := range all {
-		_, err := p.engine.ContainerRemove(ctx, l.ID, client.ContainerRemoveOptions{Force: !l.kept, RemoveVolumes: true})
+		_, err := cs.engine.ContainerRemove(ctx, l.ID, client.ContainerRemoveOptions{Force: !l.kept, RemoveVolumes: true})
 		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
 			errs = append(errs, engineError("leftovers", err))
 			continue
@@ -113,41 +107,4 @@ func (p *Provider) RemoveLeftovers(ctx context.Context) ([]Leftover, error) {
 		removed = append(removed, l)
 	}
 	return removed, errors.Join(errs...)
-}
-
-// sweep removes what dead workers have left, again and again until the provider is closed.
-func (p *Provider) sweep() {
-	every := time.NewTicker(sweepEvery)
-	defer every.Stop()
-	for {
-		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
-		stop := make(chan struct{})
-		p.ending.Go(func() {
-			select {
-			case <-p.done:
-				cancel()
-			case <-stop:
-			}
-		})
-		p.serveAll(ctx)
-		removed, err := p.RemoveLeftovers(ctx)
-		close(stop)
-		cancel()
-		if len(removed) > 0 {
-			p.log.Info("containers of dead workers removed", "count", len(removed))
-		}
-		select {
-		case <-p.done:
-			return
-		default:
-		}
-		if err != nil {
-			p.log.Warn("containers of dead workers not removed, retrying", "error", err)
-		}
-		select {
-		case <-p.done:
-			return
-		case <-every.C:
-		}
-	}
 }

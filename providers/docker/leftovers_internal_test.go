@@ -22,11 +22,11 @@ func TestOnlyUnstartedKeptContainersAreLeftBehind(t *testing.T) {
 		container.StateDead: false, container.StateRemoving: false, container.StateRestarting: false,
 	} {
 		c := container.Summary{State: state, Labels: map[string]string{labelKind: kindKept}, Created: now.Add(-endedFor - time.Second).Unix()}
-		if why, err := new(Provider).leftBehind(t.Context(), c, now); err != nil || (why != "") != want {
+		if why, err := new(containers).leftBehind(t.Context(), c, now); err != nil || (why != "") != want {
 			t.Errorf("%s: %q, %v", state, why, err)
 		}
 		c.Created = now.Add(-endedFor).Unix()
-		if why, err := new(Provider).leftBehind(t.Context(), c, now); err != nil || why != "" {
+		if why, err := new(containers).leftBehind(t.Context(), c, now); err != nil || why != "" {
 			t.Errorf("%s, made just now: %q, %v", state, why, err)
 		}
 	}

@@ -9,18 +9,18 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// networkName is that of the network with a way out, on which containers do not reach one another.
-func (p *Provider) networkName() string { return p.opt.Installation + "-allow-all" }
+// networkName is the name of an installation's network with a way out, on which containers do not reach one another.
+func networkName(installation string) string { return installation + "-allow-all" }
 
 // makeNetwork makes that network where it is missing.
-func (p *Provider) makeNetwork(ctx context.Context) error {
-	name := p.networkName()
-	_, err := p.engine.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
+func (cs *containers) makeNetwork(ctx context.Context) error {
+	name := networkName(cs.installation)
+	_, err := cs.engine.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 	if errdefs.IsNotFound(err) {
-		_, err = p.engine.NetworkCreate(ctx, name, client.NetworkCreateOptions{
+		_, err = cs.engine.NetworkCreate(ctx, name, client.NetworkCreateOptions{
 			Driver:  "bridge",
 			Options: map[string]string{"com.docker.network.bridge.enable_icc": "false"},
-			Labels:  map[string]string{labelInstallation: p.opt.Installation},
+			Labels:  map[string]string{labelInstallation: cs.installation},
 		})
 	}
 	if err != nil && !errdefs.IsConflict(err) { // another worker was faster

@@ -16,16 +16,13 @@ type output struct {
 	spills  bool           // it does
 }
 
-func (p *Provider) newOutput(cmd providers.Command) *output {
+// newOutput keeps the output of a command, and the whole of it in spill; nil: nowhere.
+func newOutput(cmd providers.Command, spill *capture.Spill) *output {
 	limit := cmd.OutputLimit
 	if limit <= 0 {
 		limit = schemas.DefaultOutputLimit
 	}
-	o := &output{want: cmd.Output, streams: [2]*capture.Excerpt{capture.NewExcerpt(limit), capture.NewExcerpt(limit)}}
-	if len(cmd.Mounts) > 0 && !cmd.Mounts[0].ReadOnly && p.opt.Workspaces != "" {
-		o.spill = &capture.Spill{Dir: p.workspace(cmd.Mounts[0].Namespace), Owner: p.ownerOfFiles()}
-	}
-	return o
+	return &output{want: cmd.Output, streams: [2]*capture.Excerpt{capture.NewExcerpt(limit), capture.NewExcerpt(limit)}, spill: spill}
 }
 
 // take hands a piece over.

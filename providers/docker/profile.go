@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -36,25 +37,6 @@ func Declared() providers.Profile {
 	}
 }
 
-// Profile is what the provider can do on its engine.
-func (p *Provider) Profile() providers.Profile {
-	f := Declared()
-	f.Networks = slices.DeleteFunc(slices.Clone(p.opt.Networks), func(mode schemas.NetworkMode) bool {
-		return mode == schemas.Restricted && p.noRelay != ""
-	})
-	f.Credentials = p.opt.Keys != nil && slices.Contains(f.Networks, schemas.Restricted)
-	f.Isolation = p.isolationOf(schemas.DenyAll)
-	f.MemoryLimit, f.PidsLimit, f.CPULimit = p.facts.memory, p.facts.pids, p.facts.cpus
-	f.Shell = p.shell
-	if p.opt.Workspaces == "" { // the engine has the files: this process could not bring others in
-		f.Storage = schemas.StorageNo
-	}
-	if p.opt.MaxMemory > 0 {
-		f.MaxMemory = min(f.MaxMemory, p.opt.MaxMemory)
-	}
-	return f
-}
-
 // facts are what an engine can do.
 type facts struct {
 	memory, pids, cpus, seccomp, userns bool
@@ -62,8 +44,9 @@ type facts struct {
 	runtime                             string
 }
 
-func factsOf(i system.Info) facts {
-	f := facts{memory: i.MemoryLimit, pids: i.PidsLimit, cpus: i.CPUCfsQuota, processors: i.NCPU}
+// factsOf reads what an engine says of itself. Runtime is that of containers; empty: the engine's own.
+func factsOf(i system.Info, runtime string) facts {
+	f := facts{memory: i.MemoryLimit, pids: i.PidsLimit, cpus: i.CPUCfsQuota, processors: i.NCPU, runtime: cmp.Or(runtime, i.DefaultRuntime)}
 	for _, option := range i.SecurityOptions {
 		f.seccomp = f.seccomp || strings.HasPrefix(option, "name=seccomp") && !strings.Contains(option, "unconfined")
 		f.userns = f.userns || option == "name=userns" || option == "name=rootless"
@@ -71,27 +54,21 @@ func factsOf(i system.Info) facts {
 	return f
 }
 
-// isolationOf is what a container with a network mode is kept in.
-func (p *Provider) isolationOf(mode schemas.NetworkMode) schemas.Isolation {
-	i := schemas.Isolation{Level: level}
-	add := func(there bool, words ...string) {
-		if there {
-			i.Enforced = append(i.Enforced, words...)
-		} else {
-			i.Missing = append(i.Missing, words...)
-		}
+// profile is what the provider can do on its engine with an image that has a shell.
+func (t *terms) profile(shell string) providers.Profile {
+	f := Declared()
+	f.Networks = slices.DeleteFunc(slices.Clone(t.opt.Networks), func(mode schemas.NetworkMode) bool {
+		return mode == schemas.Restricted && t.noRelay != ""
+	})
+	f.Credentials = t.opt.Keys != nil && slices.Contains(f.Networks, schemas.Restricted)
+	f.Isolation = t.isolation(schemas.DenyAll)
+	f.MemoryLimit, f.PidsLimit, f.CPULimit = t.facts.memory, t.facts.pids, t.facts.cpus
+	f.Shell = shell
+	if t.opt.Workspaces == "" { // the engine has the files: this process could not bring others in
+		f.Storage = schemas.StorageNo
 	}
-	add(true, "mountns", "pidns", "netns", "ipcns", "caps", "nnp")
-	add(p.facts.userns, "userns")
-	add(p.facts.seccomp, "seccomp")
-	add(p.facts.memory, "cgroup.memory")
-	add(p.facts.pids, "cgroup.pids")
-	add(p.facts.cpus, "cgroup.cpu")
-	if mode == schemas.AllowAll && !p.relayed(mode) {
-		i.Missing = append(i.Missing, "network.deny")
+	if t.opt.MaxMemory > 0 {
+		f.MaxMemory = min(f.MaxMemory, t.opt.MaxMemory)
 	}
-	if p.opt.Runtime != "" {
-		i.Enforced = append(i.Enforced, "runtime."+p.opt.Runtime)
-	}
-	return i
+	return f
 }

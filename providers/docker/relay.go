@@ -32,17 +32,17 @@ const mostLogged = 20
 // ordinaryRuntimes run containers as processes of the host in its own kernel's namespaces. Others have networks that a relay does not see.
 func ordinaryRuntimes() []string { return []string{"", "runc", "crun", "io.containerd.runc.v2"} }
 
-// wayOut is the relay of a container, the only way out of its network.
-type wayOut struct {
+// containerRelay is the relay of a container, the only way out of its network.
+type containerRelay struct {
 	relay *egress.Relay
 	creds *egress.Credentials // nil: no secrets are bound to hosts
 	end   context.CancelFunc
 	done  chan struct{} // closed when nothing of its connections is left
 }
 
-// openWay has a relay serve the connections of a container that runs, until its end is called. Codes: conflict (another worker serves
+// start has a relay serve the connections of a container that runs, until its end is called. Codes: conflict (another worker serves
 // them), unavailable.
-func (p *Provider) openWay(c container.InspectResponse, rules *egress.Rules, creds *egress.Credentials) (*wayOut, error) {
+func (rs *relays) start(c container.InspectResponse, rules *egress.Rules, creds *egress.Credentials) (*containerRelay, error) {
 	in, err := inside(c.ID, c.State.Pid)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, schemas.Wrap(schemas.Conflict, "relay", "another worker serves the network of this container", err)
@@ -53,16 +53,16 @@ func (p *Provider) openWay(c container.InspectResponse, rules *egress.Rules, cre
 	account := c.Config.Labels[labelAccount]
 	var logged atomic.Int64
 	relay := egress.New(egress.Options{
-		Rules: rules, Resolver: p.opt.Resolver, Dial: p.opt.Dial, Credentials: creds, Roots: p.opt.Roots,
+		Rules: rules, Resolver: rs.terms.opt.Resolver, Dial: rs.terms.opt.Dial, Credentials: creds, Roots: rs.terms.opt.Roots,
 		Refused: func(f egress.Refusal) {
 			if logged.Add(1) <= mostLogged {
-				p.log.Info("connection of a container refused", "account", account, "name", f.Name, "address", f.Addr, "port", f.Port, "rule", f.Rule)
+				rs.containers.log.Info("connection of a container refused", "account", account, "name", f.Name, "address", f.Addr, "port", f.Port, "rule", f.Rule)
 			}
 		},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &wayOut{relay: relay, creds: creds, end: cancel, done: make(chan struct{})}
-	p.ending.Go(func() {
+	w := &containerRelay{relay: relay, creds: creds, end: cancel, done: make(chan struct{})}
+	rs.work.Go(func() {
 		defer close(w.done)
 		relay.Serve(ctx, in)
 	})
@@ -70,7 +70,7 @@ func (p *Provider) openWay(c container.InspectResponse, rules *egress.Rules, cre
 }
 
 // close ends the relay: nothing gets out of the container from then on.
-func (w *wayOut) close() {
+func (w *containerRelay) close() {
 	w.end()
 	<-w.done
 }
@@ -207,25 +207,21 @@ func firstOf(id string) int {
 	return 0
 }
 
-// relayed reports whether containers with a mode have a relay.
-func (p *Provider) relayed(mode schemas.NetworkMode) bool {
-	return mode == schemas.Restricted || mode == schemas.AllowAll && p.noRelay == ""
-}
-
-// findRelay notes whether containers can have a relay, where the operator lets any have a network, by a container that it tries it with.
-func (p *Provider) findRelay(ctx context.Context) {
-	p.noRelay = ""
-	if !slices.ContainsFunc(p.opt.Networks, p.relayed) {
-		p.noRelay = "no sandbox may have a network (--networks)"
-		return
+// findRelayProblem returns why containers cannot have a relay, where the operator lets any have a network, by a container that it tries it
+// with; empty: they can.
+func findRelayProblem(ctx context.Context, t *terms, b *builder) string {
+	if !slices.ContainsFunc(t.opt.Networks, t.relayed) {
+		return "no sandbox may have a network (--networks)"
 	}
-	if p.noRelay = cmp.Or(p.opt.noRelay, obstacle(p.engine.DaemonHost(), p.facts.runtime)); p.noRelay != "" {
-		return
+	engine := b.containers.engine
+	if why := cmp.Or(t.opt.noRelay, obstacle(engine.DaemonHost(), t.facts.runtime)); why != "" {
+		return why
 	}
-	if err := p.tryRelay(ctx); err != nil {
-		p.noRelay = err.Error()
-		p.log.Warn("containers cannot have a relay: restricted is refused, and allow-all is a bridge of the engine", "reason", err)
+	if err := tryRelay(ctx, t, b); err != nil {
+		b.containers.log.Warn("containers cannot have a relay: restricted is refused, and allow-all is a bridge of the engine", "reason", err)
+		return err.Error()
 	}
+	return ""
 }
 
 // obstacle is why a worker of this process cannot serve the networks of an engine's containers, as far as that is known without trying.
@@ -247,21 +243,22 @@ func obstacle(host, runtime string) string {
 	return ""
 }
 
-func (p *Provider) tryRelay(ctx context.Context) error {
+// tryRelay makes a container and tries to serve its network.
+func tryRelay(ctx context.Context, t *terms, b *builder) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	r := p.rulesOf(trialSpec(), trialSpec().Network, nil)
-	o := p.containerOf(r, kindCall, map[string]string{labelUntil: until(time.Now().Add(probeTimeout))})
-	o.Name = p.opt.Installation + "-call-" + strings.ToLower(schemas.NewID(""))
-	made, err := p.engine.ContainerCreate(ctx, o)
+	r := t.rules(trialSpec(), trialSpec().Network, nil)
+	o := b.describe(r, kindCall, map[string]string{labelUntil: until(time.Now().Add(probeTimeout))})
+	o.Name = callName(b.containers.installation)
+	made, err := b.containers.engine.ContainerCreate(ctx, o)
 	if err != nil {
 		return engineError("relay", err)
 	}
-	defer p.remove(made.ID)
-	if _, err := p.engine.ContainerStart(ctx, made.ID, client.ContainerStartOptions{}); err != nil {
+	defer b.containers.remove(made.ID)
+	if _, err := b.containers.engine.ContainerStart(ctx, made.ID, client.ContainerStartOptions{}); err != nil {
 		return engineError("relay", err)
 	}
-	found, err := p.engine.ContainerInspect(ctx, made.ID, client.ContainerInspectOptions{})
+	found, err := b.containers.engine.ContainerInspect(ctx, made.ID, client.ContainerInspectOptions{})
 	if err != nil || found.Container.State == nil {
 		return engineError("relay", err)
 	}

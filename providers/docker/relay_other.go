@@ -12,21 +12,21 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// wayOut is the relay of a container. There is none where the worker is not on Linux.
-type wayOut struct {
+// containerRelay is the relay of a container. There is none where the worker is not on Linux.
+type containerRelay struct {
 	relay *egress.Relay
 	creds *egress.Credentials
 }
 
-func (w *wayOut) close() {}
+func (w *containerRelay) close() {}
 
-func (p *Provider) openWay(container.InspectResponse, *egress.Rules, *egress.Credentials) (*wayOut, error) {
-	return nil, schemas.Errorf(schemas.Unsupported, "relay", "%s", p.noRelay)
+func (rs *relays) start(container.InspectResponse, *egress.Rules, *egress.Credentials) (*containerRelay, error) {
+	return nil, schemas.Errorf(schemas.Unsupported, "relay", "%s", rs.terms.noRelay)
 }
 
-func (p *Provider) relayed(mode schemas.NetworkMode) bool { return mode == schemas.Restricted }
-
-func (p *Provider) findRelay(context.Context) { p.noRelay = cmp.Or(p.opt.noRelay, obstacle("", "")) }
+func findRelayProblem(_ context.Context, t *terms, _ *builder) string {
+	return cmp.Or(t.opt.noRelay, obstacle("", ""))
+}
 
 func obstacle(string, string) string {
 	return "the worker is not on Linux, so it cannot enter the networks of containers"

@@ -105,7 +105,8 @@ func TestSweepOfKeptContainer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := &Provider{opt: Options{Installation: "test", UID: 1000, GID: 1000}, log: slog.New(slog.DiscardHandler), engine: engine, shell: "sh"}
+			o := Options{Installation: "test", UID: 1000, GID: 1000, Log: slog.New(slog.DiscardHandler)}
+			p := assemble(o, engine, facts{}, &image{shell: "sh"})
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			if err := p.EndRun(ctx, "key", "acct_docker", "run"); schemas.CodeOf(err) != c.code {

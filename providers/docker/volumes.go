@@ -18,13 +18,27 @@ import (
 // maxKnownVolumes bounds what is remembered of volumes; beyond it all is forgotten, and found out once more.
 const maxKnownVolumes = 10_000
 
-// volumes are the volumes of workspaces that this process knows to belong to the user of commands.
+// volumes makes the volumes of workspaces and remembers those that belong to the user of commands.
 type volumes struct {
+	containers *containers
+	image      string // of the containers that they are given away in
+	owner      user
+
 	mu    sync.Mutex
 	known map[string]string // when each was made, as the engine says it, by its name
 }
 
-func (p *Provider) volumeName(namespace string) string { return p.opt.Installation + "-" + namespace }
+// name is the name of the volume of a workspace.
+func (v *volumes) name(namespace string) string { return v.containers.installation + "-" + namespace }
+
+// mount shows the volume of a workspace at a path of a container.
+func (v *volumes) mount(m providers.Mount, at string) mount.Mount {
+	return mount.Mount{
+		Type: mount.TypeVolume, Source: v.name(m.Namespace), Target: at, ReadOnly: m.ReadOnly,
+		VolumeOptions: &mount.VolumeOptions{NoCopy: true,
+			Labels: map[string]string{labelInstallation: v.containers.installation, labelWorkspace: m.Namespace}},
+	}
+}
 
 // make makes the volume of a workspace where it is absent, and gives it to the user of commands. A volume that is there is given away once
 // by each process, for its maker may have died in between; one that was removed and recreated, again.
@@ -32,9 +46,9 @@ func (p *Provider) volumeName(namespace string) string { return p.opt.Installati
 // The engine makes volumes that belong to root, and has no way to say whose they are. But what it copies into a container gets
 // the owner that the archive names, folders that are there included: so the volume is copied into, as a folder, in a container
 // that is never started.
-func (v *volumes) make(ctx context.Context, p *Provider, namespace string) error {
-	name := p.volumeName(namespace)
-	made, err := p.volumeMade(ctx, name)
+func (v *volumes) make(ctx context.Context, namespace string) error {
+	name := v.name(namespace)
+	made, err := v.madeAt(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -45,24 +59,24 @@ func (v *volumes) make(ctx context.Context, p *Provider, namespace string) error
 		return nil
 	}
 	m := providers.Mount{Namespace: namespace}
-	c, err := p.engine.ContainerCreate(ctx, client.ContainerCreateOptions{
+	c, err := v.containers.engine.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Config: &container.Config{
-			Image: p.opt.Image, Entrypoint: []string{"true"}, Cmd: []string{},
+			Image: v.image, Entrypoint: []string{"true"}, Cmd: []string{},
 			Labels: map[string]string{
-				labelInstallation: p.opt.Installation, labelKind: kindCall, labelUntil: until(time.Now().Add(aloneFor)), // where it is left
+				labelInstallation: v.containers.installation, labelKind: kindCall, labelUntil: until(time.Now().Add(aloneFor)), // where it is left
 			},
 		},
-		HostConfig: &container.HostConfig{NetworkMode: "none", CapDrop: []string{"ALL"}, Mounts: []mount.Mount{p.mountOf(m, m.Path())}},
+		HostConfig: &container.HostConfig{NetworkMode: "none", CapDrop: []string{"ALL"}, Mounts: []mount.Mount{v.mount(m, m.Path())}},
 	})
 	if err != nil {
 		return err
 	}
-	defer p.remove(c.ID)
+	defer v.containers.remove(c.ID)
 	parent, folder := path.Split(m.Path())
-	if err := p.put(ctx, c.ID, parent, tar.Header{Typeflag: tar.TypeDir, Name: folder + "/", Mode: 0o700}); err != nil {
+	if err := putEntries(ctx, v.containers.engine, c.ID, parent, v.owner, tar.Header{Typeflag: tar.TypeDir, Name: folder + "/", Mode: 0o700}); err != nil {
 		return err
 	}
-	if made, err = p.volumeMade(ctx, name); err != nil {
+	if made, err = v.madeAt(ctx, name); err != nil {
 		return err
 	}
 	v.mu.Lock()
@@ -74,9 +88,9 @@ func (v *volumes) make(ctx context.Context, p *Provider, namespace string) error
 	return nil
 }
 
-// volumeMade is when a volume was made; empty: there is none.
-func (p *Provider) volumeMade(ctx context.Context, name string) (string, error) {
-	found, err := p.engine.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
+// madeAt is when a volume was made; empty: there is none.
+func (v *volumes) madeAt(ctx context.Context, name string) (string, error) {
+	found, err := v.containers.engine.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
 	if errdefs.IsNotFound(err) {
 		return "", nil
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/boxrun"
+	"github.com/sandjet/sandjet/providers/internal/inflight"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -39,10 +39,19 @@ type warm struct {
 	until   time.Time
 }
 
-// mayBeWarm reports whether a container can be ready before its call: what is in the way of removing a volume, and what has a
+// warmer keeps a pool of containers that are ready for single calls.
+type warmer struct {
+	pool       warmPool
+	containers *containers
+	builder    *builder
+	image      *image
+	work       *inflight.Work
+}
+
+// suits reports whether a container can be ready before its call: what is in the way of removing a volume, and what has a
 // way out, is made for its call.
-func (p *Provider) mayBeWarm(r rules) bool {
-	return p.warm.most > 0 && r.Network == schemas.DenyAll && (p.opt.Workspaces != "" || len(r.Mounts) == 0)
+func (w *warmer) suits(r rules) bool {
+	return w.pool.most > 0 && r.Network == schemas.DenyAll && (w.builder.workspaces.volumes == nil || len(r.Mounts) == 0)
 }
 
 // take returns a container that is ready for a call with these rules; nil: there is none. Those that must not be used any more
@@ -110,115 +119,86 @@ func (w *warmPool) old(now time.Time, all bool) (out []*warm) {
 	return out
 }
 
-// keepWarm ends containers that have waited long enough, and all when the provider is closed.
-func (p *Provider) keepWarm() {
+// keep ends containers that have waited long enough, and all when the provider is closed.
+func (w *warmer) keep() {
 	every := time.NewTicker(sweepEvery)
 	defer every.Stop()
 	for {
 		select {
-		case <-p.done:
-			p.discard(p.warm.old(time.Time{}, true)...)
+		case <-w.work.Context().Done():
+			w.discard(w.pool.old(time.Time{}, true)...)
 			return
 		case now := <-every.C:
-			p.discard(p.warm.old(now, false)...)
+			w.discard(w.pool.old(now, false)...)
 		}
 	}
 }
 
-func (p *Provider) discard(all ...*warm) {
+// discard ends and removes containers that are ready.
+func (w *warmer) discard(all ...*warm) {
 	for _, one := range all {
 		if one != nil {
 			_ = one.stream.Close() // it has no error
-			p.remove(one.id)
+			w.containers.remove(one.id)
 		}
 	}
 }
 
-// warmUp makes a container for the next call with these rules, where there is a place for it.
-func (p *Provider) warmUp(r rules) {
+// fill makes a container for the next call with these rules, where there is a place for it.
+func (w *warmer) fill(r rules) {
 	digest := r.digest()
-	ok, old := p.warm.place(digest)
+	ok, old := w.pool.place(digest)
 	if !ok {
 		return
 	}
-	p.discard(old)
+	w.discard(old)
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
-	one, err := p.makeWarm(ctx, r)
+	one, err := w.create(ctx, r)
 	if err != nil {
-		p.log.Debug("no container created in advance", "account", r.Account, "error", err)
+		w.containers.log.Debug("no container created in advance", "account", r.Account, "error", err)
 	}
-	if !p.warm.put(one) {
-		p.discard(one)
+	if !w.pool.put(one) {
+		w.discard(one)
 	}
 }
 
-func (p *Provider) makeWarm(ctx context.Context, r rules) (*warm, error) {
-	folders, err := p.foldersOf(ctx, r)
+// create makes and starts a container that is ready.
+func (w *warmer) create(ctx context.Context, r rules) (*warm, error) {
+	folders, err := w.builder.workspaces.folders(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	one := &warm{rules: r.digest(), folders: folders, until: time.Now().Add(warmFor)}
-	program := boxrun.Command{Shell: p.shell, Limit: warmFor + schemas.MaxTimeout + 2*aloneFor}
-	if one.id, err = p.makeForCall(ctx, r, program, nil); err != nil {
+	program := boxrun.Command{Shell: w.image.shell, Limit: warmFor + schemas.MaxTimeout + 2*aloneFor}
+	if one.id, err = w.builder.createForCall(ctx, r, program, nil); err != nil {
 		return nil, err
 	}
-	if one.stream, err = p.attachAndStart(ctx, one.id); err != nil {
-		p.remove(one.id)
+	if one.stream, err = w.containers.start(ctx, one.id); err != nil {
+		w.containers.remove(one.id)
 		return nil, err
 	}
 	return one, nil
 }
 
-// foldersOf are the folders of workspaces on this host, by which one that was removed and recreated is recognised.
-func (p *Provider) foldersOf(ctx context.Context, r rules) ([]os.FileInfo, error) {
-	var out []os.FileInfo
-	for _, m := range r.Mounts {
-		if err := p.makeWorkspace(ctx, r.Account, m.Namespace); err != nil {
-			return nil, err
-		}
-		info, err := os.Lstat(p.workspace(m.Namespace))
-		if err != nil {
-			return nil, schemas.Wrap(schemas.Unavailable, "run", "the workspace's folder cannot be read", err)
-		}
-		out = append(out, info)
-	}
-	return out, nil
-}
-
-// inWarm runs the command in a container that is ready. Not done: there is none, or it was of no use, and nothing was started.
-func (r *running) inWarm(ctx context.Context, rules rules, res providers.Result) (_ providers.Result, done bool, _ error) {
-	p := r.p
-	folders, err := p.foldersOf(ctx, rules)
+// take returns a container that is ready for a call with these rules, whose workspaces are as the call would have them; nil: there is none.
+// The caller discards it.
+func (w *warmer) take(ctx context.Context, r rules) *warm {
+	folders, err := w.builder.workspaces.folders(ctx, r)
 	if err != nil {
-		return res, false, nil // making a container says why
+		return nil // making a container says why
 	}
 	now := time.Now()
-	one, stale := p.warm.take(rules.digest(), func(w *warm) bool {
-		return now.Before(w.until) && slices.EqualFunc(w.folders, folders, os.SameFile)
+	one, stale := w.pool.take(r.digest(), func(one *warm) bool {
+		return now.Before(one.until) && slices.EqualFunc(one.folders, folders, os.SameFile)
 	})
-	p.ending.Go(func() { p.discard(stale...) })
-	if one == nil {
-		return res, false, nil
-	}
-	defer p.ending.Go(func() { p.discard(one) })
-	if r.program.ID != "" { // its labels are given: by its name it is found when the run has to be ended
-		_, err := p.engine.ContainerRename(ctx, one.id, client.ContainerRenameOptions{NewName: p.runName(r.program.ID)})
-		if err != nil {
-			return res, false, nil // as above
-		}
-	}
-	r.id = one.id
-	got, err := r.carryOut(ctx, one.stream, res)
-	code := schemas.CodeOf(err)
-	if err != nil && !got.Started && ctx.Err() == nil && (code == schemas.Unavailable || code == schemas.NotFound) {
-		p.log.Debug("container created in advance not used, creating another", "container", one.id, "error", err)
-		return res, false, nil
-	}
-	return got, true, err
+	w.work.Go(func() { w.discard(stale...) })
+	return one
 }
 
-// runName is the name of a container that was ready before its run was known.
-func (p *Provider) runName(id string) string {
-	return p.opt.Installation + "-run-" + runLabel(id) + "-" + strings.ToLower(schemas.NewID(""))
+// rename gives a container that is ready the name by which it is found when its run has to be ended: its labels are given.
+func (w *warmer) rename(ctx context.Context, one *warm, run string) error {
+	name := w.containers.installation + "-run-" + runLabel(run) + "-" + strings.ToLower(schemas.NewID(""))
+	_, err := w.containers.engine.ContainerRename(ctx, one.id, client.ContainerRenameOptions{NewName: name})
+	return err
 }

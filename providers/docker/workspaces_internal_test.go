@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -50,9 +49,8 @@ func TestFilesOfARemovedAccountStayInContainers(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	p := &FolderProvider{&Provider{opt: Options{Workspaces: dir, UID: os.Geteuid(), GID: os.Getegid()}, log: slog.New(slog.DiscardHandler), engine: engine,
-		making: map[string]*sync.Mutex{}}}
-	p.files = p.newFiles()
+	o := Options{Workspaces: dir, UID: os.Geteuid(), GID: os.Getegid(), Log: slog.New(slog.DiscardHandler)}
+	p := &FolderProvider{Provider: assemble(o, engine, facts{}, &image{})}
 	held := providers.Mount{Namespace: schemas.Namespace(account, "ws_1")}
 	free := providers.Mount{Namespace: schemas.Namespace(account, "ws_2")}
 	for _, m := range []providers.Mount{held, free} {
@@ -107,14 +105,12 @@ func TestAWorkspaceThatIsOpenedIsNotRemoved(t *testing.T) {
 	}
 	dir := t.TempDir()
 	provider := func() *FolderProvider { // of a worker
-		p := &FolderProvider{&Provider{opt: Options{Workspaces: dir, UID: os.Geteuid(), GID: os.Getegid()}, log: slog.New(slog.DiscardHandler), engine: engine,
-			making: map[string]*sync.Mutex{}}}
-		p.files = p.newFiles()
-		return p
+		o := Options{Workspaces: dir, UID: os.Geteuid(), GID: os.Getegid(), Log: slog.New(slog.DiscardHandler)}
+		return &FolderProvider{Provider: assemble(o, engine, facts{}, &image{})}
 	}
 	m := providers.Mount{Namespace: schemas.Namespace("acct_docker", "ws_1")}
 	p := provider()
-	done, err := p.openMounts(t.Context(), "acct_docker", []providers.Mount{m})
+	done, err := p.workspaces.open(t.Context(), "acct_docker", []providers.Mount{m})
 	if err != nil {
 		t.Fatal(err)
 	}
