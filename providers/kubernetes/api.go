@@ -31,19 +31,50 @@ var (
 	reviewResource = schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"} //nolint:gochecknoglobals // the name of a resource never changes
 )
 
-// boxResource is what boxes are.
-func (p *Provider) boxResource() schema.GroupVersionResource {
-	if p.sandbox == "" {
-		return podResource
-	}
-	return schema.GroupVersionResource{Group: sandboxGroup, Version: p.sandbox, Resource: "sandboxes"}
+// served are the versions of agent-sandbox's resources that the cluster serves and that are used.
+type served struct {
+	sandbox string // of Sandboxes; empty: boxes are pods
+	claims  string // of claims on the warm pool; empty: it is not used
 }
 
-func (p *Provider) in(r schema.GroupVersionResource) dynamic.ResourceInterface {
-	if r == volumeResource || r == driverResource { // no namespace's
-		return p.client.Resource(r)
+// boxResource is what boxes are.
+func (s served) boxResource() schema.GroupVersionResource {
+	if s.sandbox == "" {
+		return podResource
 	}
-	return p.client.Resource(r).Namespace(p.opt.Namespace)
+	return schema.GroupVersionResource{Group: sandboxGroup, Version: s.sandbox, Resource: "sandboxes"}
+}
+
+// extension is a resource beside Sandboxes.
+func (s served) extension(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: extensionGroup, Version: s.claims, Resource: resource}
+}
+
+// poolClaimResource is what claims on boxes of the warm pool are.
+func (s served) poolClaimResource() schema.GroupVersionResource { return s.extension("sandboxclaims") }
+
+// setRunning says in a Sandbox's spec whether it has a pod, in the words of the served version.
+func (s served) setRunning(spec object, running bool) {
+	switch {
+	case s.sandbox == "v1alpha1" && running:
+		spec["replicas"] = int64(1)
+	case s.sandbox == "v1alpha1":
+		spec["replicas"] = int64(0)
+	case running:
+		spec["operatingMode"] = "Running"
+	default:
+		spec["operatingMode"] = "Suspended"
+	}
+}
+
+// runs reports whether a Sandbox is to have a pod.
+func (s served) runs(o *unstructured.Unstructured) bool {
+	if s.sandbox == "v1alpha1" {
+		n, found, _ := unstructured.NestedInt64(o.Object, "spec", "replicas")
+		return !found || n > 0
+	}
+	mode, _, _ := unstructured.NestedString(o.Object, "spec", "operatingMode")
+	return mode != "Suspended"
 }
 
 // servedVersion is the newest version of a group of agent-sandbox that the cluster serves and we know; empty: none.
@@ -88,13 +119,28 @@ func servedVersion(ctx context.Context, config *rest.Config, name string) (strin
 	return "", nil
 }
 
+// api reads and writes the objects of one namespace, and runs programs in its pods.
+type api struct {
+	config    *rest.Config
+	client    dynamic.Interface
+	namespace string
+}
+
+// in is the resource in the namespace, or in the cluster where it is no namespace's.
+func (a *api) in(r schema.GroupVersionResource) dynamic.ResourceInterface {
+	if r == volumeResource || r == driverResource { // no namespace's
+		return a.client.Resource(r)
+	}
+	return a.client.Resource(r).Namespace(a.namespace)
+}
+
 // create makes an object. Existed reports that one of that name is there already.
-func (p *Provider) create(ctx context.Context, r schema.GroupVersionResource, o object) (
+func (a *api) create(ctx context.Context, r schema.GroupVersionResource, o object) (
 	made *unstructured.Unstructured, existed bool, err error,
 ) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	made, err = p.in(r).Create(ctx, &unstructured.Unstructured{Object: o}, metav1.CreateOptions{})
+	made, err = a.in(r).Create(ctx, &unstructured.Unstructured{Object: o}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil, true, nil
 	}
@@ -102,10 +148,10 @@ func (p *Provider) create(ctx context.Context, r schema.GroupVersionResource, o 
 }
 
 // get reads an object; nil: there is none.
-func (p *Provider) get(ctx context.Context, r schema.GroupVersionResource, name string) (*unstructured.Unstructured, error) {
+func (a *api) get(ctx context.Context, r schema.GroupVersionResource, name string) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	o, err := p.in(r).Get(ctx, name, metav1.GetOptions{})
+	o, err := a.in(r).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // its absence is an answer
 	}
@@ -113,15 +159,15 @@ func (p *Provider) get(ctx context.Context, r schema.GroupVersionResource, name 
 }
 
 // list reads all objects with a label.
-func (p *Provider) list(ctx context.Context, r schema.GroupVersionResource, selector string) (*unstructured.UnstructuredList, error) {
+func (a *api) list(ctx context.Context, r schema.GroupVersionResource, selector string) (*unstructured.UnstructuredList, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	l, err := p.in(r).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	l, err := a.in(r).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	return l, explain("list "+r.Resource, err)
 }
 
 // patch merges a change into an object. One that is gone is not_found.
-func (p *Provider) patch(ctx context.Context, r schema.GroupVersionResource, name string, change object) (
+func (a *api) patch(ctx context.Context, r schema.GroupVersionResource, name string, change object) (
 	*unstructured.Unstructured, error,
 ) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -130,12 +176,12 @@ func (p *Provider) patch(ctx context.Context, r schema.GroupVersionResource, nam
 	if err != nil {
 		return nil, schemas.Wrap(schemas.Internal, "change "+r.Resource, "the change cannot be written", err)
 	}
-	o, err := p.in(r).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
+	o, err := a.in(r).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
 	return o, explain("change "+r.Resource, err)
 }
 
 // remove deletes an object, the one with the UID where one is given. What is gone, or is another one, is no error.
-func (p *Provider) remove(ctx context.Context, r schema.GroupVersionResource, name, uid string) error {
+func (a *api) remove(ctx context.Context, r schema.GroupVersionResource, name, uid string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	background := metav1.DeletePropagationBackground
@@ -144,7 +190,7 @@ func (p *Provider) remove(ctx context.Context, r schema.GroupVersionResource, na
 		id := types.UID(uid)
 		o.Preconditions = &metav1.Preconditions{UID: &id}
 	}
-	err := p.in(r).Delete(ctx, name, o)
+	err := a.in(r).Delete(ctx, name, o)
 	if apierrors.IsNotFound(err) || uid != "" && apierrors.IsConflict(err) {
 		return nil
 	}
@@ -152,11 +198,11 @@ func (p *Provider) remove(ctx context.Context, r schema.GroupVersionResource, na
 }
 
 // removeVersion deletes an object if it is as it was read.
-func (p *Provider) removeVersion(ctx context.Context, r schema.GroupVersionResource, o *unstructured.Unstructured) error {
+func (a *api) removeVersion(ctx context.Context, r schema.GroupVersionResource, o *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	id, version := o.GetUID(), o.GetResourceVersion()
-	err := p.in(r).Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id, ResourceVersion: &version}})
+	err := a.in(r).Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id, ResourceVersion: &version}})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -165,12 +211,12 @@ func (p *Provider) removeVersion(ctx context.Context, r schema.GroupVersionResou
 
 // await calls judge with all objects with a label until it says that it is done: first as they are, then after each change. A watch that
 // ends or has fallen behind is started again. Code: what judge says, or timeout with ctx.
-func (p *Provider) await(ctx context.Context, r schema.GroupVersionResource, selector string,
+func (a *api) await(ctx context.Context, r schema.GroupVersionResource, selector string,
 	judge func(all []unstructured.Unstructured) (done bool, err error),
 ) error {
 	again := wait.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second}
 	for n := 1; ; n++ {
-		done, err := p.follow(ctx, r, selector, judge)
+		done, err := a.follow(ctx, r, selector, judge)
 		if done {
 			return err
 		}
@@ -184,10 +230,10 @@ func (p *Provider) await(ctx context.Context, r schema.GroupVersionResource, sel
 }
 
 // follow is one list and one watch. Err beside false is why it should be tried again.
-func (p *Provider) follow(ctx context.Context, r schema.GroupVersionResource, selector string,
+func (a *api) follow(ctx context.Context, r schema.GroupVersionResource, selector string,
 	judge func([]unstructured.Unstructured) (bool, error),
 ) (bool, error) {
-	all, err := p.list(ctx, r, selector)
+	all, err := a.list(ctx, r, selector)
 	if err != nil {
 		if schemas.CodeOf(err) == schemas.Unavailable || schemas.CodeOf(err) == schemas.Exhausted {
 			return false, err
@@ -197,7 +243,7 @@ func (p *Provider) follow(ctx context.Context, r schema.GroupVersionResource, se
 	if done, err := judge(all.Items); done || err != nil {
 		return true, err
 	}
-	w, err := p.in(r).Watch(ctx, metav1.ListOptions{LabelSelector: selector, ResourceVersion: all.GetResourceVersion()})
+	w, err := a.in(r).Watch(ctx, metav1.ListOptions{LabelSelector: selector, ResourceVersion: all.GetResourceVersion()})
 	if err != nil {
 		return false, err
 	}

@@ -28,10 +28,17 @@ type permission struct {
 	verbs string
 }
 
+// cluster finds out whether a cluster has and allows what the provider needs.
+type cluster struct {
+	api    *api
+	opt    Options
+	served served
+}
+
 // permissions are what the provider does in a cluster: deploy/kubernetes grants the same.
-func (p *Provider) permissions() []permission {
+func (c *cluster) permissions() []permission {
 	pods, claims := "get list watch", "get create"
-	if p.sandbox == "" {
+	if c.served.sandbox == "" {
 		pods, claims = pods+" create delete", claims+" delete"
 	}
 	all := []permission{
@@ -40,15 +47,15 @@ func (p *Provider) permissions() []permission {
 		{policyResource, "", "get list create patch delete"},
 		{claimResource, "", claims},
 	}
-	if p.sandbox != "" {
-		all = append(all, permission{p.boxResource(), "", "get list create patch delete"})
+	if c.served.sandbox != "" {
+		all = append(all, permission{c.served.boxResource(), "", "get list create patch delete"})
 	}
-	if p.opt.S3.Bucket != "" {
+	if c.opt.S3.Bucket != "" {
 		all = append(all, permission{volumeResource, "", "create"})
 	}
-	if p.claims != "" {
-		all = append(all, permission{p.claimedResource(), "", "list watch create delete"},
-			permission{p.extension("sandboxwarmpools"), "", "get"}, permission{p.extension("sandboxtemplates"), "", "get"})
+	if c.served.claims != "" {
+		all = append(all, permission{c.served.poolClaimResource(), "", "list watch create delete"},
+			permission{c.served.extension("sandboxwarmpools"), "", "get"}, permission{c.served.extension("sandboxtemplates"), "", "get"})
 	}
 	return all
 }
@@ -64,44 +71,30 @@ func Check(ctx context.Context, o Options) []Finding {
 				"and see whether the API server can be reached",
 		}}
 	}
-	findings := []Finding{{OK: true, Says: "boxes are Sandbox objects of agent-sandbox, " + p.sandbox}}
-	if p.sandbox == "" {
+	c := &cluster{api: p.boxes.api, opt: p.terms.opt, served: p.boxes.served}
+	findings := []Finding{{OK: true, Says: "boxes are Sandbox objects of agent-sandbox, " + p.boxes.served.sandbox}}
+	if p.boxes.served.sandbox == "" {
 		findings[0] = Finding{OK: true, Says: "the cluster serves no Sandbox objects: boxes are pods"}
 		if o.Mode == ModePod {
 			findings[0].Says = "boxes are pods, as was asked for"
 		}
 	}
-	findings = append(append(findings, p.checkRights(ctx)...), p.checkSecurity(ctx), p.checkEgress(ctx))
-	if p.opt.S3.Bucket != "" {
-		findings = append(findings, p.checkDriver(ctx))
+	findings = append(append(findings, c.rights(ctx)...), c.security(ctx), p.proxies.check(ctx))
+	if c.opt.S3.Bucket != "" {
+		findings = append(findings, c.driver(ctx))
 	}
-	if p.opt.WarmPool != "" {
-		findings = append(findings, p.checkPool(ctx))
+	if c.opt.WarmPool != "" {
+		findings = append(findings, p.runBoxes.pool.check(ctx))
 	}
 	return findings
 }
 
-// checkEgress looks for the proxy by which boxes reach names.
-func (p *Provider) checkEgress(ctx context.Context) Finding {
-	if p.opt.Egress == nil {
-		return Finding{
-			OK: true, Says: "no egress proxy is named: sandboxes that list domains are refused",
-			Remedy: "for domains: apply deploy/kubernetes/egress.yaml, and name its service with --kubernetes-egress",
-		}
-	}
-	found, err := p.findProxy(ctx)
-	if err != nil {
-		return Finding{Says: "sandboxes that list domains cannot run: " + schemas.Public(err).Message, Remedy: "see docs/guides/kubernetes.md"}
-	}
-	return Finding{OK: true, Says: "sandboxes that list domains reach them by the egress proxy at " + found.address.String()}
-}
-
-// checkRights asks the API server about each verb.
-func (p *Provider) checkRights(ctx context.Context) []Finding {
+// rights asks the API server about each verb.
+func (c *cluster) rights(ctx context.Context) []Finding {
 	var missing []string
-	for _, want := range p.permissions() {
+	for _, want := range c.permissions() {
 		for verb := range strings.FieldsSeq(want.verbs) {
-			ok, err := p.allowed(ctx, want, verb)
+			ok, err := c.allowed(ctx, want, verb)
 			if err != nil {
 				return []Finding{{
 					Fatal: true, Says: "the API server does not say what we may do: " + err.Error(),
@@ -120,26 +113,26 @@ func (p *Provider) checkRights(ctx context.Context) []Finding {
 	if len(missing) > 0 {
 		return []Finding{{
 			Fatal: true,
-			Says:  fmt.Sprintf("not allowed in the namespace %s: %s", p.opt.Namespace, strings.Join(missing, ", ")),
+			Says:  fmt.Sprintf("not allowed in the namespace %s: %s", c.opt.Namespace, strings.Join(missing, ", ")),
 			Remedy: "apply deploy/kubernetes/rbac-sandbox.yaml or rbac-pod.yaml, rbac-s3.yaml with a bucket, rbac-warm-pool.yaml with a pool; " +
 				"use their service account",
 		}}
 	}
-	return []Finding{{OK: true, Says: "everything that is needed is allowed in the namespace " + p.opt.Namespace}}
+	return []Finding{{OK: true, Says: "everything that is needed is allowed in the namespace " + c.opt.Namespace}}
 }
 
 // allowed asks whether the client may do one thing.
-func (p *Provider) allowed(ctx context.Context, want permission, verb string) (bool, error) {
+func (c *cluster) allowed(ctx context.Context, want permission, verb string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	namespace := p.opt.Namespace
+	namespace := c.opt.Namespace
 	if want.GroupVersionResource == volumeResource {
 		namespace = ""
 	}
 	review := object{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": object{"resourceAttributes": object{
 		"namespace": namespace, "group": want.Group, "resource": want.Resource, "subresource": want.sub, "verb": verb,
 	}}}
-	answer, err := p.client.Resource(reviewResource).Create(ctx, &unstructured.Unstructured{Object: review}, metav1.CreateOptions{})
+	answer, err := c.api.client.Resource(reviewResource).Create(ctx, &unstructured.Unstructured{Object: review}, metav1.CreateOptions{})
 	if err != nil {
 		return false, explain("ask for rights", err)
 	}
@@ -147,9 +140,9 @@ func (p *Provider) allowed(ctx context.Context, want permission, verb string) (b
 	return ok, nil
 }
 
-// checkDriver looks for what mounts buckets.
-func (p *Provider) checkDriver(ctx context.Context) Finding {
-	switch there, err := p.get(ctx, driverResource, driverS3); {
+// driver looks for what mounts buckets.
+func (c *cluster) driver(ctx context.Context) Finding {
+	switch there, err := c.api.get(ctx, driverResource, driverS3); {
 	case err != nil:
 		return Finding{
 			Says:   "whether the cluster has the driver " + driverS3 + " cannot be seen: " + err.Error(),
@@ -161,19 +154,19 @@ func (p *Provider) checkDriver(ctx context.Context) Finding {
 			Remedy: "install the Mountpoint for Amazon S3 CSI driver, or leave --kubernetes-s3-bucket out",
 		}
 	}
-	return Finding{OK: true, Says: "workspaces on S3 are in the bucket " + p.opt.S3.Bucket + ", mounted by " + driverS3}
+	return Finding{OK: true, Says: "workspaces on S3 are in the bucket " + c.opt.S3.Bucket + ", mounted by " + driverS3}
 }
 
-// checkSecurity reads which pods the namespace takes.
-func (p *Provider) checkSecurity(ctx context.Context) Finding {
+// security reads which pods the namespace takes.
+func (c *cluster) security(ctx context.Context) Finding {
 	const label = "pod-security.kubernetes.io/enforce"
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	namespaces := p.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
-	ns, err := namespaces.Get(ctx, p.opt.Namespace, metav1.GetOptions{})
+	namespaces := c.api.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+	ns, err := namespaces.Get(ctx, c.opt.Namespace, metav1.GetOptions{})
 	switch code := schemas.CodeOf(explain("read namespace", err)); {
 	case code == schemas.NotFound:
-		return Finding{Fatal: true, Says: "there is no namespace " + p.opt.Namespace, Remedy: "apply deploy/kubernetes/namespace.yaml"}
+		return Finding{Fatal: true, Says: "there is no namespace " + c.opt.Namespace, Remedy: "apply deploy/kubernetes/namespace.yaml"}
 	case err != nil:
 		return Finding{
 			Says:   "the namespace cannot be read, so its pod security level is not known",
@@ -181,10 +174,10 @@ func (p *Provider) checkSecurity(ctx context.Context) Finding {
 		}
 	case ns.GetLabels()[label] != "restricted":
 		return Finding{
-			Says: fmt.Sprintf("the namespace %s does not enforce the pod security level restricted", p.opt.Namespace),
-			Remedy: "boxes keep it anyway; kubectl label namespace " + p.opt.Namespace + " " + label +
+			Says: fmt.Sprintf("the namespace %s does not enforce the pod security level restricted", c.opt.Namespace),
+			Remedy: "boxes keep it anyway; kubectl label namespace " + c.opt.Namespace + " " + label +
 				"=restricted makes the cluster refuse all that do not",
 		}
 	}
-	return Finding{OK: true, Says: "the namespace " + p.opt.Namespace + " enforces the pod security level restricted"}
+	return Finding{OK: true, Says: "the namespace " + c.opt.Namespace + " enforces the pod security level restricted"}
 }

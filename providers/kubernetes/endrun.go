@@ -5,17 +5,13 @@ import (
 	_ "embed"
 	"errors"
 	"io"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/sandjet/sandjet/internal/wait"
-	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 )
-
-var _ providers.RunEnder = (*Provider)(nil)
 
 //go:embed endnamed.sh
 var endNamedProgram string
@@ -31,50 +27,40 @@ func runPrefix(id string) string {
 	return hashOf("run", id) + "-"
 }
 
-// EndRun kills what is there of a run: its own box is removed, and in the kept one its processes are killed, which have the
-// folder of their run in their environment. What the cluster does not answer is tried again for as long as there is: until the run is ended
-// its call waits.
-func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
-	if id == "" {
-		return schemas.Invalidf("id", "must not be empty")
-	}
-	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+// processes ends the processes of runs in pods.
+type processes struct {
+	api  *api
+	pods *pods
+}
+
+// end ends a run from outside, within endTimeout. A pod that is gone has no run any more.
+func (ps *processes) end(ctx context.Context, t target, token string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	err := errors.Join(
-		again(ctx, unanswered, func() error { return p.endOwn(ctx, id) }),
-		again(ctx, unanswered, func() error { return p.endInKept(ctx, boxName(account, key), id) }),
-	)
-	if err != nil {
-		return schemas.Wrap(schemas.Unavailable, "end run", "what is left of the run cannot be ended", err)
-	}
-	return nil
-}
-
-// endOwn removes the boxes of a run alone, and waits until their pods are gone.
-func (p *Provider) endOwn(ctx context.Context, id string) error {
-	all, err := p.made(ctx, labelKind+"="+kindRun)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, o := range all {
-		if strings.HasPrefix(o.GetName(), "run-"+runPrefix(id)) {
-			errs = append(errs, p.discard(ctx, target{name: o.GetName(), fresh: true, claimed: o.GetKind() == kindOfClaims}, true))
+	return again(ctx, func(error) bool { return true }, func() error {
+		in := newInput(endInput(token))
+		in.finish()
+		err := ps.api.exec(ctx, t.pod.name, in, io.Discard, io.Discard)
+		if err == nil {
+			return nil
 		}
-	}
-	return errors.Join(errs...)
+		if s, ok, lookErr := ps.pods.of(ctx, t.name, t.box); lookErr == nil && (!ok || s.uid != t.pod.uid || s.over) {
+			return nil
+		}
+		return err
+	})
 }
 
-// endInKept kills the processes of a run in the pods of a kept box.
-func (p *Provider) endInKept(ctx context.Context, box, id string) error {
-	all, err := p.list(ctx, podResource, labelBox+"="+box)
+// endRun kills the processes of a run in the pods of a kept box.
+func (ps *processes) endRun(ctx context.Context, box, id string) error {
+	all, err := ps.api.list(ctx, podResource, labelBox+"="+box)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, o := range all.Items {
 		if s := look(o); !s.over && s.container != "" { // else no process was ever in it, or none is any more
-			errs = append(errs, p.endInPod(ctx, o, id))
+			errs = append(errs, ps.endInPod(ctx, o, id))
 		}
 	}
 	return errors.Join(errs...)
@@ -82,15 +68,15 @@ func (p *Provider) endInKept(ctx context.Context, box, id string) error {
 
 // endInPod sweeps in a pod, repeatedly where that fails. The pod itself stays in any case: it holds more than this run, and what the
 // cluster does not answer proves nothing about its processes.
-func (p *Provider) endInPod(ctx context.Context, pod unstructured.Unstructured, id string) error {
+func (ps *processes) endInPod(ctx context.Context, pod unstructured.Unstructured, id string) error {
 	return again(ctx, func(error) bool { return true }, func() error {
 		in := newInput([]byte(sweepMark + endNamedProgram + "\x00" + runsPath + "/" + runPrefix(id) + "\n"))
 		in.finish()
-		err := p.exec(ctx, pod.GetName(), in, io.Discard, io.Discard)
+		err := ps.api.exec(ctx, pod.GetName(), in, io.Discard, io.Discard)
 		if err == nil {
 			return nil
 		}
-		now, lookErr := p.get(ctx, podResource, pod.GetName())
+		now, lookErr := ps.api.get(ctx, podResource, pod.GetName())
 		if lookErr == nil && (now == nil || now.GetUID() != pod.GetUID() || look(*now).over) {
 			return nil // it has ended meanwhile
 		}

@@ -20,20 +20,20 @@ const boot = `IFS= LC_ALL=C read -r -d '' p && eval "$p"`
 
 // exec runs boot in a pod: over a WebSocket, or over SPDY where the server or a proxy before it knows no WebSockets.
 // Its error says how the stream ended, and for a program that ended with another code than 0 that.
-func (p *Provider) exec(ctx context.Context, pod string, stdin io.Reader, stdout, stderr io.Writer) error {
-	base, _, err := rest.DefaultServerUrlFor(p.config)
+func (a *api) exec(ctx context.Context, pod string, stdin io.Reader, stdout, stderr io.Writer) error {
+	base, _, err := rest.DefaultServerUrlFor(a.config)
 	if err != nil {
 		return schemas.Wrap(schemas.Invalid, "exec", "the cluster's address cannot be used", err)
 	}
-	u := base.JoinPath("api", "v1", "namespaces", p.opt.Namespace, "pods", pod, "exec")
+	u := base.JoinPath("api", "v1", "namespaces", a.namespace, "pods", pod, "exec")
 	u.RawQuery = url.Values{
 		"container": {container}, "command": {"bash", "-c", boot}, "stdin": {"true"}, "stdout": {"true"}, "stderr": {"true"},
 	}.Encode()
-	ws, err := remotecommand.NewWebSocketExecutor(p.config, http.MethodGet, u.String())
+	ws, err := remotecommand.NewWebSocketExecutor(a.config, http.MethodGet, u.String())
 	if err != nil {
 		return schemas.Wrap(schemas.Invalid, "exec", "the cluster's configuration cannot be used", err)
 	}
-	spdy, err := remotecommand.NewSPDYExecutor(p.config, http.MethodPost, u)
+	spdy, err := remotecommand.NewSPDYExecutor(a.config, http.MethodPost, u)
 	if err != nil {
 		return schemas.Wrap(schemas.Invalid, "exec", "the cluster's configuration cannot be used", err)
 	}

@@ -96,24 +96,23 @@ func FuzzLook(f *testing.F) {
 }
 
 func TestRefsOfOthersAreNone(t *testing.T) {
-	p := &Provider{opt: Options{Namespace: "here"}}
 	id := identity{"b", "p", "c"}
-	if name, got, ok := p.parseRef(p.refOf("box-1", id)); !ok || name != "box-1" || got != id {
+	if name, got, ok := parseRef("here", refOf("here", "box-1", id)); !ok || name != "box-1" || got != id {
 		t.Errorf("%s, %+v, %v", name, got, ok)
 	}
 	for _, ref := range []schemas.Ref{
 		{}, {ID: "box-1", Epoch: "a.b.c"}, {ID: "there/box-1", Epoch: "a.b.c"}, {ID: "here/../x", Epoch: "a.b.c"},
 		{ID: "here/box-1", Epoch: "a.b"},
 	} {
-		if _, _, ok := p.parseRef(ref); ok {
+		if _, _, ok := parseRef("here", ref); ok {
 			t.Errorf("%+v was taken", ref)
 		}
 	}
 }
 
 func TestPodSpecIsHardened(t *testing.T) {
-	p := &Provider{opt: Options{Image: "i", RuntimeClass: "gvisor", UserNamespaces: true}.filled()}
-	b, err := json.Marshal(p.podSpec(box{name: "n", kind: kindRun}))
+	m := manifests{opt: Options{Image: "i", RuntimeClass: "gvisor", UserNamespaces: true}.filled()}
+	b, err := json.Marshal(m.podSpec(box{name: "n", kind: kindRun}))
 	if err != nil {
 		t.Fatal(err)
 	}

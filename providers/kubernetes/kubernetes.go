@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/dynamic"
@@ -115,15 +114,12 @@ func (o Options) filled() Options {
 
 // Provider runs boxes in one namespace of a cluster. Its methods may be called from many goroutines.
 type Provider struct {
-	opt     Options
-	config  *rest.Config
-	client  dynamic.Interface
-	sandbox string // served version of the Sandbox resource; empty: boxes are pods
-	claims  string // served version of claims on the warm pool; empty: it is not used
-	coldFor atomic.Pointer[string]
-	cleanup chan struct{} // a slot for each removal that continues behind a run
-	behind  sync.WaitGroup
-	service service // of the proxy
+	terms     terms
+	boxes     *boxes
+	runBoxes  *runBoxes
+	processes *processes
+	proxies   *proxies
+	log       *slog.Logger
 }
 
 var (
@@ -131,13 +127,11 @@ var (
 	_ providers.Reserver = (*Provider)(nil)
 	_ providers.Profiler = (*Provider)(nil)
 	_ providers.Lister   = (*Provider)(nil)
+	_ providers.RunEnder = (*Provider)(nil)
 )
 
 // quiet keeps the client library from writing to stderr what it also returns as errors.
 var quiet sync.Once //nolint:gochecknoglobals // the library's logger is one for the process
-
-// removals is how many boxes of ended runs are removed at a time beside further runs.
-const removals = 64
 
 // New connects to the cluster and finds out which objects it serves. It blocks for one request, 30 seconds at most.
 // Codes: invalid (a setting), denied, unavailable, unsupported (Mode is ModeSandbox and the cluster serves none).
@@ -155,29 +149,48 @@ func New(ctx context.Context, o Options) (*Provider, error) {
 	if err != nil {
 		return nil, schemas.Wrap(schemas.Invalid, "connect", "the cluster's configuration cannot be used", err)
 	}
-	p := &Provider{opt: o, config: config, client: client, cleanup: make(chan struct{}, removals)}
-	if o.Mode == ModePod {
-		return p, nil
+	var s served
+	if o.Mode != ModePod {
+		s.sandbox, err = servedVersion(ctx, config, sandboxGroup)
 	}
-	p.sandbox, err = servedVersion(ctx, config, sandboxGroup)
 	switch {
 	case err != nil:
 		return nil, err
-	case p.sandbox == "" && o.Mode == ModeSandbox:
+	case s.sandbox == "" && o.Mode == ModeSandbox:
 		return nil, schemas.Errorf(schemas.Unsupported, "connect",
 			"the cluster serves no Sandbox objects: install agent-sandbox, or choose the mode pod")
 	}
-	if err := p.findPool(ctx); err != nil {
-		return nil, err
+	if o.WarmPool != "" && s.sandbox != "" {
+		if s.claims, err = servedVersion(ctx, config, extensionGroup); err != nil {
+			return nil, err
+		}
+	}
+	p := assemble(o, &api{config: config, client: client, namespace: o.Namespace}, s)
+	if s.claims != "" {
+		if err := p.runBoxes.pool.isolate(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return p, nil
 }
 
-// Close waits until the boxes of runs that have ended are removed. Kept boxes stay: they belong to the cluster, and
-// are found again by their names.
-func (p *Provider) Close() error {
-	p.behind.Wait()
-	return nil
+// assemble makes a provider of settings that are complete and a cluster that serves these versions.
+func assemble(o Options, a *api, s served) *Provider {
+	m := manifests{opt: o, served: s}
+	watched := &pods{api: a, patience: o.StartTimeout, controlled: s.sandbox != ""}
+	names := &proxies{api: a, egress: o.Egress}
+	closed := &policies{api: a, manifests: m, proxies: names}
+	all := &boxes{
+		api: a, served: s, manifests: m, pods: watched, policies: closed, workspaces: &workspaces{api: a, manifests: m}, lifetime: o.Lifetime,
+	}
+	pool := &warmPool{
+		api: a, served: s, manifests: m, policies: closed, pods: watched, name: o.WarmPool, patience: o.StartTimeout, log: o.Log,
+	}
+	return &Provider{
+		terms: terms{opt: o}, boxes: all, proxies: names, log: o.Log,
+		runBoxes:  &runBoxes{boxes: all, pool: pool, log: o.Log, slots: make(chan struct{}, removals)},
+		processes: &processes{api: a, pods: watched},
+	}
 }
 
 // check reports the first setting that cannot be used.

@@ -10,9 +10,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// ListKept lists the kept boxes of a deployment in the namespace, paused ones included. Their ages are as true as the
-// cluster's clock is this host's.
-func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers.KeptBox, error) {
+// listKept lists the kept boxes of a deployment. See [Provider.ListKept].
+func (bs *boxes) listKept(ctx context.Context, deployment string) ([]providers.KeptBox, error) {
 	if err := providers.CheckDeployment(deployment); err != nil {
 		return nil, err
 	}
@@ -20,16 +19,16 @@ func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers
 		return nil, schemas.Invalidf("deployment", "%q is not the value of a label", schemas.Quotable(deployment))
 	}
 	anchors := policyResource
-	if p.sandbox != "" {
-		anchors = p.boxResource()
+	if bs.served.sandbox != "" {
+		anchors = bs.served.boxResource()
 	}
-	all, err := p.list(ctx, anchors, labelKind+"="+kindKept+","+labelOf+"="+deployment)
+	all, err := bs.api.list(ctx, anchors, labelKind+"="+kindKept+","+labelOf+"="+deployment)
 	if err != nil {
 		return nil, err
 	}
 	pods := map[string]podState{} // by box
 	if len(all.Items) > 0 {
-		found, err := p.list(ctx, podResource, labelKind+"="+kindKept)
+		found, err := bs.api.list(ctx, podResource, labelKind+"="+kindKept)
 		if err != nil {
 			return nil, err
 		}
@@ -44,7 +43,7 @@ func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers
 		o := &all.Items[i]
 		pod := pods[o.GetName()]
 		boxes = append(boxes, providers.KeptBox{
-			Ref: p.refOf(o.GetName(), identity{box: string(o.GetUID()), pod: pod.uid, container: pod.container}),
+			Ref: refOf(bs.api.namespace, o.GetName(), identity{box: string(o.GetUID()), pod: pod.uid, container: pod.container}),
 			Key: o.GetAnnotations()[noteKey], Account: schemas.AccountID(o.GetAnnotations()[noteAccount]),
 			Age: time.Since(o.GetCreationTimestamp().Time), State: stateOf(o, pod.uid != ""),
 		})
@@ -52,6 +51,7 @@ func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers
 	return boxes, nil
 }
 
+// stateOf is what a kept box does, by what stands for it.
 func stateOf(anchor *unstructured.Unstructured, runs bool) providers.BoxState {
 	switch {
 	case anchor.GetDeletionTimestamp() != nil || anchor.GetAnnotations()[noteLeaving] != "":

@@ -77,15 +77,16 @@ func parseEpoch(s string) identity {
 	return identity{parts[0], parts[1], parts[2]}
 }
 
-// parseRef returns the name of a box of ours in the namespace.
-func (p *Provider) parseRef(ref schemas.Ref) (name string, id identity, ok bool) {
+// parseRef returns the name of a box of ours in a namespace.
+func parseRef(in string, ref schemas.Ref) (name string, id identity, ok bool) {
 	namespace, name, found := strings.Cut(ref.ID, "/")
 	id = parseEpoch(ref.Epoch)
-	return name, id, found && namespace == p.opt.Namespace && isName(name) && id.box != ""
+	return name, id, found && namespace == in && isName(name) && id.box != ""
 }
 
-func (p *Provider) refOf(name string, id identity) schemas.Ref {
-	return schemas.Ref{ID: p.opt.Namespace + "/" + name, Epoch: id.String()}
+// refOf names a box in a namespace.
+func refOf(namespace, name string, id identity) schemas.Ref {
+	return schemas.Ref{ID: namespace + "/" + name, Epoch: id.String()}
 }
 
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)

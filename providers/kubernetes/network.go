@@ -10,17 +10,17 @@ import (
 
 // refuseNetwork reports what a NetworkPolicy and the proxy cannot keep. Codes: unsupported for domains without a proxy, invalid for a
 // CIDR that is none.
-func (p *Provider) refuseNetwork(n schemas.Network) error {
+func refuseNetwork(n schemas.Network, by *Egress) error {
 	if len(n.Credentials) > 0 {
 		return schemas.Errorf(schemas.Unsupported, "run", "network.credentials: a pod cannot be kept from the value of a variable: "+
 			"leave them out, or use another provider")
 	}
 	if len(n.AllowDomains) > 0 {
-		if p.opt.Egress == nil {
+		if by == nil {
 			return schemas.Errorf(schemas.Unsupported, "run", "network.allowDomains: a NetworkPolicy knows addresses and no names, and this worker "+
 				"has no egress proxy: apply deploy/kubernetes/egress.yaml and name its service with --kubernetes-egress, or use allowCidrs")
 		}
-		if _, err := egress.Compile(n, p.opt.Egress.Private); err != nil {
+		if _, err := egress.Compile(n, by.Private); err != nil {
 			return err
 		}
 	}
@@ -36,24 +36,6 @@ func (p *Provider) refuseNetwork(n schemas.Network) error {
 
 // linkLocal are addresses of the node's own link: cloud providers answer there with the node's credentials.
 func linkLocal() []string { return []string{"169.254.0.0/16", "fe80::/10"} }
-
-// policy is the NetworkPolicy of a box, whose names are reached by a proxy; nil: it has none. Nothing comes in; an exec does not use the
-// pod's network.
-func (p *Provider) policy(name, kind string, n schemas.Network, by *proxy) object {
-	spec := object{
-		"podSelector": object{"matchLabels": object{labelBox: name}},
-		"policyTypes": []any{"Ingress", "Egress"},
-	}
-	if rules := waysOut(n, by); len(rules) > 0 {
-		spec["egress"] = rules
-	}
-	return object{
-		"apiVersion": "networking.k8s.io/v1",
-		"kind":       "NetworkPolicy",
-		"metadata":   p.metadata(name, kind, name),
-		"spec":       spec,
-	}
-}
 
 // waysOut are those that a mode opens. Deny-all has none, DNS included; and where names are reached by a proxy there is no DNS either,
 // which would carry any data to any host.

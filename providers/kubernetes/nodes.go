@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -86,35 +85,4 @@ func (o Options) checkNodes() error {
 			schemas.Quotable(o.GPUResource))
 	}
 	return checkSelector(o.NodeSelector)
-}
-
-// addGPUs makes a container ask for the GPUs. The API takes whole ones only, and as many requested as granted.
-func (p *Provider) addGPUs(main object) {
-	resources, ok := main["resources"].(object)
-	if !ok || p.opt.GPUs == 0 {
-		return
-	}
-	for _, kind := range []string{"requests", "limits"} {
-		if all, ok := resources[kind].(object); ok {
-			all[p.opt.GPUResource] = strconv.Itoa(p.opt.GPUs)
-		}
-	}
-}
-
-// place says in a pod's spec on which nodes it may be.
-func (p *Provider) place(spec object) {
-	if len(p.opt.NodeSelector) > 0 {
-		labels := object{}
-		for key, value := range p.opt.NodeSelector {
-			labels[key] = value
-		}
-		spec["nodeSelector"] = labels
-	}
-	var tolerations []any
-	for _, t := range p.opt.Tolerations {
-		tolerations = append(tolerations, t.object())
-	}
-	if len(tolerations) > 0 {
-		spec["tolerations"] = tolerations
-	}
 }

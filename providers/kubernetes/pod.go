@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,8 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/sandjet/sandjet/schemas"
 )
 
 // podState is what matters of a pod.
@@ -124,91 +121,6 @@ func ownedBy(o unstructured.Unstructured, uid string) bool {
 		}
 	}
 	return false
-}
-
-// mine are a box's pods: those that belong to it. Another may have had its name before.
-func (p *Provider) mine(all []unstructured.Unstructured, box string) []podState {
-	var out []podState
-	for _, o := range all {
-		if ownedBy(o, box) {
-			out = append(out, look(o))
-		}
-	}
-	return out
-}
-
-// readyPod waits for the box's pod, StartTimeout at most. Codes: unavailable (it is not ready in time, or cannot be:
-// the message says what the cluster says), not_found (the pod of a box without a controller has ended).
-func (p *Provider) readyPod(ctx context.Context, name, box string) (podState, error) {
-	waiting, cancel := context.WithTimeout(ctx, p.opt.StartTimeout)
-	defer cancel()
-	var found podState
-	problem := "no pod has been made for it"
-	if p.sandbox != "" {
-		problem += ": see whether the controller of agent-sandbox runs"
-	}
-	err := p.await(waiting, podResource, labelBox+"="+name, func(all []unstructured.Unstructured) (bool, error) {
-		candidates := p.mine(all, box)
-		for _, s := range candidates {
-			switch {
-			case s.leaving:
-				problem = "its former pod is still being ended"
-			case s.over:
-				found, problem = s, "its pod has ended: "+s.problem
-				return true, schemas.Errorf(schemas.NotFound, "reserve", "the sandbox has ended: %s", s.problem)
-			case s.hopeless:
-				return true, schemas.Errorf(schemas.Unavailable, "start box", "%s", s.problem)
-			case s.ready:
-				found = s
-				return true, nil
-			default:
-				problem = s.problem
-			}
-		}
-		return false, nil
-	})
-	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
-		return podState{}, schemas.Errorf(schemas.Unavailable, "start box", "the sandbox was not ready within %s: %s",
-			p.opt.StartTimeout, problem)
-	}
-	return found, err
-}
-
-// podOf reads the box's pod as it is. Ok is false when there is none.
-func (p *Provider) podOf(ctx context.Context, name, box string) (s podState, ok bool, err error) {
-	all, err := p.list(ctx, podResource, labelBox+"="+name)
-	if err != nil {
-		return s, false, err
-	}
-	for _, s := range p.mine(all.Items, box) {
-		if !s.leaving {
-			return s, true, nil
-		}
-	}
-	return s, false, nil
-}
-
-// gone waits until none of the box's pods is one of those, for endTimeout at most.
-func (p *Provider) gone(ctx context.Context, name string, those func(unstructured.Unstructured) bool) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-	defer cancel()
-	err := p.await(ctx, podResource, labelBox+"="+name, func(all []unstructured.Unstructured) (bool, error) {
-		return !slices.ContainsFunc(all, those), nil
-	})
-	if err != nil && ctx.Err() != nil {
-		return schemas.Errorf(schemas.Unavailable, "end box", "its pod is still there after %s", endTimeout)
-	}
-	return err
-}
-
-// boxGone waits until all pods that belong to a box are gone.
-func (p *Provider) boxGone(ctx context.Context, name, box string) error {
-	return p.gone(ctx, name, func(o unstructured.Unstructured) bool { return ownedBy(o, box) })
-}
-
-// podsGone waits until the pod with the UID is gone: then no process of it lives.
-func (p *Provider) podsGone(ctx context.Context, name, uid string) error {
-	return p.gone(ctx, name, func(o unstructured.Unstructured) bool { return string(o.GetUID()) == uid })
 }
 
 // anyPod is all pods of a box.

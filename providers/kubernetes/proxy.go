@@ -41,10 +41,13 @@ type Egress struct {
 	Private []netip.Prefix
 }
 
-// service is the proxy as the cluster said last.
-type service struct {
+// proxies finds the egress proxy, by which boxes reach names, and gives runs what they need to use it.
+type proxies struct {
+	api    *api
+	egress *Egress // nil: there is none
+
 	mu    sync.Mutex
-	known *proxy
+	known *proxy // as the cluster said last
 	until time.Time
 }
 
@@ -66,47 +69,47 @@ func (x *proxy) rule() object {
 	}
 }
 
-// proxyOf finds the proxy that a network needs; nil: it needs none. Codes: unavailable, denied, unsupported (there is none).
-func (p *Provider) proxyOf(ctx context.Context, n schemas.Network) (*proxy, error) {
+// of finds the proxy that a network needs; nil: it needs none. Codes: unavailable, denied, unsupported (there is none).
+func (x *proxies) of(ctx context.Context, n schemas.Network) (*proxy, error) {
 	if len(n.AllowDomains) == 0 {
 		return nil, nil //nolint:nilnil // most need none
 	}
-	if err := p.refuseNetwork(n); err != nil {
+	if err := refuseNetwork(n, x.egress); err != nil {
 		return nil, err
 	}
-	p.service.mu.Lock()
-	known, until := p.service.known, p.service.until
-	p.service.mu.Unlock()
+	x.mu.Lock()
+	known, until := x.known, x.until
+	x.mu.Unlock()
 	if known != nil && time.Now().Before(until) {
 		return known, nil
 	}
-	found, err := p.findProxy(ctx)
+	found, err := x.find(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p.service.mu.Lock()
-	defer p.service.mu.Unlock()
-	p.service.known, p.service.until = found, time.Now().Add(serviceFor)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.known, x.until = found, time.Now().Add(serviceFor)
 	return found, nil
 }
 
-// findProxy asks the cluster for the proxy's service.
-func (p *Provider) findProxy(ctx context.Context) (*proxy, error) {
+// find asks the cluster for the proxy's service.
+func (x *proxies) find(ctx context.Context) (*proxy, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	e := p.opt.Egress
-	found, err := p.client.Resource(serviceResource).Namespace(e.Namespace).Get(ctx, e.Service, metav1.GetOptions{})
+	e := x.egress
+	found, err := x.api.client.Resource(serviceResource).Namespace(e.Namespace).Get(ctx, e.Service, metav1.GetOptions{})
 	if err != nil {
 		err = explain("find the egress proxy", err)
 		return nil, schemas.Wrap(schemas.Unavailable, "run", "the egress proxy's service "+e.Namespace+"/"+e.Service+
 			" cannot be read: apply deploy/kubernetes/egress.yaml, or mend --kubernetes-egress", err)
 	}
-	x, err := proxyIn(*found)
+	at, err := proxyIn(*found)
 	if err != nil {
 		return nil, schemas.Wrap(schemas.Unavailable, "run", "the service "+e.Namespace+"/"+e.Service+" is none of an egress proxy: "+
 			schemas.Public(err).Message, err)
 	}
-	return x, nil
+	return at, nil
 }
 
 // proxyIn reads a service. Code: invalid.
@@ -134,10 +137,10 @@ func proxyIn(o unstructured.Unstructured) (*proxy, error) {
 	return nil, schemas.Invalidf("", "it has no port %d", ProxyPort)
 }
 
-// throughProxy is what the runner reads for a command that finds its proxy in its variables; data where it needs none. Those that are
+// through is what the runner reads for a command that finds its proxy in its variables; data where it needs none. Those that are
 // declared win. The pass in them is good for connections from this pod alone.
-func (p *Provider) throughProxy(ctx context.Context, t target, token string, data []byte, cmd providers.Command) ([]byte, error) {
-	by, err := p.proxyOf(ctx, cmd.Network)
+func (x *proxies) through(ctx context.Context, t target, token string, data []byte, cmd providers.Command) ([]byte, error) {
+	by, err := x.of(ctx, cmd.Network)
 	if err != nil || by == nil {
 		return data, err
 	}
@@ -151,7 +154,7 @@ func (p *Provider) throughProxy(ctx context.Context, t target, token string, dat
 	pass := egress.Pass{
 		Sandbox: t.pod.uid, Account: cmd.Spec.Account, From: t.pod.addresses, Until: time.Now().Add(life).Unix(), Network: cmd.Network,
 	}
-	text, err := pass.Sign(p.opt.Egress.Key)
+	text, err := pass.Sign(x.egress.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -170,4 +173,19 @@ func proxyVariables(at string) map[string]string {
 	return map[string]string{
 		"HTTP_PROXY": at, "HTTPS_PROXY": at, "http_proxy": at, "https_proxy": at, "NO_PROXY": own, "no_proxy": own, "NODE_USE_ENV_PROXY": "1",
 	}
+}
+
+// check looks for the proxy by which boxes reach names.
+func (x *proxies) check(ctx context.Context) Finding {
+	if x.egress == nil {
+		return Finding{
+			OK: true, Says: "no egress proxy is named: sandboxes that list domains are refused",
+			Remedy: "for domains: apply deploy/kubernetes/egress.yaml, and name its service with --kubernetes-egress",
+		}
+	}
+	found, err := x.find(ctx)
+	if err != nil {
+		return Finding{Says: "sandboxes that list domains cannot run: " + schemas.Public(err).Message, Remedy: "see docs/guides/kubernetes.md"}
+	}
+	return Finding{OK: true, Says: "sandboxes that list domains reach them by the egress proxy at " + found.address.String()}
 }

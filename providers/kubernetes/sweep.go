@@ -6,9 +6,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/sandjet/sandjet/internal/wait"
-	"github.com/sandjet/sandjet/schemas"
 )
 
 const (
@@ -17,52 +14,13 @@ const (
 	orphanAge = 15 * time.Minute
 )
 
-// Pause takes the pod of a kept box away; its home stays, unless it is ephemeral. The next Reserve gives it a pod
-// again, under another epoch. What is paused or gone already is no error.
-func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
-	name, id, ok := p.parseRef(ref)
-	if !ok {
-		return nil
-	}
-	there, ok, err := p.podOf(ctx, name, id.box)
-	if err != nil || ok && there.uid != id.pod { // it was woken since
-		return err
-	}
-	if p.sandbox != "" {
-		err = p.suspend(ctx, name, id.box)
-	} else {
-		err = p.remove(ctx, podResource, name, id.pod)
-	}
-	if code := schemas.CodeOf(err); code == schemas.NotFound || code == schemas.Conflict {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return p.podsGone(ctx, name, id.pod)
-}
-
-// Clean sweeps every ten minutes until ctx ends. Several processes may do so at the same time.
-func (p *Provider) Clean(ctx context.Context) error {
-	for wait.Sleep(ctx, wait.Jitter(sweepEvery)) {
-		switch removed, err := p.Sweep(ctx, time.Now(), false); {
-		case err != nil && ctx.Err() == nil:
-			p.opt.Log.Warn("sweep failed, trying again later", "error", err)
-		case len(removed) > 0:
-			p.opt.Log.Info("orphans removed", "objects", removed)
-		}
-	}
-	return nil
-}
-
-// Sweep removes what crashes have left behind: boxes of runs whose time is over, boxes that were unused for their lifetime, and policies
-// without a box. It returns their names, and with dry only that. Now is a time of this host's clock, which has to be about the cluster's.
-func (p *Provider) Sweep(ctx context.Context, now time.Time, dry bool) (removed []string, err error) {
-	boxes, err := p.made(ctx, labelBox)
+// sweep removes what crashes have left behind. See [Provider.Sweep].
+func (bs *boxes) sweep(ctx context.Context, now time.Time, dry bool) (removed []string, err error) {
+	boxes, err := bs.list(ctx, labelBox)
 	if err != nil {
 		return nil, err
 	}
-	policies, err := p.list(ctx, policyResource, labelBox)
+	policies, err := bs.api.list(ctx, policyResource, labelBox)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +28,7 @@ func (p *Provider) Sweep(ctx context.Context, now time.Time, dry bool) (removed 
 	for i := range boxes {
 		b := &boxes[i]
 		there[b.GetName()] = true
-		if b.GetLabels()[labelKind] != kindRun && p.sandbox == "" { // its policy says how long
+		if b.GetLabels()[labelKind] != kindRun && bs.served.sandbox == "" { // its policy says how long
 			continue
 		}
 		if !over(b, now) {
@@ -80,11 +38,11 @@ func (p *Provider) Sweep(ctx context.Context, now time.Time, dry bool) (removed 
 		if dry {
 			continue
 		}
-		r := p.boxResource()
+		r := bs.served.boxResource()
 		if b.GetKind() == kindOfClaims {
-			r = p.claimedResource()
+			r = bs.served.poolClaimResource()
 		}
-		if err := p.remove(ctx, r, b.GetName(), string(b.GetUID())); err != nil {
+		if err := bs.api.remove(ctx, r, b.GetName(), string(b.GetUID())); err != nil {
 			return removed, err
 		}
 	}
@@ -93,7 +51,7 @@ func (p *Provider) Sweep(ctx context.Context, now time.Time, dry bool) (removed 
 		name := o.GetName()
 		lost := !there[name] && now.Sub(o.GetCreationTimestamp().Time) > orphanAge
 		kept := o.GetLabels()[labelKind] == kindKept
-		if p.sandbox == "" && kept { // it may be paused: then its policy alone stands for it
+		if bs.served.sandbox == "" && kept { // it may be paused: then its policy alone stands for it
 			lost = over(o, now) || o.GetAnnotations()[noteLeaving] != "" && lost
 		}
 		if !lost || o.GetDeletionTimestamp() != nil {
@@ -105,10 +63,10 @@ func (p *Provider) Sweep(ctx context.Context, now time.Time, dry bool) (removed 
 		if dry {
 			continue
 		}
-		if p.sandbox == "" && kept {
-			err = p.release(ctx, name, string(o.GetUID()))
+		if bs.served.sandbox == "" && kept {
+			err = bs.remove(ctx, name, string(o.GetUID()))
 		} else {
-			err = p.removeVersion(ctx, policyResource, o)
+			err = bs.api.removeVersion(ctx, policyResource, o)
 		}
 		if err != nil {
 			return removed, err
