@@ -98,6 +98,7 @@ func (s *secrets) derive(k *keptCredentials, rules *egress.Rules) (*egress.Crede
 	return creds, noCredentials(err)
 }
 
+// noCredentials gives an error in making a container's certificates its code.
 func noCredentials(err error) error {
 	if err == nil {
 		return nil

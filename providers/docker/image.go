@@ -116,6 +116,7 @@ func (s imageSource) pull(ctx context.Context) error {
 	return nil
 }
 
+// notPulled says that the image cannot be had, and what to do.
 func (s imageSource) notPulled(err error) error {
 	return schemas.Wrap(schemas.NotFound, "docker",
 		fmt.Sprintf("the image %s is not on the engine and cannot be pulled: "+

@@ -33,6 +33,7 @@ func keptName(installation, key string) string {
 	return installation + "-kept-" + hex.EncodeToString(sum[:16])
 }
 
+// reserveError gives an error of the engine a code, and leaves one that has a code.
 func reserveError(err error) error {
 	if schemas.CodeOf(err) != schemas.Internal {
 		return err
@@ -175,6 +176,7 @@ func (k *keptContainers) create(ctx context.Context, name string, labels map[str
 	return k.start(ctx, id, r, certificateOf(creds), true)
 }
 
+// stateOf is what a kept container does.
 func stateOf(s container.State) providers.BoxState {
 	switch {
 	case s.Dead || s.Status == container.StateRemoving, s.Status == container.StateCreated: // which only its maker starts

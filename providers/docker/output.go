@@ -45,6 +45,7 @@ func (o *output) take(stderr bool, data []byte) {
 	}
 }
 
+// fill puts what was kept into a result.
 func (o *output) fill(res *providers.Result, log *slog.Logger) {
 	stdout, stderr := o.streams[0], o.streams[1]
 	res.Stdout, res.Stderr = stdout.Bytes(), stderr.Bytes()
@@ -60,6 +61,7 @@ func (o *output) fill(res *providers.Result, log *slog.Logger) {
 	res.FullOutput = name
 }
 
+// close closes the file of the whole output.
 func (o *output) close() {
 	if o.spill != nil {
 		o.spill.Close()

@@ -15,6 +15,7 @@ type stream struct {
 	once sync.Once
 }
 
+// Write writes to the standard input of the process.
 func (s *stream) Write(p []byte) (int, error) { return s.Conn.Write(p) }
 
 // Copy takes the two outputs apart.

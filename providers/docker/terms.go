@@ -55,6 +55,7 @@ func (t *terms) check(spec providers.Spec, network schemas.Network, mounts []pro
 	return checkMounts(mounts)
 }
 
+// checkMounts refuses workspaces that cannot be mounted.
 func checkMounts(mounts []providers.Mount) error {
 	for i, m := range mounts {
 		if n := m.Namespace; n == "" || n[0] == '.' || strings.ContainsAny(n, "/\x00:,") || len(n) > 128 {

@@ -78,6 +78,7 @@ type Options struct {
 	Log          *slog.Logger  // nil: nothing is logged
 }
 
+// filled returns the settings with defaults for those that say nothing.
 func (o Options) filled() Options {
 	if o.Mode == "" {
 		o.Mode = ModeAuto

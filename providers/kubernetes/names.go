@@ -32,6 +32,7 @@ const hashLength = 20 // hex digits: the name of a claim made of it is still a l
 
 func hexOf(b []byte) string { return hex.EncodeToString(b) }
 
+// hashOf is a part of a name that stands for some texts.
 func hashOf(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hexOf(sum[:])[:hashLength]
@@ -42,6 +43,7 @@ func boxName(account schemas.AccountID, key string) string {
 	return "box-" + hashOf(string(account), key)
 }
 
+// homeName is the name of the claim of a kept box's home.
 func homeName(box string) string { return "home-" + box }
 
 // workspaceName is the name of a workspace's claim.
@@ -66,6 +68,7 @@ type identity struct {
 	box, pod, container string
 }
 
+// String is the identity as a Ref's Epoch.
 func (i identity) String() string { return i.box + "." + i.pod + "." + i.container }
 
 // parseEpoch reads an Epoch; one of another provider has no parts.

@@ -26,6 +26,7 @@ func ParseToleration(s string) (t Toleration, err error) {
 	return t, t.check()
 }
 
+// check refuses what is not a taint. Code: invalid.
 func (t Toleration) check() error {
 	effects := []string{"", "NoSchedule", "PreferNoSchedule", "NoExecute"}
 	if len(validation.IsQualifiedName(t.Key)) > 0 || len(validation.IsValidLabelValue(t.Value)) > 0 || !slices.Contains(effects, t.Effect) {
@@ -61,6 +62,7 @@ func ParseSelector(labels []string) (map[string]string, error) {
 	return all, checkSelector(all)
 }
 
+// checkSelector refuses what are not labels of nodes. Code: invalid.
 func checkSelector(labels map[string]string) error {
 	for key, value := range labels {
 		if len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
