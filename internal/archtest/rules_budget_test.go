@@ -107,7 +107,6 @@ var documentBudget = map[string]int{
 	"CONTRIBUTING.md":          1,
 	"clients/js/README.md":     2,
 	"docs/ARCHITECTURE.md":     3,
-	"docs/BENCHMARKS.md":       6,
 	"docs/GLOSSARY.md":         1,
 	"docs/GUARANTEES.md":       2,
 	"docs/LIMITS.md":           1,
@@ -118,4 +117,4 @@ var documentBudget = map[string]int{
 }
 
 // documentationBudget is the most words that TestDocumentationHasItsBudget allows. It may only fall.
-const documentationBudget = 63792
+const documentationBudget = 62879
