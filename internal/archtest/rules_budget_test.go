@@ -106,7 +106,6 @@ var plainBudget = map[string]wordCount{
 var documentBudget = map[string]int{
 	"CONTRIBUTING.md":          1,
 	"clients/js/README.md":     2,
-	"docs/ARCHITECTURE.md":     3,
 	"docs/GLOSSARY.md":         1,
 	"docs/GUARANTEES.md":       2,
 	"docs/LIMITS.md":           1,
@@ -117,4 +116,4 @@ var documentBudget = map[string]int{
 }
 
 // documentationBudget is the most words that TestDocumentationHasItsBudget allows. It may only fall.
-const documentationBudget = 62879
+const documentationBudget = 61862
