@@ -104,9 +104,7 @@ var plainBudget = map[string]wordCount{
 
 // documentBudget has one row for each document that is not at 0.
 var documentBudget = map[string]int{
-	"CONTRIBUTING.md":          1,
 	"clients/js/README.md":     2,
-	"docs/GLOSSARY.md":         1,
 	"docs/GUARANTEES.md":       2,
 	"docs/LIMITS.md":           1,
 	"docs/providers/deno.md":   2,
@@ -115,4 +113,4 @@ var documentBudget = map[string]int{
 }
 
 // documentationBudget is the most words that TestDocumentationHasItsBudget allows. It may only fall.
-const documentationBudget = 61127
+const documentationBudget = 60186
