@@ -110,4 +110,4 @@ var documentBudget = map[string]int{
 }
 
 // documentationBudget is the most words that TestDocumentationHasItsBudget allows. It may only fall.
-const documentationBudget = 54328
+const documentationBudget = 53638
