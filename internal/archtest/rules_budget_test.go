@@ -106,8 +106,7 @@ var plainBudget = map[string]wordCount{
 var documentBudget = map[string]int{
 	"clients/js/README.md": 2,
 	"docs/GUARANTEES.md":   1,
-	"docs/LIMITS.md":       1,
 }
 
 // documentationBudget is the most words that TestDocumentationHasItsBudget allows. It may only fall.
-const documentationBudget = 53198
+const documentationBudget = 52810
