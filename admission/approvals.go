@@ -91,7 +91,7 @@ func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.A
 	}
 	s.finishNow(ctx, p, absent)
 	if p.Value.State != d.State {
-		return p.Value, schemas.Errorf(schemas.Conflict, "", "the approval is expired: its time to answer ended at %s",
+		return p.Value, schemas.Errorf(schemas.Conflict, "the approval is expired: its time to answer ended at %s",
 			p.Value.Expires.UTC().Format(time.RFC3339))
 	}
 	return p.Value, nil
@@ -127,7 +127,7 @@ func (s Approvals) Cancel(ctx context.Context, c schemas.Call, by, reason string
 		if a.State == schemas.ApprovalApproved {
 			return false, nil
 		}
-		return false, schemas.Errorf(schemas.Conflict, "", "the call has ended already: its approval is %s", a.State)
+		return false, schemas.Errorf(schemas.Conflict, "the call has ended already: its approval is %s", a.State)
 	}
 	return err == nil, err
 }

@@ -34,7 +34,7 @@ func openEngine(o docker.Options) (*engine, error) {
 	}
 	path, ok := strings.CutPrefix(host, "unix://")
 	if !ok {
-		return nil, schemas.Errorf(schemas.Unsupported, "bench",
+		return nil, schemas.OpErrorf(schemas.Unsupported, "bench",
 			"the engine at %s is not measured: name a socket of this host by DOCKER_HOST", host)
 	}
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -155,7 +155,7 @@ func localWays(ctx context.Context, dir string, o local.Options) ([]way, string,
 			res, err := p.Run(ctx, providers.Command{Script: "true", Mounts: mounts, Sandbox: ref,
 				Spec: providers.Spec{Account: benchAccount, Mounts: mounts}})
 			if err == nil && res.ExitCode != 0 {
-				err = schemas.Errorf(schemas.Internal, "bench", "true exits with %d", res.ExitCode)
+				err = schemas.OpErrorf(schemas.Internal, "bench", "true exits with %d", res.ExitCode)
 			}
 			return err
 		}

@@ -136,7 +136,7 @@ func changesSeen(ctx context.Context, bus *streams.Bus, here *records.Store, a s
 				break
 			}
 			if time.Since(began) > within {
-				return nil, schemas.Errorf(schemas.Timeout, "", "a change was not seen within %s", within)
+				return nil, schemas.Errorf(schemas.Timeout, "a change was not seen within %s", within)
 			}
 			time.Sleep(look)
 		}

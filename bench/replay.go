@@ -185,7 +185,7 @@ func replayAgain(f *follower, conv string, times int) error {
 			return err
 		}
 		if f.events != hotEvents || f.faults > 0 {
-			return schemas.Errorf(schemas.Internal, "replay", "a client saw %d of %d events, %d of them wrong", f.events, hotEvents, f.faults)
+			return schemas.OpErrorf(schemas.Internal, "replay", "a client saw %d of %d events, %d of them wrong", f.events, hotEvents, f.faults)
 		}
 	}
 	return nil

@@ -104,7 +104,7 @@ func (g *gate) cold(ctx context.Context, conv string, events int) (time.Duration
 		return 0, err
 	}
 	if f.events != events || f.faults > 0 {
-		return 0, schemas.Errorf(schemas.Internal, "replay", "a client saw %d of %d events, %d of them wrong", f.events, events, f.faults)
+		return 0, schemas.OpErrorf(schemas.Internal, "replay", "a client saw %d of %d events, %d of them wrong", f.events, events, f.faults)
 	}
 	return time.Since(began), nil
 }

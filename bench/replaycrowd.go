@@ -330,7 +330,7 @@ func (l *listeners) faults() error {
 		n += f.faults
 	}
 	if n > 0 {
-		return schemas.Errorf(schemas.Internal, "live", "%d events were lost, doubled or out of order", n)
+		return schemas.OpErrorf(schemas.Internal, "live", "%d events were lost, doubled or out of order", n)
 	}
 	return nil
 }
@@ -364,7 +364,7 @@ func (w *replayWorld) liveStretch(ctx context.Context, conversations []string, l
 	}
 	for began := time.Now(); l.total.Load() < want; {
 		if time.Since(began) > followWithin {
-			return nil, nil, schemas.Errorf(schemas.Timeout, "live", "%d of %d frames came", l.total.Load(), want)
+			return nil, nil, schemas.OpErrorf(schemas.Timeout, "live", "%d of %d frames came", l.total.Load(), want)
 		}
 		time.Sleep(beat)
 	}

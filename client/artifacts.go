@@ -55,7 +55,7 @@ func (c Artifacts) Download(ctx context.Context, id schemas.ArtifactID, out io.W
 		return "", d.at, err
 	}
 	if want := strings.Trim(d.etag, `"`); hex.EncodeToString(sum.Sum(nil)) != want {
-		return "", d.at, schemas.Errorf(schemas.Internal, "download", "%d bytes came, and they are not those of the artifact", d.at)
+		return "", d.at, schemas.OpErrorf(schemas.Internal, "download", "%d bytes came, and they are not those of the artifact", d.at)
 	}
 	_, params, err := mime.ParseMediaType(d.disposition)
 	if err != nil {

@@ -184,7 +184,7 @@ type frame struct {
 const mostFrame = 8 << 20
 
 // errFrame is an event that is larger. Another connection would bring it again.
-var errFrame error = schemas.Errorf(schemas.Exhausted, "",
+var errFrame error = schemas.Errorf(schemas.Exhausted,
 	"the gateway has sent an event of more than 8 MiB, which this client does not take: use a newer client, or see whether the URL is a gateway's")
 
 // errStreamEnded is the usual end of a connection: the gateway stopped or a proxy grew tired.

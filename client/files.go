@@ -200,7 +200,7 @@ func (d *download) once(ctx context.Context) error {
 	switch resp.StatusCode {
 	case http.StatusOK, http.StatusPartialContent:
 	case http.StatusPreconditionFailed:
-		return schemas.Errorf(schemas.Conflict, "download", "the file was replaced while it was read: ask again")
+		return schemas.OpErrorf(schemas.Conflict, "download", "the file was replaced while it was read: ask again")
 	case http.StatusRequestedRangeNotSatisfiable:
 		return nil // nothing was left to read
 	default:

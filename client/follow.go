@@ -115,7 +115,7 @@ func (s *Socket) follower(conversation schemas.ConversationID, after schemas.Cur
 		return nil, s.over
 	}
 	if s.followers[conversation] != nil {
-		return nil, schemas.Errorf(schemas.Conflict, "conversation", "this socket follows %s already: break out of that loop first", conversation)
+		return nil, schemas.OpErrorf(schemas.Conflict, "conversation", "this socket follows %s already: break out of that loop first", conversation)
 	}
 	f := &follower{conversation: conversation, compact: compact, chain: chain{at: after}, wake: make(chan struct{}, 1)}
 	s.followers[conversation] = f

@@ -47,10 +47,10 @@ func (n *NATS) Publish(ctx context.Context, r schemas.Request) (schemas.CallID, 
 	}
 	switch {
 	case ack.Error != nil:
-		return r.ID, schemas.Errorf(schemas.Exhausted, "publish", "the log refuses the call (%s): publish it again later",
+		return r.ID, schemas.OpErrorf(schemas.Exhausted, "publish", "the log refuses the call (%s): publish it again later",
 			schemas.Quotable(ack.Error.Description))
 	case ack.Stream == "":
-		return r.ID, schemas.Errorf(schemas.Unavailable, "publish", "what answered is not the log: is this the subject of your account?")
+		return r.ID, schemas.OpErrorf(schemas.Unavailable, "publish", "what answered is not the log: is this the subject of your account?")
 	}
 	return r.ID, nil
 }

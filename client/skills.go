@@ -56,7 +56,7 @@ func (c Skills) Download(ctx context.Context, id string, out io.Writer) (n int64
 		return d.at, err
 	}
 	if want := strings.Trim(d.etag, `"`); hex.EncodeToString(sum.Sum(nil)) != want {
-		return d.at, schemas.Errorf(schemas.Internal, "download", "%d bytes came, and they are not those of the skill", d.at)
+		return d.at, schemas.OpErrorf(schemas.Internal, "download", "%d bytes came, and they are not those of the skill", d.at)
 	}
 	return d.at, nil
 }

@@ -118,10 +118,10 @@ func (s *Socket) once(ctx context.Context) (history, error) {
 		b, err := readMessage(conn)
 		if ce, ok := errors.AsType[*websocket.CloseError](err); ok && ce.Code >= closeFinal {
 			h.final = true
-			return h, schemas.Errorf(schemas.Invalid, "", "the gateway ended the connection for good: %s", ce.Text)
+			return h, schemas.Errorf(schemas.Invalid, "the gateway ended the connection for good: %s", ce.Text)
 		} else if ok && ce.Code == closeAuth && s.Token == nil {
 			h.final = true
-			return h, schemas.Errorf(schemas.Denied, "", "the key is no longer good: %s", ce.Text)
+			return h, schemas.Errorf(schemas.Denied, "the key is no longer good: %s", ce.Text)
 		}
 		if err != nil {
 			h.tooLarge = errors.Is(err, errFrame)
@@ -130,7 +130,7 @@ func (s *Socket) once(ctx context.Context) (history, error) {
 		var f wsFrame
 		if err := json.Unmarshal(b, &f); err != nil || f.Op == "" {
 			h.final = true
-			return h, schemas.Errorf(schemas.Invalid, "", "what came is not Sandjet's protocol: is the URL a gateway's?")
+			return h, schemas.Errorf(schemas.Invalid, "what came is not Sandjet's protocol: is the URL a gateway's?")
 		}
 		h.received = true
 		switch f.Op {

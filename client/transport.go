@@ -128,7 +128,7 @@ func (t transport) once(ctx context.Context, method, path string, body []byte, h
 }
 
 // errAnswer is an answer of more than [mostAnswer] bytes.
-var errAnswer error = schemas.Errorf(schemas.Exhausted, "",
+var errAnswer error = schemas.Errorf(schemas.Exhausted,
 	"the answer has more than 16 MiB, which this client does not take: ask for less at once, by a limit or by single records")
 
 // readAnswer reads a body whole. One that is larger than [mostAnswer] is an error: a part of it would be no JSON.
@@ -216,7 +216,7 @@ func problem(status int, body []byte) error {
 	case status < http.StatusInternalServerError:
 		code = schemas.Invalid
 	}
-	return schemas.Errorf(code, "", "the server answered %d without saying why: is the URL a gateway's?", status)
+	return schemas.Errorf(code, "the server answered %d without saying why: is the URL a gateway's?", status)
 }
 
 func passing(status int) bool {

@@ -118,7 +118,7 @@ func spread(d time.Duration, chance float64) time.Duration {
 
 // endedUntried is the reason of the dead letter of a delivery that is not tried any more, as with [deadReason].
 func endedUntried(d schemas.Delivery, why string) error {
-	return schemas.Errorf(schemas.Timeout, "deliver", "%s to %s ended after %d tries: %s", d.ID, receiverOf(d), d.Attempt, why)
+	return schemas.OpErrorf(schemas.Timeout, "deliver", "%s to %s ended after %d tries: %s", d.ID, receiverOf(d), d.Attempt, why)
 }
 
 // deadReason is the reason of the dead letter. Its code is not a retryable one: that would hand the message
@@ -133,7 +133,7 @@ func deadReason(d schemas.Delivery) error {
 	if d.Last.Response != "" {
 		text += ": " + d.Last.Response
 	}
-	return schemas.Errorf(schemas.Timeout, "deliver", "%s", text)
+	return schemas.OpErrorf(schemas.Timeout, "deliver", "%s", text)
 }
 
 func receiverOf(d schemas.Delivery) string {

@@ -51,7 +51,7 @@ func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request, a schemas.Ac
 		return err
 	}
 	if stored.Cursor.Epoch == "" {
-		return schemas.Errorf(schemas.Unavailable, "", "the event is added, but where is not known now: ask again with its id")
+		return schemas.Errorf(schemas.Unavailable, "the event is added, but where is not known now: ask again with its id")
 	}
 	// A repeat delivers too: the gateway that took the first request may have died in between.
 	if err := lifecycle.NotifyReserved(r.Context(), g.Bus, e, stored.Cursor, endpoints); err != nil {

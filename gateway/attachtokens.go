@@ -35,7 +35,7 @@ func (g *Gateway) postAttachToken(w http.ResponseWriter, r *http.Request, a sche
 		return err
 	}
 	if g.Keys == nil {
-		return schemas.Errorf(schemas.Unsupported, "", "this gateway makes no attach tokens")
+		return schemas.Errorf(schemas.Unsupported, "this gateway makes no attach tokens")
 	}
 	ttl, now := attachtoken.DefaultTTL, g.Bus.Now()
 	if in.TTL != nil {

@@ -29,7 +29,7 @@ func (g *Gateway) authenticated(h accountHandler) web.Handler {
 func (g *Gateway) held(h func(http.ResponseWriter, *http.Request, credentials.Principal) error) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if !web.AllowedOrigin(r, g.Origins) {
-			return schemas.Errorf(schemas.Denied, "", "origin not allowed: the operator can allow it with --origins")
+			return schemas.Errorf(schemas.Denied, "origin not allowed: the operator can allow it with --origins")
 		}
 		who, err := g.credentials.Principal(r.Context(), web.Bearer(r.Header))
 		if err != nil {

@@ -136,14 +136,14 @@ func (g *Gateway) cancel(ctx context.Context, call schemas.Call, by, reason stri
 		return err
 	}
 	if state.Result != nil {
-		return schemas.Errorf(schemas.Conflict, "", "the call has ended already: it is %s", state.Result.Status)
+		return schemas.Errorf(schemas.Conflict, "the call has ended already: it is %s", state.Result.Status)
 	}
 	over, err := lifecycle.Forgotten(ctx, g.Bus, &state)
 	if err != nil {
 		return err
 	}
 	if over {
-		return schemas.Errorf(schemas.Conflict, "", "the call has ended already, and its result is no longer kept")
+		return schemas.Errorf(schemas.Conflict, "the call has ended already, and its result is no longer kept")
 	}
 	if ended, err := g.approvals.Cancel(ctx, call, by, reason); err != nil || ended {
 		return err
@@ -184,7 +184,7 @@ func (g *Gateway) findCall(r *http.Request, a schemas.AccountID) (schemas.Call, 
 func (g *Gateway) lookUp(ctx context.Context, a schemas.AccountID, id schemas.CallID) (schemas.Call, error) {
 	call, err := streams.FindCall(ctx, g.Bus, a, id)
 	if errors.Is(err, schemas.ErrNotFound) {
-		return call, schemas.Errorf(schemas.NotFound, "", "there is no call %s: calls are kept for 24 hours", id)
+		return call, schemas.Errorf(schemas.NotFound, "there is no call %s: calls are kept for 24 hours", id)
 	}
 	return call, err
 }
@@ -226,7 +226,7 @@ func (g *Gateway) kept(ctx context.Context, state *streams.CallState) error {
 	if err != nil || !over {
 		return err
 	}
-	return web.WithStatus(http.StatusGone, schemas.Errorf(schemas.NotFound, "",
+	return web.WithStatus(http.StatusGone, schemas.Errorf(schemas.NotFound,
 		"the call %s has ended, and its result is no longer kept: it was removed with old events of its conversation", state.Call.ID))
 }
 

@@ -32,7 +32,7 @@ func (g *Gateway) postInbound(w http.ResponseWriter, r *http.Request) error {
 // inbound is what takes messages, if this gateway has it.
 func (g *Gateway) inbound() (*inbound.Handler, error) {
 	if g.Channels == nil || g.ChatReceiver == nil {
-		return nil, schemas.Errorf(schemas.Unsupported, "", "this gateway takes no messages of chats")
+		return nil, schemas.Errorf(schemas.Unsupported, "this gateway takes no messages of chats")
 	}
 	h := &inbound.Handler{
 		Bus: g.Bus, Channels: g.Channels, Receiver: g.ChatReceiver, Log: g.Log, Approvals: g.approvals.Approvals,

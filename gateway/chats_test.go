@@ -23,7 +23,7 @@ type posts struct{}
 
 func (posts) Verify(r channel.Request, to channel.Destination, _ time.Time) error {
 	if r.Header.Get("X-Secret") != to.Credential["hook"] || to.Credential["hook"] == "" {
-		return schemas.Errorf(schemas.Denied, "", "the request is not from the service")
+		return schemas.Errorf(schemas.Denied, "the request is not from the service")
 	}
 	return nil
 }
@@ -266,7 +266,7 @@ func TestChannelsAreSetUp(t *testing.T) {
 				return false, nil
 			}
 			if c.Secrets["bot_token"] == "revoked" {
-				return false, schemas.Errorf(schemas.Denied, "", "telegram refuses: Unauthorized")
+				return false, schemas.Errorf(schemas.Denied, "telegram refuses: Unauthorized")
 			}
 			return true, nil
 		}

@@ -11,7 +11,7 @@ import (
 // stream serves the account's durable streams. A live reader is served no longer than its key is valid.
 func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if g.durable == nil {
-		return schemas.Errorf(schemas.NotFound, "",
+		return schemas.Errorf(schemas.NotFound,
 			"durable streams are off at this gateway: its operator starts it with --durable-streams to serve them")
 	}
 	if r.Method == http.MethodGet && r.URL.Query().Has("live") { // who waits holds what an event stream does

@@ -70,7 +70,7 @@ func (book) Authenticate(_ context.Context, key string) (schemas.AccountID, erro
 	case "sk_broken":
 		return "", errors.New("dial 10.0.0.1: secret")
 	}
-	return "", schemas.Errorf(schemas.Denied, "", "no")
+	return "", schemas.Errorf(schemas.Denied, "no")
 }
 
 func (book) Resolve(_ context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error) {

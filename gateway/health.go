@@ -33,7 +33,7 @@ func newReady(bus *streams.Bus) *sharedRead[struct{}] {
 // getReady says whether a call would be taken now: the log answers and can write, and the gateway does not drain.
 func (g *Gateway) getReady(w http.ResponseWriter, r *http.Request) error {
 	if g.draining.Err() != nil {
-		return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping")
+		return schemas.Errorf(schemas.Unavailable, "this gateway is stopping")
 	}
 	if _, err := g.ready.get(r.Context()); err != nil {
 		why := "the log does not answer"
@@ -58,7 +58,7 @@ func (g *Gateway) getReady(w http.ResponseWriter, r *http.Request) error {
 func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case g.MetricsElsewhere:
-		return schemas.Errorf(schemas.NotFound, "", "metrics are not served here: use the address of --metrics-listen")
+		return schemas.Errorf(schemas.NotFound, "metrics are not served here: use the address of --metrics-listen")
 	case g.AdminKeyHash != "" || g.OpenSignup:
 		if err := g.accounts.AdministratorOnly(r); err != nil {
 			return err

@@ -31,7 +31,7 @@ const (
 // postMCP answers one message of the Model Context Protocol.
 func (g *Gateway) postMCP(w http.ResponseWriter, r *http.Request) error {
 	if !web.AllowedOrigin(r, g.Origins) {
-		return schemas.Errorf(schemas.Denied, "", "origin not allowed: the operator can allow it with --origins")
+		return schemas.Errorf(schemas.Denied, "origin not allowed: the operator can allow it with --origins")
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="sandjet", resource_metadata="`+baseURL(r)+pathMCPMetadata+pathMCP+`"`)
 	return g.authenticated(g.serveMCP)(w, r)
@@ -158,7 +158,7 @@ type mcpCaller struct {
 // Tools implements [mcp.Caller].
 func (c mcpCaller) Tools(ctx context.Context, agent schemas.AgentID) ([]mcp.Tool, error) {
 	if c.g.AgentTools == nil {
-		return nil, schemas.Errorf(schemas.Unsupported, "", "this gateway shows no tool definitions")
+		return nil, schemas.Errorf(schemas.Unsupported, "this gateway shows no tool definitions")
 	}
 	visible := everything()
 	if agent != "" && c.g.Accounts != nil {
@@ -345,7 +345,7 @@ func (c mcpCaller) Artifact(ctx context.Context, of schemas.ConversationID, id s
 	case err != nil:
 		return k.Artifact, nil, err
 	case of != "" && k.Artifact.Conversation != of:
-		return k.Artifact, nil, schemas.Errorf(schemas.NotFound, "", "there is no such artifact in the conversation")
+		return k.Artifact, nil, schemas.Errorf(schemas.NotFound, "there is no such artifact in the conversation")
 	case k.Artifact.Size > most:
 		return k.Artifact, nil, mcp.ArtifactTooLarge(id, k.Artifact.Size, most)
 	}

@@ -163,10 +163,10 @@ func (g *Gateway) mux() *http.ServeMux {
 	refuse := g.edge.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		allow := allowed(mux, serve, r)
 		if allow == "" {
-			return schemas.Errorf(schemas.NotFound, "", "no such route: /openapi.json lists all routes")
+			return schemas.Errorf(schemas.NotFound, "no such route: /openapi.json lists all routes")
 		}
 		w.Header().Set("Allow", allow)
-		return web.WithStatus(http.StatusMethodNotAllowed, schemas.Errorf(schemas.Unsupported, "",
+		return web.WithStatus(http.StatusMethodNotAllowed, schemas.Errorf(schemas.Unsupported,
 			"%s is not allowed here: use %s", schemas.Quotable(r.Method), allow))
 	})
 	mux.HandleFunc("/", refuse)
@@ -251,7 +251,7 @@ func (g *Gateway) getTools(w http.ResponseWriter, r *http.Request, _ schemas.Acc
 		show = func() (any, error) { return g.AgentTools(everything(), format, d) }
 	}
 	if g.Tools == nil || format != "" && g.AgentTools == nil {
-		return schemas.Errorf(schemas.Unsupported, "", "this gateway shows no tool definitions")
+		return schemas.Errorf(schemas.Unsupported, "this gateway shows no tool definitions")
 	}
 	tools, err := show()
 	if err != nil {

@@ -199,7 +199,7 @@ type dyingBook struct {
 
 func (d dyingBook) Resolve(_ context.Context, _ schemas.AccountID, r schemas.Request) (schemas.Call, error) {
 	d.stop(r.ID)
-	return schemas.Call{}, schemas.Errorf(schemas.Unavailable, "", "dying")
+	return schemas.Call{}, schemas.Errorf(schemas.Unavailable, "dying")
 }
 
 // TestManyCallsOverOneSocket is the usual use by an agent: calls go in and results come out over

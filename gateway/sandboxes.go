@@ -233,7 +233,7 @@ func (b sandboxBoxes) Remove(ctx context.Context, a schemas.AccountID, s schemas
 		return err
 	}
 	if !instances.Reached(asked.State, schemas.WantRemoved) {
-		return schemas.Errorf(schemas.Timeout, "", "the session's instance has not ended yet: its worker may be away; ask again")
+		return schemas.Errorf(schemas.Timeout, "the session's instance has not ended yet: its worker may be away; ask again")
 	}
 	return nil
 }

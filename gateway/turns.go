@@ -48,7 +48,7 @@ func (g *Gateway) postTurn(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	}
 	agent := schemas.AgentID(r.PathValue("id"))
 	if g.Accounts == nil {
-		return schemas.Errorf(schemas.Unsupported, "", "this gateway keeps no agents")
+		return schemas.Errorf(schemas.Unsupported, "this gateway keeps no agents")
 	}
 	if _, err := g.Accounts.Documents.ToolVisibility(r.Context(), a, agent); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (g *Gateway) postTurn(w http.ResponseWriter, r *http.Request, a schemas.Acc
 		return err
 	}
 	if g.AgentTurns == nil {
-		return schemas.Errorf(schemas.Unsupported, "", "nothing carries out turns of agents here: \"sandjet up\" does")
+		return schemas.Errorf(schemas.Unsupported, "nothing carries out turns of agents here: \"sandjet up\" does")
 	}
 	if err := g.AgentTurns(r.Context(), a, agent); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (g *Gateway) postConversationStop(w http.ResponseWriter, r *http.Request, a
 		return err
 	}
 	if err != nil || hold.Value.Turn == "" {
-		return schemas.Errorf(schemas.Conflict, "", "no turn runs in the conversation: there is nothing to stop")
+		return schemas.Errorf(schemas.Conflict, "no turn runs in the conversation: there is nothing to stop")
 	}
 	f := schemas.FollowUp{
 		ID: schemas.MakeEnvelopeID(conv, ""), Account: a, Conversation: conv, Agent: hold.Value.Agent, Results: []schemas.JobResult{},

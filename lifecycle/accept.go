@@ -40,7 +40,7 @@ func renew(ctx context.Context, b *streams.Bus, c schemas.Call, since time.Time)
 	case err != nil:
 		return err
 	default:
-		taken := schemas.Errorf(schemas.Conflict, "", "the id %q is that of a call", schemas.Quotable(string(c.ID)))
+		taken := schemas.Errorf(schemas.Conflict, "the id %q is that of a call", schemas.Quotable(string(c.ID)))
 		if b.Now().Sub(m.Stored()) < streams.CallsKept || !since.IsZero() && m.Stored().After(since.Add(-streams.ClocksApart)) {
 			return taken
 		}

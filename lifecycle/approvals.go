@@ -19,7 +19,7 @@ func OpenApprovals(b *streams.Bus) *streams.Bucket[schemas.Approval] {
 func FindApproval(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.ApprovalID) (
 	streams.BucketEntry[schemas.Approval], error,
 ) {
-	none := schemas.Errorf(schemas.NotFound, "", "there is no approval %q: answered ones are known for seven days",
+	none := schemas.Errorf(schemas.NotFound, "there is no approval %q: answered ones are known for seven days",
 		schemas.Quotable(string(id)))
 	if err := a.Validate(); err != nil {
 		return streams.BucketEntry[schemas.Approval]{}, err
@@ -75,7 +75,7 @@ func OpenApprovalGrants(b *streams.Bus) *streams.Bucket[schemas.ApprovalGrant] {
 func FindApprovalGrant(ctx context.Context, b *streams.Bus, c schemas.Call) (schemas.ApprovalGrant, error) {
 	p, err := OpenApprovalGrants(b).Get(ctx, schemas.ApprovalGrantKey(c.Account, schemas.ApprovalGrantID(c)))
 	if err == nil && !p.Value.Allows(c, b.Now()) {
-		return schemas.ApprovalGrant{}, schemas.Errorf(schemas.NotFound, "", "no answer is remembered for this call")
+		return schemas.ApprovalGrant{}, schemas.Errorf(schemas.NotFound, "no answer is remembered for this call")
 	}
 	return p.Value, err
 }
@@ -113,7 +113,7 @@ func StoreApprovalGrant(ctx context.Context, b *streams.Bus, r schemas.ApprovalG
 // RevokeApprovalGrant lets a remembered answer of an account not count any more, from its return on. Code:
 // not_found, in the same words for one that never was and for another account's.
 func RevokeApprovalGrant(ctx context.Context, b *streams.Bus, a schemas.AccountID, id string) error {
-	none := schemas.Errorf(schemas.NotFound, "", "no answer is remembered as %q", schemas.Quotable(id))
+	none := schemas.Errorf(schemas.NotFound, "no answer is remembered as %q", schemas.Quotable(id))
 	if schemas.ValidateApprovalGrantID(id) != nil {
 		return none
 	}
@@ -151,7 +151,7 @@ func ReleaseCall(ctx context.Context, b *streams.Bus, c schemas.Call) error {
 		case err != nil:
 			return err
 		case have.Approval != c.Approval:
-			return schemas.Errorf(schemas.Conflict, "", "the id %q belongs to another call by now", schemas.Quotable(string(c.ID)))
+			return schemas.Errorf(schemas.Conflict, "the id %q belongs to another call by now", schemas.Quotable(string(c.ID)))
 		case !streams.Parked.Holds(b, m, c):
 			return nil
 		}
@@ -179,7 +179,7 @@ func ReleaseCall(ctx context.Context, b *streams.Bus, c schemas.Call) error {
 	case have.Approval != c.Approval:
 		return err
 	case streams.Parked.Holds(b, m, c): // the parked message is not the released call
-		return schemas.Errorf(schemas.Unavailable, "", "the call %q is parked still: try again", schemas.Quotable(string(c.ID)))
+		return schemas.Errorf(schemas.Unavailable, "the call %q is parked still: try again", schemas.Quotable(string(c.ID)))
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func FindChat(ctx context.Context, b *streams.Bus, a schemas.AccountID, conversa
 		return schemas.Chat{}, err
 	}
 	if p.Value.Account != a { // another's, of the same hash
-		return schemas.Chat{}, schemas.Errorf(schemas.NotFound, "", "the conversation %s is of no chat", schemas.Quotable(string(conversation)))
+		return schemas.Chat{}, schemas.Errorf(schemas.NotFound, "the conversation %s is of no chat", schemas.Quotable(string(conversation)))
 	}
 	return p.Value, nil
 }

@@ -69,9 +69,9 @@ func controllable(j schemas.Job, a schemas.JobAction) error {
 	case a == schemas.JobActionStatus:
 		return nil
 	case j.State == schemas.JobWaiting:
-		return schemas.Errorf(schemas.Conflict, op, "the job has not been started yet: there is nothing to %s", verb(a))
+		return schemas.OpErrorf(schemas.Conflict, op, "the job has not been started yet: there is nothing to %s", verb(a))
 	case j.State == schemas.JobUnstarted:
-		return schemas.Errorf(schemas.Conflict, op, "the job was never started: there is nothing to %s", verb(a))
+		return schemas.OpErrorf(schemas.Conflict, op, "the job was never started: there is nothing to %s", verb(a))
 	case j.State.Final() && a == schemas.JobActionLogs:
 		return nil // its completion keeps their end, whatever its sandbox offers
 	case !slices.Contains(j.Actions, a):
@@ -85,7 +85,7 @@ func controllable(j schemas.Job, a schemas.JobAction) error {
 				". You will be notified when the job ends",
 		}
 	case j.State.Final():
-		return schemas.Errorf(schemas.Conflict, op, "the job has ended already: it is %s", j.State)
+		return schemas.OpErrorf(schemas.Conflict, op, "the job has ended already: it is %s", j.State)
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func window(kept []byte, size int64, cmd schemas.JobCommand) (data []byte, offse
 func askWorker(ctx context.Context, b *streams.Bus, j schemas.Job, cmd schemas.JobCommand, within time.Duration) (schemas.JobReply, error) {
 	const op = "job"
 	if j.Worker == "" {
-		return schemas.JobReply{}, schemas.Errorf(schemas.Unavailable, op, "no worker manages the job yet: try again")
+		return schemas.JobReply{}, schemas.OpErrorf(schemas.Unavailable, op, "no worker manages the job yet: try again")
 	}
 	data, err := json.Marshal(cmd)
 	if err != nil {

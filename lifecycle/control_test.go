@@ -92,7 +92,7 @@ func TestControlJobFollowsTheJobToItsNewWorker(t *testing.T) {
 					if _, err := lifecycle.OpenJobs(b).Update(ctx, j.Key(), moved, rev); err != nil {
 						return nil, err
 					}
-					return nil, schemas.Errorf(schemas.Unavailable, "job", "moved")
+					return nil, schemas.OpErrorf(schemas.Unavailable, "job", "moved")
 				})
 		}()
 		go func() {
@@ -100,7 +100,7 @@ func TestControlJobFollowsTheJobToItsNewWorker(t *testing.T) {
 				func(_ context.Context, data []byte) ([]byte, error) {
 					var cmd schemas.JobCommand
 					if err := json.Unmarshal(data, &cmd); err != nil || string(cmd.Data) != "typed" {
-						return nil, schemas.Errorf(schemas.Invalid, "test", "%q, %v", data, err)
+						return nil, schemas.OpErrorf(schemas.Invalid, "test", "%q, %v", data, err)
 					}
 					return json.Marshal(schemas.JobReply{Running: true, Written: 5})
 				})

@@ -38,7 +38,7 @@ const ByChat = "channel"
 // The error, of code conflict, comes with the approval as it stands.
 func Judge(a schemas.Approval, d Decision, now time.Time) (schemas.Approval, error) {
 	if a.State != schemas.ApprovalPending {
-		return a, schemas.Errorf(schemas.Conflict, "", "the approval is %s already, since %s", a.State, a.Decided.UTC().Format(time.RFC3339))
+		return a, schemas.Errorf(schemas.Conflict, "the approval is %s already, since %s", a.State, a.Decided.UTC().Format(time.RFC3339))
 	}
 	if !now.Before(a.Expires) {
 		d = Decision{State: schemas.ApprovalExpired, By: ByDeadline}

@@ -110,7 +110,7 @@ func (r DeliveryReplay) found(n int) error {
 	if n > 0 || r.ID == "" || r.After != "" {
 		return nil
 	}
-	return schemas.Errorf(schemas.NotFound, "", "there is no delivery %q to be made again: deliveries are known for seven days",
+	return schemas.Errorf(schemas.NotFound, "there is no delivery %q to be made again: deliveries are known for seven days",
 		schemas.Quotable(string(r.ID)))
 }
 

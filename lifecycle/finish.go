@@ -52,7 +52,7 @@ func FinishUnheld(ctx context.Context, b *streams.Bus, r schemas.Result, state s
 		}
 	}
 	if !b.Holds(looked) {
-		return false, schemas.Errorf(schemas.Unavailable, "result",
+		return false, schemas.OpErrorf(schemas.Unavailable, "result",
 			"this process stalled, or its connection was lost: the call must be looked up again")
 	}
 	r.Finished = b.Now()

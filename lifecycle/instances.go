@@ -36,11 +36,11 @@ func ReadyInstance(i *schemas.Instance, ref schemas.Ref, now time.Time, life tim
 	paused := i.State == schemas.InstancePaused
 	switch {
 	case i.Ref.ID == ref.ID && (i.State == schemas.InstanceEnding || i.State == schemas.InstancePausing): // whatever runs in it now
-		return schemas.Errorf(schemas.Unavailable, "reserve", "the sandbox's instance is being paused: the call waits for it")
+		return schemas.OpErrorf(schemas.Unavailable, "reserve", "the sandbox's instance is being paused: the call waits for it")
 	case i.Ref.ID == ref.ID && i.Wanted.State == schemas.WantRemoved:
-		return schemas.Errorf(schemas.Unavailable, "reserve", "the sandbox's instance is about to be removed: the call waits for the next one")
+		return schemas.OpErrorf(schemas.Unavailable, "reserve", "the sandbox's instance is about to be removed: the call waits for the next one")
 	case (i.Ref == ref || paused) && !now.Before(i.Deadline):
-		return schemas.Errorf(schemas.Unavailable, "reserve", "the sandbox's instance is at the end of its life: the call waits for the next one")
+		return schemas.OpErrorf(schemas.Unavailable, "reserve", "the sandbox's instance is at the end of its life: the call waits for the next one")
 	}
 	if i.Ref != ref {
 		if !paused {
@@ -65,7 +65,7 @@ func ReadyInstance(i *schemas.Instance, ref schemas.Ref, now time.Time, life tim
 // writer has gone. Code: conflict, it is not awake.
 func PauseInstance(i *schemas.Instance, now time.Time) error {
 	if i.State != schemas.InstanceReady && i.State != schemas.InstancePausing {
-		return schemas.Errorf(schemas.Conflict, "pause", "the instance is %s", i.State)
+		return schemas.OpErrorf(schemas.Conflict, "pause", "the instance is %s", i.State)
 	}
 	i.State, i.Pausing = schemas.InstancePausing, now
 	return nil
@@ -74,7 +74,7 @@ func PauseInstance(i *schemas.Instance, now time.Time) error {
 // PausedInstance notes that a box is paused: the next call wakes it. Code: conflict, it was not being paused.
 func PausedInstance(i *schemas.Instance, now time.Time) error {
 	if i.State != schemas.InstancePausing {
-		return schemas.Errorf(schemas.Conflict, "pause", "the instance is %s", i.State)
+		return schemas.OpErrorf(schemas.Conflict, "pause", "the instance is %s", i.State)
 	}
 	i.State, i.Paused, i.Pausing = schemas.InstancePaused, now, time.Time{}
 	if i.Wanted.State == schemas.WantPaused {
@@ -106,7 +106,7 @@ func WantInstance(ctx context.Context, b *streams.Bus, key string, want schemas.
 		}
 		i, before := p.Value, p.Value
 		if i.State == schemas.InstanceEnding && want != schemas.WantRemoved {
-			return i, schemas.Errorf(schemas.Conflict, "instance", "it is being removed: the next call makes a new one")
+			return i, schemas.OpErrorf(schemas.Conflict, "instance", "it is being removed: the next call makes a new one")
 		}
 		wish(&i, want, b.Now())
 		if i == before {

@@ -24,7 +24,7 @@ func FindInstance(ctx context.Context, b *streams.Bus, a schemas.AccountID, id s
 	}
 	p, err := OpenInstances(b).Get(ctx, schemas.InstanceKey(provider, a, s, w))
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted {
-		return none, schemas.Errorf(schemas.NotFound, "", "there is no instance %q: nothing is kept for this sandbox and workspace now",
+		return none, schemas.Errorf(schemas.NotFound, "there is no instance %q: nothing is kept for this sandbox and workspace now",
 			schemas.Quotable(string(id)))
 	}
 	return p, err

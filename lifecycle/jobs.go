@@ -28,7 +28,7 @@ func GroupKey(a schemas.AccountID, group string) string {
 // FindJob returns the record of an account's job with its revision. Code: not_found, in the same words
 // for one that never was and for another account's.
 func FindJob(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.JobID) (streams.BucketEntry[schemas.Job], error) {
-	none := schemas.Errorf(schemas.NotFound, "", "there is no job %q: settled jobs are known for seven days", schemas.Quotable(string(id)))
+	none := schemas.Errorf(schemas.NotFound, "there is no job %q: settled jobs are known for seven days", schemas.Quotable(string(id)))
 	if err := a.Validate(); err != nil {
 		return streams.BucketEntry[schemas.Job]{}, err
 	}

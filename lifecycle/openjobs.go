@@ -168,7 +168,7 @@ func (w *JobWatch) marked(ctx context.Context, until uint64) (map[string]streams
 		}
 	}
 	if last < until {
-		return nil, schemas.Errorf(schemas.Unavailable, "read the marks of open jobs", "the copy that was read is behind: try again")
+		return nil, schemas.OpErrorf(schemas.Unavailable, "read the marks of open jobs", "the copy that was read is behind: try again")
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

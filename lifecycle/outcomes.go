@@ -116,7 +116,7 @@ func RefusedResult(a schemas.Approval) schemas.Result {
 // from the answer was left undone for longer than calls are kept.
 func InputLostResult(c schemas.Call) schemas.Result {
 	const why = "it was approved, but could not be handed on before its input aged out: call again"
-	return FailedResult(c, schemas.Errorf(schemas.Unavailable, "", why))
+	return FailedResult(c, schemas.Errorf(schemas.Unavailable, why))
 }
 
 // Because adds the given reason to a text, if there is one.

@@ -67,9 +67,9 @@ func Address(ctx context.Context, b *streams.Bus, f schemas.FollowUp) (existing 
 	switch {
 	case f.Mode.Stops(): // what ends a turn is never too much
 	case f.Mode == schemas.TurnReject && (hold.Turn != "" || n > 0):
-		return false, schemas.Errorf(schemas.Conflict, "", "a turn of the conversation runs: wait for its end, or use another mode")
+		return false, schemas.Errorf(schemas.Conflict, "a turn of the conversation runs: wait for its end, or use another mode")
 	case n >= schemas.MaxWaitingTurns || size > schemas.MaxWaitingTurnBytes:
-		return false, schemas.Errorf(schemas.Exhausted, "",
+		return false, schemas.Errorf(schemas.Exhausted,
 			"%d messages wait for the agent in this conversation: at most %d, of %d bytes together: try again when it has taken some in",
 			n, schemas.MaxWaitingTurns, schemas.MaxWaitingTurnBytes)
 	}
@@ -84,7 +84,7 @@ func Address(ctx context.Context, b *streams.Bus, f schemas.FollowUp) (existing 
 				return addressed(w.FollowUp, f)
 			}
 		}
-		return false, schemas.Errorf(schemas.Unavailable, "", "the message is there but cannot be read now: send it again")
+		return false, schemas.Errorf(schemas.Unavailable, "the message is there but cannot be read now: send it again")
 	}
 	return false, err
 }

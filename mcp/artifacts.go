@@ -107,7 +107,7 @@ func (c *session) readArtifact(ctx context.Context, uri string, id schemas.Artif
 		return nil, err
 	}
 	if !may {
-		return nil, protocolError(schemas.Errorf(schemas.Denied, "uri", "the tool %s is not enabled for this agent", schemas.ToolRead))
+		return nil, protocolError(schemas.OpErrorf(schemas.Denied, "uri", "the tool %s is not enabled for this agent", schemas.ToolRead))
 	}
 	var of schemas.ConversationID
 	if c.scope.Agent != "" {
@@ -128,10 +128,10 @@ func (c *session) readArtifact(ctx context.Context, uri string, id schemas.Artif
 // not known (0).
 func ArtifactTooLarge(id schemas.ArtifactID, size, most int64) error {
 	if size == 0 {
-		return schemas.Errorf(schemas.Exhausted, "uri",
+		return schemas.OpErrorf(schemas.Exhausted, "uri",
 			"the artifact has more than %d bytes: GET /v1/artifacts/%s of the gateway, or \"sandjet artifacts get\", has all of them", most, id)
 	}
-	return schemas.Errorf(schemas.Exhausted, "uri",
+	return schemas.OpErrorf(schemas.Exhausted, "uri",
 		"the artifact has %d bytes, and at most %d are read as a resource: GET /v1/artifacts/%s of the gateway, or \"sandjet artifacts get\", "+
 			"has all of them", size, most, id)
 }

@@ -39,7 +39,7 @@ func (d *desk) Artifacts(_ context.Context, c schemas.ConversationID, limit int,
 	defer d.mu.Unlock()
 	at := slices.IndexFunc(d.artifacts, func(l left) bool { return l.ID == after })
 	if after != "" && at < 0 {
-		return nil, "", schemas.Errorf(schemas.NotFound, "", "there is no such artifact")
+		return nil, "", schemas.Errorf(schemas.NotFound, "there is no such artifact")
 	}
 	for _, l := range d.artifacts[at+1:] {
 		if l.Conversation != c {
@@ -65,7 +65,7 @@ func (d *desk) Artifact(_ context.Context, of schemas.ConversationID, id schemas
 			return l.Artifact, []byte(l.content), nil
 		}
 	}
-	return schemas.Artifact{}, nil, schemas.Errorf(schemas.NotFound, "", "there is no such artifact")
+	return schemas.Artifact{}, nil, schemas.Errorf(schemas.NotFound, "there is no such artifact")
 }
 
 func (f *fixtures) Artifacts(context.Context, schemas.ConversationID, int, schemas.ArtifactID) ([]schemas.Artifact, schemas.ArtifactID, error) {
@@ -73,7 +73,7 @@ func (f *fixtures) Artifacts(context.Context, schemas.ConversationID, int, schem
 }
 
 func (f *fixtures) Artifact(context.Context, schemas.ConversationID, schemas.ArtifactID, int64) (schemas.Artifact, []byte, error) {
-	return schemas.Artifact{}, nil, schemas.Errorf(schemas.NotFound, "", "there is no artifact")
+	return schemas.Artifact{}, nil, schemas.Errorf(schemas.NotFound, "there is no artifact")
 }
 
 // callOf is a call of the scope that tests have.

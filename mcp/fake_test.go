@@ -103,7 +103,7 @@ func (d *desk) Wait(ctx context.Context, id schemas.CallID, wait time.Duration) 
 		h, changed := d.calls[id], d.changed
 		if h == nil {
 			d.mu.Unlock()
-			return mcp.State{}, schemas.Errorf(schemas.NotFound, "", "there is no call %s", id)
+			return mcp.State{}, schemas.Errorf(schemas.NotFound, "there is no call %s", id)
 		}
 		st := d.state(id)
 		d.mu.Unlock()
@@ -146,7 +146,7 @@ func (d *desk) Approval(_ context.Context, id schemas.ApprovalID) (schemas.Appro
 	for _, h := range d.calls {
 		return schemas.Approval{ID: id, Call: schemas.Call{Tool: h.request.Tool, Input: h.request.Input}}, nil
 	}
-	return schemas.Approval{}, schemas.Errorf(schemas.NotFound, "", "there is none")
+	return schemas.Approval{}, schemas.Errorf(schemas.NotFound, "there is none")
 }
 
 func (d *desk) Decide(_ context.Context, _ schemas.ApprovalID, a schemas.ApprovalAnswer) error {
@@ -168,7 +168,7 @@ func (d *desk) Job(_ context.Context, id schemas.JobID) (schemas.Job, error) {
 	defer d.mu.Unlock()
 	j, ok := d.jobs[id]
 	if !ok {
-		return j, schemas.Errorf(schemas.NotFound, "", "there is no job %s", id)
+		return j, schemas.Errorf(schemas.NotFound, "there is no job %s", id)
 	}
 	return j, nil
 }
@@ -178,7 +178,7 @@ func (d *desk) StopJob(_ context.Context, id schemas.JobID, _ string) error {
 	defer d.mu.Unlock()
 	j, ok := d.jobs[id]
 	if !ok {
-		return schemas.Errorf(schemas.NotFound, "", "there is no job %s", id)
+		return schemas.Errorf(schemas.NotFound, "there is no job %s", id)
 	}
 	j.State, j.Completion = schemas.JobStopped, &schemas.Completion{State: schemas.JobStopped, Finished: accepted}
 	d.jobs[id] = j

@@ -115,7 +115,7 @@ func (f *fixtures) Tools(context.Context, schemas.AgentID) (list []mcp.Tool, err
 func (f *fixtures) Submit(_ context.Context, r schemas.Request) (mcp.State, error) {
 	tool, ok := fixtureTools()[r.Tool]
 	if !ok {
-		return mcp.State{}, schemas.Errorf(schemas.NotFound, "tool", "there is no tool %s", r.Tool)
+		return mcp.State{}, schemas.OpErrorf(schemas.NotFound, "tool", "there is no tool %s", r.Tool)
 	}
 	var in fixtureInput
 	if err := json.Unmarshal(r.Input, &in); err != nil {
@@ -180,7 +180,7 @@ func (f *fixtures) Wait(ctx context.Context, id schemas.CallID, wait time.Durati
 	c := f.calls[id]
 	if c == nil {
 		f.mu.Unlock()
-		return mcp.State{}, schemas.Errorf(schemas.NotFound, "", "there is no call %s", id)
+		return mcp.State{}, schemas.Errorf(schemas.NotFound, "there is no call %s", id)
 	}
 	if fixtureTools()[c.request.Tool].task {
 		wait = min(wait, 200*time.Millisecond)
@@ -206,7 +206,7 @@ func (f *fixtures) Cancel(_ context.Context, id schemas.CallID, reason string) e
 	c := f.calls[id]
 	f.mu.Unlock()
 	if c == nil {
-		return schemas.Errorf(schemas.NotFound, "", "there is no call %s", id)
+		return schemas.Errorf(schemas.NotFound, "there is no call %s", id)
 	}
 	c.cancel(fmt.Errorf("cancelled: %s", reason))
 	<-c.ended
@@ -237,7 +237,7 @@ func (f *fixtures) Approval(_ context.Context, id schemas.ApprovalID) (schemas.A
 			return schemas.Approval{ID: id, Call: schemas.Call{Tool: c.request.Tool, Input: c.request.Input}}, nil
 		}
 	}
-	return schemas.Approval{}, schemas.Errorf(schemas.NotFound, "", "there is no question %s", id)
+	return schemas.Approval{}, schemas.Errorf(schemas.NotFound, "there is no question %s", id)
 }
 
 func (f *fixtures) Decide(_ context.Context, id schemas.ApprovalID, a schemas.ApprovalAnswer) error {
@@ -254,15 +254,15 @@ func (f *fixtures) Decide(_ context.Context, id schemas.ApprovalID, a schemas.Ap
 		close(c.allowed)
 		return nil
 	}
-	return schemas.Errorf(schemas.NotFound, "", "there is no question %s", id)
+	return schemas.Errorf(schemas.NotFound, "there is no question %s", id)
 }
 
 func (f *fixtures) Job(_ context.Context, id schemas.JobID) (schemas.Job, error) {
-	return schemas.Job{}, schemas.Errorf(schemas.NotFound, "", "there is no job %s", id)
+	return schemas.Job{}, schemas.Errorf(schemas.NotFound, "there is no job %s", id)
 }
 
 func (f *fixtures) StopJob(_ context.Context, id schemas.JobID, _ string) error {
-	return schemas.Errorf(schemas.NotFound, "", "there is no job %s", id)
+	return schemas.Errorf(schemas.NotFound, "there is no job %s", id)
 }
 
 // handler answers at an address as a gateway does, but without keys, which the conformance package has none of.

@@ -207,7 +207,7 @@ func FuzzServe(f *testing.F) {
 			return // it listens until its client leaves
 		}
 		d := newDesk()
-		d.refuse = schemas.Errorf(schemas.Denied, "", "no")
+		d.refuse = schemas.Errorf(schemas.Denied, "no")
 		s := mcp.New(mcp.Options{})
 		defer s.Close()
 		h := http.Header{}

@@ -99,7 +99,7 @@ func fileOf(uri string) (workspace, name string, err error) {
 }
 
 // errChanged says that a file was written while it was read.
-var errChanged = schemas.Errorf(schemas.Conflict, "", "the file changes while it is read: try again")
+var errChanged = schemas.Errorf(schemas.Conflict, "the file changes while it is read: try again")
 
 type file struct {
 	*session
@@ -132,7 +132,7 @@ func (f file) read(ctx context.Context) (content []byte, text bool, err error) {
 		case err != nil:
 			return nil, false, err
 		case p.Size > MaxResource:
-			return nil, false, schemas.Errorf(schemas.Exhausted, "uri",
+			return nil, false, schemas.OpErrorf(schemas.Exhausted, "uri",
 				"the file has %d bytes: at most %d are read as a resource", p.Size, MaxResource)
 		case from > 1 && p.ETag != etag:
 			return nil, false, errChanged
@@ -143,7 +143,7 @@ func (f file) read(ctx context.Context) (content []byte, text bool, err error) {
 			break
 		}
 		if !strings.HasSuffix(p.Content, "\n") {
-			return nil, false, schemas.Errorf(schemas.Exhausted, "uri",
+			return nil, false, schemas.OpErrorf(schemas.Exhausted, "uri",
 				"a line of the file is longer than a page of the tool read: read it by a command")
 		}
 		if *p.NextOffset <= from || whole.Len() > MaxResource {
@@ -153,7 +153,7 @@ func (f file) read(ctx context.Context) (content []byte, text bool, err error) {
 	}
 	content = []byte(whole.String())
 	if sum := sha256.Sum256(content); etag != "" && hex.EncodeToString(sum[:]) != etag {
-		return nil, false, schemas.Errorf(schemas.Invalid, "uri", "the file is not UTF-8: read it by a command, such as base64")
+		return nil, false, schemas.OpErrorf(schemas.Invalid, "uri", "the file is not UTF-8: read it by a command, such as base64")
 	}
 	return content, true, nil
 }
@@ -196,14 +196,14 @@ func (f file) page(ctx context.Context, d schemas.Dialect, from int64) (p page, 
 	case st.Withheld != nil:
 		return p, st.Withheld
 	case st.Result == nil:
-		return p, schemas.Errorf(schemas.Timeout, "", "the file is not read yet: the call is %s", st.Status)
+		return p, schemas.Errorf(schemas.Timeout, "the file is not read yet: the call is %s", st.Status)
 	case st.Result.Status != schemas.StatusCompleted:
 		if st.Result.Error != nil {
 			return p, st.Result.Error
 		}
-		return p, schemas.Errorf(schemas.Unavailable, "", "the file was not read: the call is %s", st.Result.Status)
+		return p, schemas.Errorf(schemas.Unavailable, "the file was not read: the call is %s", st.Result.Status)
 	case st.Result.Output == nil:
-		return p, schemas.Errorf(schemas.Internal, "", "the file was read to no output")
+		return p, schemas.Errorf(schemas.Internal, "the file was read to no output")
 	}
 	b, err := json.Marshal(st.Result.Output.Data)
 	if err != nil {

@@ -24,7 +24,7 @@ type guarded struct {
 func (g *guarded) guard(call string, err *error) {
 	if p := recover(); p != nil {
 		g.log.Error("provider panicked", "operation", call, "panic", p, "stack", string(debug.Stack()))
-		*err = schemas.Errorf(schemas.Internal, call, "the provider broke the worker's code: what it had done until then is done")
+		*err = schemas.OpErrorf(schemas.Internal, call, "the provider broke the worker's code: what it had done until then is done")
 	}
 }
 

@@ -32,7 +32,7 @@ func (e *PartialList) Error() string {
 
 // Unwrap gives it its code.
 func (e *PartialList) Unwrap() error {
-	return schemas.Errorf(schemas.Unavailable, "list boxes", "%s", e.Error())
+	return schemas.OpErrorf(schemas.Unavailable, "list boxes", "%s", e.Error())
 }
 
 // KeptBox is a kept box as its provider sees it.

@@ -257,5 +257,5 @@ func checkAccount(spec schemas.AccountSpec) error {
 }
 
 func noAccount(a schemas.AccountID) error {
-	return schemas.Errorf(schemas.NotFound, "", "there is no account %q", schemas.Quotable(string(a)))
+	return schemas.Errorf(schemas.NotFound, "there is no account %q", schemas.Quotable(string(a)))
 }

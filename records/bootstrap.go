@@ -89,7 +89,7 @@ func (s Accounts) ensureKey(ctx context.Context, want schemas.Account) (schemas.
 			return schemas.Account{}, fmt.Errorf("read the record %s: %w", key, err)
 		}
 		if p.Value.Account == nil {
-			return schemas.Account{}, schemas.Errorf(schemas.Internal, "", "the record %s is not an account", key)
+			return schemas.Account{}, schemas.Errorf(schemas.Internal, "the record %s is not an account", key)
 		}
 		have := *p.Value.Account
 		if have.KeyHash == want.KeyHash {

@@ -200,7 +200,7 @@ func (s *cache) lockedOf(a schemas.AccountID, kinds ...string) error {
 	defer s.mu.RUnlock()
 	for key, err := range s.locked {
 		if kind, of, _, _ := splitKey(key); of == a && slices.Contains(kinds, kind) {
-			return schemas.Errorf(schemas.Unavailable, "", "a record of the account cannot be read: %s", schemas.Public(err).Message)
+			return schemas.Errorf(schemas.Unavailable, "a record of the account cannot be read: %s", schemas.Public(err).Message)
 		}
 	}
 	return nil
@@ -249,7 +249,7 @@ func find[T any](ctx context.Context, s *cache, key string, look func(*tenant) (
 		return *new(T), err
 	}
 	if !there() {
-		return v, schemas.Errorf(schemas.NotFound, "", "there is no record %s", key)
+		return v, schemas.Errorf(schemas.NotFound, "there is no record %s", key)
 	}
 	return v, nil
 }

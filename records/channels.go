@@ -76,7 +76,7 @@ func (t *tenant) channelFiles(c schemas.ChatChannel) (files schemas.WorkspaceFil
 		g = t.agents.byID[c.Agent]
 		n = slices.IndexFunc(g.Workspaces, func(e schemas.AgentWorkspace) bool { return id == "" || e.Workspace == id })
 		if id == "" && n < 0 {
-			return files, schemas.Errorf(schemas.NotFound, "workspace", "the channel's agent has none")
+			return files, schemas.OpErrorf(schemas.NotFound, "workspace", "the channel's agent has none")
 		}
 	}
 	if n >= 0 {
@@ -113,7 +113,7 @@ func (s Channels) Add(ctx context.Context, c schemas.ChatChannel) error {
 		return err
 	}
 	if len(have) >= schemas.MaxChatChannels {
-		return schemas.Errorf(schemas.Exhausted, "", "the account has %d chat channels, the most it may: remove one", len(have))
+		return schemas.Errorf(schemas.Exhausted, "the account has %d chat channels, the most it may: remove one", len(have))
 	}
 	if err := s.check(ctx, c, schemas.ChatChannel{}); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (s Channels) Remove(ctx context.Context, a schemas.AccountID, id schemas.Ch
 }
 
 func noChannel(id schemas.ChannelID) error {
-	return schemas.Errorf(schemas.NotFound, "", "there is no chat channel %q", schemas.Quotable(string(id)))
+	return schemas.Errorf(schemas.NotFound, "there is no chat channel %q", schemas.Quotable(string(id)))
 }
 
 // cloneChannel keeps what callers do with a value out of the copy.

@@ -47,7 +47,7 @@ func newCollection(providers schemas.Catalog, c schemas.Collection) (collection,
 	case schemas.Agents:
 		return agentCollection(), nil
 	}
-	return collection{}, schemas.Errorf(schemas.NotFound, "", "there is no collection %q", schemas.Quotable(string(c)))
+	return collection{}, schemas.Errorf(schemas.NotFound, "there is no collection %q", schemas.Quotable(string(c)))
 }
 
 func sandboxCollection(providers schemas.Catalog) collection {
@@ -326,7 +326,7 @@ func (s Documents) admit(a schemas.AccountID, col collection, r record, id strin
 		t = newTenant(s.providers)
 	}
 	if n := col.count(t); added && n >= col.most {
-		return schemas.Errorf(schemas.Exhausted, "", "the account has %d %ss, the most it may: remove one", n, col.noun)
+		return schemas.Errorf(schemas.Exhausted, "the account has %d %ss, the most it may: remove one", n, col.noun)
 	}
 	for _, other := range col.named(t, r) {
 		if other != id {
@@ -349,7 +349,7 @@ func (s *cache) change(ctx context.Context, key string, revision uint64, next fu
 			return record{}, 0, fmt.Errorf("read the record %s: %w", key, err)
 		}
 		if p.Value.key() != key {
-			return record{}, 0, schemas.Errorf(schemas.Unsupported, "", "the record %s is of another version", key)
+			return record{}, 0, schemas.Errorf(schemas.Unsupported, "the record %s is of another version", key)
 		}
 		if revision != 0 && p.Revision != revision {
 			return record{}, 0, stale()
@@ -415,14 +415,14 @@ func (col collection) key(a schemas.AccountID, id string) (string, error) {
 }
 
 func (col collection) missing(id string) error {
-	return schemas.Errorf(schemas.NotFound, "", "there is no %s %q", col.noun, schemas.Quotable(id))
+	return schemas.Errorf(schemas.NotFound, "there is no %s %q", col.noun, schemas.Quotable(id))
 }
 
 // missing is the same for a client of the account. A client that sends a name in place of an id gets the id of that name.
 func (s *cache) missing(a schemas.AccountID, col collection, id string) error {
 	if t := s.tenantOf(a); t != nil {
 		if ids := col.idsOf(t, id); len(ids) > 0 {
-			return schemas.Errorf(schemas.NotFound, "", "there is no %s with the id %q, but one of that name: use its id %s",
+			return schemas.Errorf(schemas.NotFound, "there is no %s with the id %q, but one of that name: use its id %s",
 				col.noun, schemas.Quotable(id), ids[0])
 		}
 	}

@@ -66,7 +66,7 @@ func (s Endpoints) Add(ctx context.Context, e schemas.Endpoint) error {
 		return err
 	}
 	if len(have) >= schemas.MaxEndpoints {
-		return schemas.Errorf(schemas.Exhausted, "", "the account has %d webhook endpoints, the most it may: remove one", len(have))
+		return schemas.Errorf(schemas.Exhausted, "the account has %d webhook endpoints, the most it may: remove one", len(have))
 	}
 	e = cloneEndpoint(e)
 	r := record{Endpoint: &e}
@@ -172,7 +172,7 @@ func (s Endpoints) Failing(ctx context.Context, a schemas.AccountID, id schemas.
 }
 
 func noEndpoint(id schemas.EndpointID) error {
-	return schemas.Errorf(schemas.NotFound, "", "there is no webhook endpoint %q", schemas.Quotable(string(id)))
+	return schemas.Errorf(schemas.NotFound, "there is no webhook endpoint %q", schemas.Quotable(string(id)))
 }
 
 // cloneEndpoint keeps what callers do with a value out of the copy.

@@ -185,12 +185,12 @@ func ModelAddress(a netip.Addr, encrypted bool, networks []netip.Prefix) error {
 		return nil
 	}
 	if kind == "" {
-		return schemas.Errorf(schemas.Denied, "url", "leads to a public address without TLS, where others could read the key: use https")
+		return schemas.OpErrorf(schemas.Denied, "url", "leads to a public address without TLS, where others could read the key: use https")
 	}
 	if slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(plain) }) && !netguard.Metadata(plain) {
 		return nil
 	}
-	return schemas.Errorf(schemas.Denied, "url", "leads to %s address, and the operator of this server does not open it: use a public one, "+
+	return schemas.OpErrorf(schemas.Denied, "url", "leads to %s address, and the operator of this server does not open it: use a public one, "+
 		"or ask for --model-networks %s", kind, netip.PrefixFrom(plain, plain.BitLen()))
 }
 

@@ -65,7 +65,7 @@ func (p *planner) check(out *plan) error {
 			return err
 		}
 		if n := col.count(end); n > col.most && n > col.count(before) {
-			return schemas.Errorf(schemas.Exhausted, "", "the account would have %d %ss: at most %d", n, col.noun, col.most)
+			return schemas.Errorf(schemas.Exhausted, "the account would have %d %ss: at most %d", n, col.noun, col.most)
 		}
 	}
 	if err := p.problems.Err(); err != nil {

@@ -27,7 +27,7 @@ func (s Sessions) Get(ctx context.Context, a schemas.AccountID) (schemas.Sandbox
 		return schemas.SandboxSessions{}, fmt.Errorf("read the sessions of %s: %w", a, err)
 	}
 	if p.Value.Sessions == nil {
-		return schemas.SandboxSessions{}, schemas.Errorf(schemas.Unsupported, "", "the record %s is of another version", p.Key)
+		return schemas.SandboxSessions{}, schemas.Errorf(schemas.Unsupported, "the record %s is of another version", p.Key)
 	}
 	return *p.Value.Sessions, nil
 }
@@ -66,7 +66,7 @@ func (s Sessions) Change(ctx context.Context, a schemas.AccountID, change func(*
 		now := schemas.SandboxSessions{Account: a}
 		if !absent {
 			if p.Value.Sessions == nil {
-				return now, schemas.Errorf(schemas.Unsupported, "", "the record %s is of another version", key)
+				return now, schemas.Errorf(schemas.Unsupported, "the record %s is of another version", key)
 			}
 			now.Sessions = slices.Clone(p.Value.Sessions.Sessions)
 		}
@@ -85,7 +85,7 @@ func (s Sessions) Change(ctx context.Context, a schemas.AccountID, change func(*
 			return now, fmt.Errorf("change the record %s: %w", key, err)
 		}
 		if try == tries || !pause.Sleep(ctx, try) {
-			return now, schemas.Errorf(schemas.Unavailable, "", "too many requests change the sessions of this account at once: try again")
+			return now, schemas.Errorf(schemas.Unavailable, "too many requests change the sessions of this account at once: try again")
 		}
 	}
 }
@@ -123,7 +123,7 @@ func (s Sessions) Ensure(ctx context.Context, a schemas.AccountID, v schemas.San
 	case there:
 		return nil
 	case known >= schemas.MaxWorkspaces:
-		return schemas.Errorf(schemas.Exhausted, "", "the account has %d workspaces, the most it may, and each session is one: remove one", known)
+		return schemas.Errorf(schemas.Exhausted, "the account has %d workspaces, the most it may, and each session is one: remove one", known)
 	}
 	return s.ensure(ctx, record{Workspace: &w}, true)
 }

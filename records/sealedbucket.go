@@ -118,7 +118,7 @@ func (v sealedBucket) open(key string, s stored) (record, error) {
 	for field, envelope := range s.Sealed {
 		place := secretIn(&r, field)
 		if place == nil {
-			return record{}, schemas.Errorf(schemas.Unavailable, "", "the record %s has an encrypted field %q, which this version does not know",
+			return record{}, schemas.Errorf(schemas.Unavailable, "the record %s has an encrypted field %q, which this version does not know",
 				key, schemas.Quotable(field))
 		}
 		plain, err := v.ring.Open(envelope, where(key, field))
@@ -126,7 +126,7 @@ func (v sealedBucket) open(key string, s stored) (record, error) {
 			return record{}, fmt.Errorf("%s of the record %s: %w", field, key, err)
 		}
 		if json.Unmarshal(plain, place) != nil { // its error could show what it stands at
-			return record{}, schemas.Errorf(schemas.Internal, "", "%s of the record %s opens to something else", field, key)
+			return record{}, schemas.Errorf(schemas.Internal, "%s of the record %s opens to something else", field, key)
 		}
 	}
 	return r, nil

@@ -129,7 +129,7 @@ func (s Skills) Admit(_ context.Context, a schemas.AccountID, m schemas.SkillMan
 	case there && fresh:
 		return skillThere(m.Name)
 	case !there && len(t.skills.byID) >= schemas.MaxSkills:
-		return schemas.Errorf(schemas.Exhausted, "", "the account has %d skills, the most it may: remove one", len(t.skills.byID))
+		return schemas.Errorf(schemas.Exhausted, "the account has %d skills, the most it may: remove one", len(t.skills.byID))
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (s Skills) Put(ctx context.Context, k schemas.Skill, fresh bool, revision u
 		case revision != 0 && p.Revision != revision:
 			return out, 0, stale()
 		case p.Value.Skill == nil:
-			return out, 0, schemas.Errorf(schemas.Unsupported, "", "the record %s is of another version", key)
+			return out, 0, schemas.Errorf(schemas.Unsupported, "the record %s is of another version", key)
 		case p.Value.Skill.Digest == k.Digest:
 			s.apply(p)
 			return cloneSkill(*p.Value.Skill), p.Revision, nil
@@ -223,7 +223,7 @@ func (s Skills) Names(ctx context.Context, a schemas.AccountID, digest string) (
 }
 
 func noSkill(id string) error {
-	return schemas.Errorf(schemas.NotFound, "", "there is no skill %q", schemas.Quotable(id))
+	return schemas.Errorf(schemas.NotFound, "there is no skill %q", schemas.Quotable(id))
 }
 
 // cloneSkill keeps what callers do with a value out of the copy.

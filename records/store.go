@@ -66,7 +66,7 @@ func storeOf(c *cache) *Store {
 func (s *Store) Authenticate(_ context.Context, key string) (schemas.AccountID, error) {
 	a, ok := s.authenticate(key, s.now())
 	if !ok {
-		return "", schemas.Errorf(schemas.Denied, "", "invalid API key")
+		return "", schemas.Errorf(schemas.Denied, "invalid API key")
 	}
 	return a, nil
 }
@@ -116,11 +116,11 @@ func (s *Store) workspaceNow(a schemas.AccountID, id schemas.WorkspaceID) schema
 func (s *Store) Value(ctx context.Context, a schemas.AccountID, ref string) (string, error) {
 	name, ok := schemas.VariableRef(ref)
 	if !ok {
-		return "", schemas.Errorf(schemas.Invalid, "variable", "%q names no variable", schemas.Quotable(ref))
+		return "", schemas.OpErrorf(schemas.Invalid, "variable", "%q names no variable", schemas.Quotable(ref))
 	}
 	v, err := s.variable(ctx, a, name)
 	if errors.Is(err, schemas.ErrNotFound) {
-		return "", schemas.Errorf(schemas.Invalid, "variable",
+		return "", schemas.OpErrorf(schemas.Invalid, "variable",
 			"the account has no variable %s: sandjet variables set %s", name, name)
 	}
 	return v.Value, err

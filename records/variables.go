@@ -94,7 +94,7 @@ func (s Variables) Set(ctx context.Context, a schemas.AccountID, name, value str
 
 // Remove takes a variable away. Sandboxes that name it refuse their calls from then on. Code: not_found.
 func (s Variables) Remove(ctx context.Context, a schemas.AccountID, name string) error {
-	missing := schemas.Errorf(schemas.NotFound, "", "there is no variable %q", schemas.Quotable(name))
+	missing := schemas.Errorf(schemas.NotFound, "there is no variable %q", schemas.Quotable(name))
 	if a.Validate() != nil || !schemas.VariableName(name) {
 		return missing
 	}
@@ -107,7 +107,7 @@ func (s Variables) Remove(ctx context.Context, a schemas.AccountID, name string)
 
 func (s Variables) room(a schemas.AccountID) error {
 	if t := s.tenantOf(a); t != nil && len(t.variables.byID) >= schemas.MaxVariables {
-		return schemas.Errorf(schemas.Exhausted, "", "the account has %d variables, the most it may: remove one", len(t.variables.byID))
+		return schemas.Errorf(schemas.Exhausted, "the account has %d variables, the most it may: remove one", len(t.variables.byID))
 	}
 	return nil
 }

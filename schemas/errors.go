@@ -106,7 +106,12 @@ func (e *Error) Is(target error) bool {
 
 // Errorf makes an error with a code. A %w verb keeps its operand as the operator's cause; what it
 // prints becomes part of Message, so wrap only what a user may read, else use [Wrap].
-func Errorf(code Code, op, format string, args ...any) error {
+func Errorf(code Code, format string, args ...any) error {
+	return OpErrorf(code, "", format, args...)
+}
+
+// OpErrorf is Errorf with the operation that failed, such as "open workspace", in [Error.Op].
+func OpErrorf(code Code, op, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Code: code, Op: op, Message: err.Error(), Err: quiet{errors.Unwrap(err)}.orNil()}
 }

@@ -28,7 +28,7 @@ func ExampleDecodeRequest() {
 
 // Codes compare by value, also after they have crossed a wire.
 func ExampleError() {
-	err := fmt.Errorf("ask: %w", schemas.Errorf(schemas.Exhausted, "run", "all places are taken"))
+	err := fmt.Errorf("ask: %w", schemas.OpErrorf(schemas.Exhausted, "run", "all places are taken"))
 	fmt.Println(errors.Is(err, schemas.ErrExhausted), schemas.CodeOf(err).Retryable())
 	// Output: true true
 }

@@ -135,7 +135,7 @@ func (p Profile) Reaches(w Workspace, s Sandbox) error {
 // less than what its build says of the provider, and never more. Code: internal.
 func (p Profile) Within(declared Profile) error {
 	more := func(field string) error {
-		return Errorf(Internal, "profile", "the provider %s says more of %s than its build declares", p.Name, field)
+		return OpErrorf(Internal, "profile", "the provider %s says more of %s than its build declares", p.Name, field)
 	}
 	for _, n := range p.Networks {
 		if !slices.Contains(declared.Networks, n) {

@@ -111,13 +111,13 @@ func TestErrorsCompareByCodeAcrossAWire(t *testing.T) {
 			t.Errorf("%s.Retryable() = %v", code, !want)
 		}
 	}
-	if errors.Is(Errorf(Invalid, "", "a"), Errorf(Invalid, "", "b")) {
+	if errors.Is(Errorf(Invalid, "a"), Errorf(Invalid, "b")) {
 		t.Error("two errors with messages are not the same")
 	}
 }
 
 func TestErrorsKnowTheLibrarysWords(t *testing.T) {
-	if !errors.Is(Errorf(Timeout, "", "late"), context.DeadlineExceeded) || !errors.Is(Errorf(Unsupported, "", "no"), errors.ErrUnsupported) {
+	if !errors.Is(Errorf(Timeout, "late"), context.DeadlineExceeded) || !errors.Is(Errorf(Unsupported, "no"), errors.ErrUnsupported) {
 		t.Error("a code is not recognised by the library's value")
 	}
 	for _, c := range []struct {
@@ -139,7 +139,7 @@ func TestErrorsKnowTheLibrarysWords(t *testing.T) {
 		}
 	}
 	cause := errors.New("cause")
-	err := Errorf(Unavailable, "publish", "the log is away: %w", cause)
+	err := OpErrorf(Unavailable, "publish", "the log is away: %w", cause)
 	if !errors.Is(err, cause) || err.Error() != "publish: the log is away: cause" { // told once, found by errors.Is
 		t.Errorf("%v", err)
 	}

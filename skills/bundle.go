@@ -314,17 +314,17 @@ func distinct(list []File) error {
 func fold(s string) string { return strings.ToLower(strings.ToUpper(s)) }
 
 func tooMany() error {
-	return schemas.Errorf(schemas.Exhausted, "", "the bundle has more than %d files: leave out what the skill does not need",
+	return schemas.Errorf(schemas.Exhausted, "the bundle has more than %d files: leave out what the skill does not need",
 		schemas.MaxSkillFiles)
 }
 
 func tooLarge(name string) error {
-	return schemas.Errorf(schemas.Exhausted, "", "%q is larger than %d bytes, the most that a file of a skill may have",
+	return schemas.Errorf(schemas.Exhausted, "%q is larger than %d bytes, the most that a file of a skill may have",
 		schemas.Quotable(strings.ToValidUTF8(name, "\uFFFD")), schemas.MaxSkillFile)
 }
 
 func bundleTooLarge() error {
-	return schemas.Errorf(schemas.Exhausted, "", "the bundle is larger than %d bytes: keep large data elsewhere", schemas.MaxSkillBundle)
+	return schemas.Errorf(schemas.Exhausted, "the bundle is larger than %d bytes: keep large data elsewhere", schemas.MaxSkillBundle)
 }
 
 // notTar is the error of something that is no tar; an error of its source stays as it is.

@@ -79,7 +79,7 @@ func ReadArtifactChunk(ctx context.Context, b *Bus, a schemas.AccountID, name st
 		return nil, err
 	}
 	if sum := sha256.Sum256(m.data); hex.EncodeToString(sum[:]) != name {
-		return nil, schemas.Errorf(schemas.Internal, "read an artifact", "what is kept there is not what belongs there")
+		return nil, schemas.OpErrorf(schemas.Internal, "read an artifact", "what is kept there is not what belongs there")
 	}
 	return m.data, nil
 }
@@ -105,7 +105,7 @@ func decodeArtifact(m stored) (KeptArtifact, error) {
 	}
 	want := (k.Artifact.Size + ArtifactChunk - 1) / ArtifactChunk
 	if k.Artifact.Size < 0 || want != int64(len(k.Chunks)) {
-		return k, schemas.Errorf(schemas.Internal, "read an artifact", "it has %d bytes and %d chunks", k.Artifact.Size, len(k.Chunks))
+		return k, schemas.OpErrorf(schemas.Internal, "read an artifact", "it has %d bytes and %d chunks", k.Artifact.Size, len(k.Chunks))
 	}
 	return k, nil
 }
@@ -113,11 +113,11 @@ func decodeArtifact(m stored) (KeptArtifact, error) {
 // FindArtifact reads what an account's artifact is. Codes: not_found, unavailable.
 func FindArtifact(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.ArtifactID) (KeptArtifact, error) {
 	if err := errors.Join(a.Validate(), id.Validate()); err != nil { // they become a subject
-		return KeptArtifact{}, schemas.Errorf(schemas.NotFound, "find an artifact", "there is no such artifact")
+		return KeptArtifact{}, schemas.OpErrorf(schemas.NotFound, "find an artifact", "there is no such artifact")
 	}
 	m, err := b.reader.getNewest(ctx, streamArtifacts, getRequest{Last: artifactsOf(a, "*", "*", string(id), "*")})
 	if errors.Is(err, schemas.ErrNotFound) {
-		return KeptArtifact{}, schemas.Errorf(schemas.NotFound, "find an artifact",
+		return KeptArtifact{}, schemas.OpErrorf(schemas.NotFound, "find an artifact",
 			"there is no such artifact: it was removed, it has gone with its age, or there never was one")
 	}
 	if err != nil {

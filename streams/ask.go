@@ -37,7 +37,7 @@ func (b *Bus) Ask(ctx context.Context, subject string, data []byte) ([]byte, err
 	if m.Header.Get(headerFailed) != "" {
 		e := new(schemas.Error)
 		if err := json.Unmarshal(m.Data, e); err != nil || e.Code == "" {
-			return nil, schemas.Errorf(schemas.Internal, "ask", "the answer is not understood")
+			return nil, schemas.OpErrorf(schemas.Internal, "ask", "the answer is not understood")
 		}
 		return nil, e
 	}
@@ -110,7 +110,7 @@ func (b *Bus) Answer(ctx context.Context, subject string, ready func(), handle f
 // changes something: its process may have been suspended, and the requester may have done something else since. Code: timeout.
 func StillAwaited(ctx context.Context) error {
 	if at, ok := ctx.Deadline(); ctx.Err() != nil || ok && !time.Now().Before(at) {
-		return schemas.Errorf(schemas.Timeout, "", "the caller waits for the answer no more: nothing was done")
+		return schemas.Errorf(schemas.Timeout, "the caller waits for the answer no more: nothing was done")
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (r *responder) guarded(ctx context.Context, m *nats.Msg) (data []byte, err 
 	defer func() {
 		if p := recover(); p != nil {
 			r.log.Error("request handler panicked", "subject", m.Subject, "panic", p, "stack", string(debug.Stack()))
-			data, err = nil, schemas.Errorf(schemas.Internal, "", "the request could not be handled")
+			data, err = nil, schemas.Errorf(schemas.Internal, "the request could not be handled")
 		}
 	}()
 	return r.handle(ctx, m.Data)

@@ -68,7 +68,7 @@ func TestAskAndAnswer(t *testing.T) {
 			done <- b.Answer(ctx, subject, func() { close(ready) }, func(_ context.Context, data []byte) ([]byte, error) {
 				switch string(data) {
 				case "":
-					return nil, schemas.Errorf(schemas.Conflict, "", "it has ended")
+					return nil, schemas.Errorf(schemas.Conflict, "it has ended")
 				case "break":
 					panic("a defect")
 				}

@@ -45,13 +45,13 @@ func (k *Bucket[T]) all(ctx context.Context, yield func(BucketEntry[T], error) b
 		case <-ctx.Done():
 			return coded(k.op("read"), ctx.Err())
 		case <-lost:
-			return schemas.Errorf(schemas.Unavailable, k.op("read"), "the connection was lost on the way: call again")
+			return schemas.OpErrorf(schemas.Unavailable, k.op("read"), "the connection was lost on the way: call again")
 		case <-silence.C:
-			return schemas.Errorf(schemas.Unavailable, k.op("read"), "nothing has come for %s: call again", mostSilence)
+			return schemas.OpErrorf(schemas.Unavailable, k.op("read"), "nothing has come for %s: call again", mostSilence)
 		case e, ok := <-w.Updates():
 			switch {
 			case !ok:
-				return schemas.Errorf(schemas.Unavailable, k.op("read"), "the log was away: call again")
+				return schemas.OpErrorf(schemas.Unavailable, k.op("read"), "the log was away: call again")
 			case e == nil: // everything that was there has been reported
 				return nil
 			case !yield(k.entry(e)):

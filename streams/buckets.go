@@ -278,7 +278,7 @@ func (k *Bucket[T]) DropHistory(ctx context.Context) error {
 			return coded(k.op("drop older values"), ctx.Err())
 		case e, ok := <-w.Updates():
 			if !ok {
-				return schemas.Errorf(schemas.Unavailable, k.op("list keys"), "the log was away: call again")
+				return schemas.OpErrorf(schemas.Unavailable, k.op("list keys"), "the log was away: call again")
 			}
 			if e == nil { // everything that was there has been reported
 				return nil

@@ -223,7 +223,7 @@ func (f *following[T]) watch(ctx context.Context, lost <-chan struct{}, after ui
 			return true, nil
 		case <-tick:
 			if f.missed() {
-				return true, schemas.Errorf(schemas.Unavailable, k.op("watch"), "a mark of a deletion may have been missed")
+				return true, schemas.OpErrorf(schemas.Unavailable, k.op("watch"), "a mark of a deletion may have been missed")
 			}
 			looks.begin()
 			continue

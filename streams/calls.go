@@ -52,7 +52,7 @@ func storedCall(ctx context.Context, b *Bus, account schemas.AccountID, id schem
 	}
 	m, err := b.reader.getLast(ctx, streamCalls, callSubject("*", account, id))
 	if errors.Is(err, schemas.ErrNotFound) {
-		return stored{}, schemas.Errorf(schemas.NotFound, "", "there is no call %q: ids are known for 24 hours", schemas.Quotable(string(id)))
+		return stored{}, schemas.Errorf(schemas.NotFound, "there is no call %q: ids are known for 24 hours", schemas.Quotable(string(id)))
 	}
 	return m, err
 }

@@ -88,7 +88,7 @@ func (r retryAfter) Unwrap() error { return r.err }
 // the message counts as in flight, so it is for seconds, not for hours.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
-		err = schemas.Errorf(schemas.Unavailable, "", "to be tried again")
+		err = schemas.Errorf(schemas.Unavailable, "to be tried again")
 	}
 	return retryAfter{delay: max(d, 0), err: err}
 }
@@ -112,7 +112,7 @@ func Terminate(err error) error { return terminateError{err} }
 // handler counts as an internal error.
 func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle func(context.Context, Delivery[T]) error) error {
 	if t.filter == nil || t.stream == "" {
-		return schemas.Errorf(schemas.Unsupported, "consume", "this topic is replayed, not consumed")
+		return schemas.OpErrorf(schemas.Unsupported, "consume", "this topic is replayed, not consumed")
 	}
 	if !plain(o.Name) || o.Filter != "" && !plain(o.Filter) {
 		return schemas.Invalidf("name", "%q with filter %q cannot name a consumer", schemas.Quotable(o.Name), schemas.Quotable(o.Filter))
@@ -200,7 +200,7 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, 
 	have := c.CachedInfo().Config
 	if have.FilterSubject != want.FilterSubject {
 		return 0, fmt.Errorf("%w: %w", errRefused,
-			schemas.Errorf(schemas.Conflict, op, "it is there with the filter %q: choose another name", have.FilterSubject))
+			schemas.OpErrorf(schemas.Conflict, op, "it is there with the filter %q: choose another name", have.FilterSubject))
 	}
 	if have.MaxDeliver != want.MaxDeliver || have.MaxAckPending != want.MaxAckPending {
 		next := have // AckWait stays: others pace their signs of life by it
@@ -244,7 +244,7 @@ func (c *consuming[T]) take(m *message) {
 // consumeOne runs the handler, unless the message has used up its attempts or cannot be read.
 func (c *consuming[T]) consumeOne(m *message, hold *hold) (err error) {
 	if m.meta.NumDelivered > uint64(c.options.MaxAttempts) {
-		return schemas.Errorf(schemas.Exhausted, "",
+		return schemas.Errorf(schemas.Exhausted,
 			"handed out %d times without an end: each time its process died, or the log did not take the end", m.meta.NumDelivered-1)
 	}
 	data, err := c.bus.payloads.whole(c.hard, c.topic.stream, m.Header, m.Data, m.meta.Timestamp)
@@ -259,7 +259,7 @@ func (c *consuming[T]) consumeOne(m *message, hold *hold) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			c.bus.log.Error("request handler panicked", "consumer", c.options.Name, "panic", p, "stack", string(debug.Stack()))
-			err = schemas.Errorf(schemas.Internal, "", "the handler panicked: %v", p)
+			err = schemas.Errorf(schemas.Internal, "the handler panicked: %v", p)
 		}
 	}()
 	return c.handle(c.hard, Delivery[T]{

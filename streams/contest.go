@@ -67,7 +67,7 @@ func (c *Contest) Again(ctx context.Context) error {
 	}
 	pause := contestPause(c.lost - 1)
 	if time.Since(c.begun)+pause >= requestWithin {
-		return schemas.Errorf(schemas.Unavailable, "change a record", "other processes changed it at the same time: try again")
+		return schemas.OpErrorf(schemas.Unavailable, "change a record", "other processes changed it at the same time: try again")
 	}
 	if !wait.Sleep(ctx, pause) {
 		return coded("change a record", ctx.Err())

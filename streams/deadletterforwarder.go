@@ -70,7 +70,7 @@ func decodeNotice(_ string, _ Headers, data []byte) (notice, error) {
 		return n, fmt.Errorf("notice of the server: %w", err)
 	}
 	if !plain(n.Stream) || !plain(n.Consumer) || n.Seq == 0 {
-		return n, schemas.Errorf(schemas.Invalid, "notice of the server", "names no message")
+		return n, schemas.OpErrorf(schemas.Invalid, "notice of the server", "names no message")
 	}
 	return n, nil
 }

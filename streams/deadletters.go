@@ -28,7 +28,7 @@ func OpenDeadLetters(b *Bus) *DeadLetters { return &DeadLetters{bus: b} }
 // write writes a dead letter. Writing it twice is writing it once.
 func (l *DeadLetters) write(ctx context.Context, d schemas.DeadLetter) error {
 	if l.bus.faults.noDeadLetters {
-		return schemas.Errorf(schemas.Unavailable, "dead-letter", "a fault of the test")
+		return schemas.OpErrorf(schemas.Unavailable, "dead-letter", "a fault of the test")
 	}
 	have, err := l.has(ctx, d)
 	if err != nil || have {
@@ -172,7 +172,7 @@ func (l *DeadLetters) find(ctx context.Context, id string) (stored, error) {
 	}
 	m, err := l.bus.reader.getLast(ctx, streamDead, prefixDead+stream+".*."+seq)
 	if errors.Is(err, schemas.ErrNotFound) {
-		return stored{}, schemas.Errorf(schemas.NotFound, "", "there is no dead letter %q: letters are kept for 30 days", schemas.Quotable(id))
+		return stored{}, schemas.Errorf(schemas.NotFound, "there is no dead letter %q: letters are kept for 30 days", schemas.Quotable(id))
 	}
 	return m, err
 }
@@ -223,7 +223,7 @@ func (l *DeadLetters) resend(ctx context.Context, d schemas.DeadLetter) error {
 		}
 		o = []jetstream.PublishOpt{jetstream.WithExpectLastSequenceForSubject(seq, d.Subject)}
 	default:
-		return schemas.Errorf(schemas.Unsupported, "redrive", "messages of %s cannot be sent again", schemas.Quotable(d.Stream))
+		return schemas.OpErrorf(schemas.Unsupported, "redrive", "messages of %s cannot be sent again", schemas.Quotable(d.Stream))
 	}
 	if err := l.bus.payloads.offload(ctx, d.Stream, m); err != nil {
 		return err
@@ -246,7 +246,7 @@ func (l *DeadLetters) callPlace(ctx context.Context, d schemas.DeadLetter) (uint
 	case letterID(streamCalls, have.seq) == d.ID, have.headers.Get(headerRedriven) == d.ID:
 		return have.seq, nil
 	}
-	return 0, schemas.Errorf(schemas.Conflict, "redrive", "a call of this id was admitted again since: it is the one that counts")
+	return 0, schemas.OpErrorf(schemas.Conflict, "redrive", "a call of this id was admitted again since: it is the one that counts")
 }
 
 func (l *DeadLetters) remove(ctx context.Context, seq uint64) error {

@@ -32,7 +32,7 @@ func Deployment(ctx context.Context, b *Bus) (string, error) {
 		}
 	}
 	if err == nil && p.Value.ID == "" {
-		err = schemas.Errorf(schemas.Internal, "look up the deployment", "the log does not say which it is")
+		err = schemas.OpErrorf(schemas.Internal, "look up the deployment", "the log does not say which it is")
 	}
 	return p.Value.ID, err
 }

@@ -82,7 +82,7 @@ func (rd *reader) getNear(ctx context.Context, stream string, r getRequest) (sto
 	case p.kind == partMessage:
 		return p.message, nil
 	case p.kind == partNone:
-		return stored{}, schemas.Errorf(schemas.NotFound, "read from "+stream, "there is no such message")
+		return stored{}, schemas.OpErrorf(schemas.NotFound, "read from "+stream, "there is no such message")
 	}
 	return stored{}, schemas.Wrap(schemas.Internal, "read from "+stream, "the log's answer is not understood", errDirectGet)
 }
@@ -196,7 +196,7 @@ func (rd *reader) getPageNear(
 				return nil, false, schemas.Wrap(schemas.Internal, "read from "+stream, "the log's answer is not understood", err)
 			}
 			if !p.follows(last) {
-				return nil, false, schemas.Errorf(schemas.Unavailable, "read from "+stream, "a part of the answer was lost on its way: try again")
+				return nil, false, schemas.OpErrorf(schemas.Unavailable, "read from "+stream, "a part of the answer was lost on its way: try again")
 			}
 			switch p.kind {
 			case partMessage:

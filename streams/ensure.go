@@ -126,7 +126,7 @@ func (t *topology) making(ctx context.Context, stream string, f func() error) er
 func (t *topology) join(ctx context.Context) error {
 	s, err := t.js.Stream(ctx, eventStream(0))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return schemas.Errorf(schemas.NotFound, "open the log", "there is none yet on this server")
+		return schemas.OpErrorf(schemas.NotFound, "open the log", "there is none yet on this server")
 	}
 	if err != nil {
 		return coded("open the log", err)
@@ -152,7 +152,7 @@ func (t *topology) checkServer(ctx context.Context) error {
 	}
 	version := t.conn.ConnectedServerVersion()
 	if !versionAtLeast(version, 2, 15) {
-		return schemas.Errorf(schemas.Unsupported, op, "the NATS server is %s: at least 2.15 is needed", schemas.Quotable(version))
+		return schemas.OpErrorf(schemas.Unsupported, op, "the NATS server is %s: at least 2.15 is needed", schemas.Quotable(version))
 	}
 	return nil
 }
@@ -219,14 +219,14 @@ func (t *topology) agree(ctx context.Context) (shape, error) {
 			return shape{}, coded("make the stream "+config.Name, err)
 		}
 	}
-	return shape{}, schemas.Errorf(schemas.Unavailable, "open the log",
+	return shape{}, schemas.OpErrorf(schemas.Unavailable, "open the log",
 		"several processes make its streams in different ways: start them with the same number of shards")
 }
 
 func (t *topology) readShape(info *jetstream.StreamInfo) (shape, error) {
 	n, err := strconv.Atoi(info.Config.Metadata[metaShards])
 	if err != nil || n < 1 || n > maxShards {
-		return shape{}, schemas.Errorf(schemas.Conflict, "open the log",
+		return shape{}, schemas.OpErrorf(schemas.Conflict, "open the log",
 			"stream %s is there but was not made by Sandjet: use another NATS account", info.Config.Name)
 	}
 	if t.options.Shards > 0 && t.options.Shards != n {
@@ -386,15 +386,15 @@ func upgraded(have, want jetstream.StreamConfig) (next jetstream.StreamConfig, c
 	version, err := strconv.Atoi(have.Metadata[metaVersion])
 	switch {
 	case err != nil:
-		return have, false, schemas.Errorf(schemas.Conflict, op,
+		return have, false, schemas.OpErrorf(schemas.Conflict, op,
 			"stream %s is there but was not made by Sandjet: use another NATS account", have.Name)
 	case version > topologyVersion:
 		return have, false, nil
 	case have.Storage != want.Storage:
-		return have, false, schemas.Errorf(schemas.Conflict, op,
+		return have, false, schemas.OpErrorf(schemas.Conflict, op,
 			"stream %s is kept in %s storage and that cannot be changed: use another data directory or account", have.Name, have.Storage)
 	case have.Retention != want.Retention:
-		return have, false, schemas.Errorf(schemas.Conflict, op,
+		return have, false, schemas.OpErrorf(schemas.Conflict, op,
 			"stream %s has %s retention and that cannot be changed: drain it and remove it first", have.Name, have.Retention)
 	}
 	next = have

@@ -117,7 +117,7 @@ func (d *intakeDoor) store(over context.Context, inFlight *sync.WaitGroup, m *na
 			}
 			d.again(over, m, stored)
 		case <-over.Done():
-			d.refuse(m, schemas.Errorf(schemas.Unavailable, "",
+			d.refuse(m, schemas.Errorf(schemas.Unavailable,
 				"the log has not confirmed it before this process closed: publish it again, under the same %s if it has one", headerMsgID))
 		}
 	})

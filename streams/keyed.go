@@ -23,7 +23,7 @@ func (k Kept) Stored() time.Time { return k.m.time }
 // a completion by account and job. Code: not_found.
 func (t Topic[T]) Last(ctx context.Context, b *Bus, key T) (Kept, error) {
 	if t.expect == nil {
-		return Kept{}, schemas.Errorf(schemas.Unsupported, "look up", "messages of this topic have no keys")
+		return Kept{}, schemas.OpErrorf(schemas.Unsupported, "look up", "messages of this topic have no keys")
 	}
 	m, err := b.reader.getLast(ctx, t.stream, t.expect(key))
 	return Kept{m}, err
@@ -101,7 +101,7 @@ func (t Topic[T]) Walk(ctx context.Context, b *Bus, filter string, a schemas.Acc
 func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.AccountID, key string, since time.Time,
 	span *Span, yield func(Entry[T], error) bool) error {
 	if t.of == nil {
-		return schemas.Errorf(schemas.Unsupported, "read", "this topic is not read by account")
+		return schemas.OpErrorf(schemas.Unsupported, "read", "this topic is not read by account")
 	}
 	subject := t.of(filter, string(a))
 	if key != "" {
@@ -116,7 +116,7 @@ func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.Ac
 	case span.Until == 0: // what is stored meanwhile is behind it: without an end the walk could meet what follows from it
 		*span = Span{Until: info.State.LastSeq, Epoch: epoch}
 	case span.Epoch != epoch:
-		return schemas.Errorf(schemas.Conflict, "read", "the stream was recreated: begin at its beginning")
+		return schemas.OpErrorf(schemas.Conflict, "read", "the stream was recreated: begin at its beginning")
 	}
 	found, err := b.clock.FoundSince(ctx, since)
 	if err != nil {

@@ -66,7 +66,7 @@ func (rd *reader) lookAtLeader(stream string) (string, error) {
 func (rd *reader) connectedInfo(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
 	info, err := rd.topology.info(ctx, stream)
 	if err == nil && !hasContact(info.Cluster, info.Config.Replicas) {
-		err = schemas.Errorf(schemas.Unavailable, "look at the stream "+stream, "its leader has not heard of the other servers: try again")
+		err = schemas.OpErrorf(schemas.Unavailable, "look at the stream "+stream, "its leader has not heard of the other servers: try again")
 	}
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (l *leaderLook) read(ctx context.Context, ask func() (stored, error)) (stor
 			return m, err
 		}
 	}
-	return stored{}, schemas.Errorf(schemas.Unavailable, "look at a leader", "it changes, or is slow: try again")
+	return stored{}, schemas.OpErrorf(schemas.Unavailable, "look at a leader", "it changes, or is slow: try again")
 }
 
 // ask returns the result of a check that begins after the call: one that is under way may have been answered before.
@@ -164,7 +164,7 @@ func (l *leaderLook) run() {
 		case err != nil:
 			l.leader, l.doubted = "", time.Now()
 		case time.Since(l.doubted) < deposedWithin:
-			err = schemas.Errorf(schemas.Unavailable, "look at a leader", "it has just heard of the other servers again: try again")
+			err = schemas.OpErrorf(schemas.Unavailable, "look at a leader", "it has just heard of the other servers again: try again")
 		default:
 			l.leader, l.began = leader, began
 		}

@@ -117,7 +117,7 @@ func TestALookThatFailsPutsTheNextInDoubt(t *testing.T) {
 // cannot be sure in five repetitions is told to try again.
 func TestALookOfLongAgoDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gone := schemas.Errorf(schemas.NotFound, "", "there is none")
+		gone := schemas.Errorf(schemas.NotFound, "there is none")
 		for name, tc := range map[string]struct {
 			before time.Duration // that the look before began
 			takes  time.Duration // each look

@@ -23,7 +23,7 @@ func TestDeadLettersAreLoggedOnceAMinute(t *testing.T) {
 		l := &letterLog{logger: slog.New(slog.NewTextHandler(&text, nil))}
 		dead := func(a schemas.AccountID, code schemas.Code) {
 			m := &message{Msg: nats.NewMsg(callSubject("local", a, "call_1")), meta: &nats.MsgMetadata{Stream: streamCalls}}
-			l.log(m, "w-local", schemas.Errorf(code, "", "no"))
+			l.log(m, "w-local", schemas.Errorf(code, "no"))
 		}
 		for range 1000 {
 			dead("acct_1", schemas.Invalid)

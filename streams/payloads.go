@@ -188,7 +188,7 @@ func (p *payloads) whole(ctx context.Context, stream string, h nats.Header, data
 		stream = streamJobs // it has that bucket still
 	}
 	if want, _ := payloadBucket(stream); !ok || bucket != want {
-		return nil, schemas.Errorf(schemas.Invalid, op, "%q is not the place of a payload", schemas.Quotable(place))
+		return nil, schemas.OpErrorf(schemas.Invalid, op, "%q is not the place of a payload", schemas.Quotable(place))
 	}
 	if _, _, err := p.store(ctx, stream); err != nil {
 		return nil, err
@@ -212,13 +212,13 @@ func (p *payloads) readObject(ctx context.Context, bucket, name string) ([]byte,
 	}
 	var info jetstream.ObjectInfo
 	if err := json.Unmarshal(m.data, &info); err != nil || !plain(info.NUID) {
-		return nil, schemas.Errorf(schemas.Internal, op, "what is kept there is not what belongs there")
+		return nil, schemas.OpErrorf(schemas.Internal, op, "what is kept there is not what belongs there")
 	}
 	switch {
 	case info.Deleted:
-		return nil, schemas.Errorf(schemas.NotFound, op, "it was deleted")
+		return nil, schemas.OpErrorf(schemas.NotFound, op, "it was deleted")
 	case info.Size > maxWhole:
-		return nil, schemas.Errorf(schemas.Invalid, op, "it is larger than %d bytes", maxWhole)
+		return nil, schemas.OpErrorf(schemas.Invalid, op, "it is larger than %d bytes", maxWhole)
 	}
 	whole, chunks := make([]byte, 0, info.Size), "$O."+bucket+".C."+info.NUID
 	for from, more := uint64(1), true; more && uint64(len(whole)) < info.Size; {
@@ -237,7 +237,7 @@ func (p *payloads) readObject(ctx context.Context, bucket, name string) ([]byte,
 	}
 	sum := sha256.Sum256(whole)
 	if uint64(len(whole)) != info.Size || info.Digest != "" && info.Digest != "SHA-256="+base64.URLEncoding.EncodeToString(sum[:]) {
-		return nil, schemas.Errorf(schemas.NotFound, op, "it is not there whole: %d bytes of %d", len(whole), info.Size)
+		return nil, schemas.OpErrorf(schemas.NotFound, op, "it is not there whole: %d bytes of %d", len(whole), info.Size)
 	}
 	return whole, nil
 }

@@ -33,7 +33,7 @@ func (t Topic[T]) Replay(ctx context.Context, b *Bus, filter string, after schem
 		}
 		epoch, err := b.reader.epoch(ctx, stream)
 		if err == nil && !after.IsStart() && after.Epoch != epoch {
-			err = schemas.Errorf(schemas.Conflict, "replay", "the cursor %s is of another stream: begin at -1", after)
+			err = schemas.OpErrorf(schemas.Conflict, "replay", "the cursor %s is of another stream: begin at -1", after)
 		}
 		if err != nil {
 			yield(Entry[T]{}, err)

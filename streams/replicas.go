@@ -28,7 +28,7 @@ func (t *topology) checkReplicas() error {
 	asked, have := t.options.Replicas, int(t.replicas.Load())
 	switch {
 	case asked > have:
-		return schemas.Errorf(schemas.Conflict, "open the log",
+		return schemas.OpErrorf(schemas.Conflict, "open the log",
 			"it has %d copies and not %d: run \"sandjet log replicas %d\" to make them, or start without --replicas", have, asked, asked)
 	case asked > 0 && asked < have:
 		t.log.Warn("log has more replicas than --replicas, they stay: \"sandjet log replicas\" changes their number",

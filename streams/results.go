@@ -59,7 +59,7 @@ func AwaitCall(ctx context.Context, b *Bus, c schemas.Call) (*CallState, error) 
 }
 
 func errBusClosed() error {
-	return schemas.Errorf(schemas.Unavailable, "wait for a result", "the connection to the log is closed")
+	return schemas.OpErrorf(schemas.Unavailable, "wait for a result", "the connection to the log is closed")
 }
 
 // results are the calls whose results are waited for, by conversation.
@@ -352,7 +352,7 @@ func (w *watch) forgetPast(ctx context.Context, unseen []*awaited) error {
 		}
 		w.results.mu.Lock()
 		if over && a.err == nil && a.state.Result == nil {
-			a.known, a.err = false, schemas.Errorf(schemas.NotFound, "wait for a result", "it is no longer kept")
+			a.known, a.err = false, schemas.OpErrorf(schemas.NotFound, "wait for a result", "it is no longer kept")
 			w.forget(a)
 			close(a.done)
 		}

@@ -15,7 +15,7 @@ import (
 // log is full), exhausted (a quota).
 func (t Topic[T]) Schedule(ctx context.Context, b *Bus, v T, at time.Time) error {
 	if t.timer == nil {
-		return schemas.Errorf(schemas.Unsupported, "schedule", "this topic has no timers")
+		return schemas.OpErrorf(schemas.Unsupported, "schedule", "this topic has no timers")
 	}
 	subject, err := t.subject(b, v)
 	if err != nil {

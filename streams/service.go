@@ -149,7 +149,7 @@ func (h requestHandler) serve(ctx context.Context, r micro.Request) {
 		defer func() {
 			if p := recover(); p != nil {
 				h.log.Error("service handler panicked", "subject", r.Subject(), "panic", p, "stack", string(debug.Stack()))
-				err = schemas.Errorf(schemas.Internal, "", "internal error")
+				err = schemas.Errorf(schemas.Internal, "internal error")
 			}
 		}()
 		return h.handle(ctx, Request{

@@ -62,7 +62,7 @@ func StoreSkill(ctx context.Context, b *Bus, a schemas.AccountID, tar []byte) (d
 func ReadSkill(ctx context.Context, b *Bus, a schemas.AccountID, digest string, size int64) ([]byte, error) {
 	const op = "read a skill"
 	if size <= 0 || size > MaxSkillTar {
-		return nil, schemas.Errorf(schemas.Internal, op, "its record says %d bytes", size)
+		return nil, schemas.OpErrorf(schemas.Internal, op, "its record says %d bytes", size)
 	}
 	tar := make([]byte, 0, size) // at once: while it grew it would be there twice
 	for i := int64(0); i*SkillChunk < size; i++ {
@@ -73,7 +73,7 @@ func ReadSkill(ctx context.Context, b *Bus, a schemas.AccountID, digest string, 
 		tar = append(tar, data...)
 	}
 	if sum := sha256.Sum256(tar); hex.EncodeToString(sum[:]) != digest {
-		return nil, schemas.Errorf(schemas.Internal, op, "what is kept there is not what belongs there")
+		return nil, schemas.OpErrorf(schemas.Internal, op, "what is kept there is not what belongs there")
 	}
 	return tar, nil
 }
@@ -86,7 +86,7 @@ func ReadSkillChunk(ctx context.Context, b *Bus, a schemas.AccountID, digest str
 		return nil, fmt.Errorf("read a skill: %w", err)
 	}
 	if int64(len(m.data)) != length {
-		return nil, schemas.Errorf(schemas.Internal, "read a skill", "what is kept there is not what belongs there")
+		return nil, schemas.OpErrorf(schemas.Internal, "read a skill", "what is kept there is not what belongs there")
 	}
 	return m.data, nil
 }

@@ -92,7 +92,7 @@ func (t *Tail) Follow(
 	t.mu.Lock()
 	if _, ok := t.take[subject]; ok {
 		t.mu.Unlock()
-		return nil, schemas.Errorf(schemas.Conflict, "follow", "the conversation is followed already")
+		return nil, schemas.OpErrorf(schemas.Conflict, "follow", "the conversation is followed already")
 	}
 	t.take[subject] = take
 	t.mu.Unlock()

@@ -154,7 +154,7 @@ func Due(c schemas.Call, stored time.Time, h Headers) time.Time {
 
 func callPlace(_ *Bus, c schemas.Call) (string, error) {
 	if c.InputLeftOut() {
-		return "", schemas.Errorf(schemas.Internal, "publish", "the call %s is without its input", c.ID)
+		return "", schemas.OpErrorf(schemas.Internal, "publish", "the call %s is without its input", c.ID)
 	}
 	if !plain(c.Provider) || c.Provider == "auto" || c.Provider == parked {
 		return "", schemas.Invalidf("provider", "%q cannot be the name of a provider on the log", schemas.Quotable(c.Provider))

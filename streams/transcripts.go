@@ -160,7 +160,7 @@ func (t transcript) each(ctx context.Context, yield func(KeptCommit) bool) error
 				return err
 			}
 			if size += k.Size; size > schemas.MaxTranscript {
-				return schemas.Errorf(schemas.Exhausted, op, "it has more than %d bytes since its last summary", schemas.MaxTranscript)
+				return schemas.OpErrorf(schemas.Exhausted, op, "it has more than %d bytes since its last summary", schemas.MaxTranscript)
 			}
 			if from = m.seq + 1; !yield(k) {
 				return nil

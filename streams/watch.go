@@ -15,7 +15,7 @@ import (
 // any other.
 func (t Topic[T]) Notify(ctx context.Context, b *Bus, wake func()) error {
 	if t.live == "" {
-		return schemas.Errorf(schemas.Unsupported, "notify", "this topic is not published live")
+		return schemas.OpErrorf(schemas.Unsupported, "notify", "this topic is not published live")
 	}
 	drop := b.drops.Next()
 	sub, err := b.live.Subscribe(t.live, func(*nats.Msg) { wake() })

@@ -35,9 +35,9 @@ func newEdit(c schemas.Call, in schemas.EditInput) (fileTool, error) {
 	}
 	switch {
 	case in.OldString == "":
-		return nil, schemas.Errorf(schemas.Invalid, "", "old_string is empty: use write to create or replace a file")
+		return nil, schemas.Errorf(schemas.Invalid, "old_string is empty: use write to create or replace a file")
 	case in.OldString == in.NewString && !either(in.AllowNoop, d.deep()):
-		return nil, schemas.Errorf(schemas.Invalid, "", "old_string and new_string are identical: nothing to change")
+		return nil, schemas.Errorf(schemas.Invalid, "old_string and new_string are identical: nothing to change")
 	}
 	t := edit{place: p, dialect: d, all: in.ReplaceAll, pairs: []pair{{in.OldString, in.NewString}}}
 	if d.deep() { // there a text also matches with the other kind of line ends

@@ -34,7 +34,7 @@ func newGlobPattern(s string, dots bool) (p pattern, hidden bool, err error) {
 }
 
 func invalidGlob(why string) error {
-	return schemas.Errorf(schemas.Invalid, "", "Invalid pattern: %s", why)
+	return schemas.Errorf(schemas.Invalid, "Invalid pattern: %s", why)
 }
 
 func globExpression(s string, dots bool) (expr string, hidden bool, err error) {
@@ -45,7 +45,7 @@ func globExpression(s string, dots bool) (expr string, hidden bool, err error) {
 		case "", ".":
 			continue
 		case "..":
-			return "", false, schemas.Errorf(schemas.Invalid, "", "Invalid path: directory traversal not allowed")
+			return "", false, schemas.Errorf(schemas.Invalid, "Invalid path: directory traversal not allowed")
 		}
 		parts = append(parts, part)
 	}

@@ -23,14 +23,14 @@ func newPlace(c schemas.Call, p string) (place, error) {
 	const longestName = 255
 	d := dialect(c.Dialect)
 	if strings.ContainsAny(p, "\x00\n") {
-		return place{}, schemas.Errorf(schemas.Invalid, "", "Invalid path: NUL and line breaks are not allowed")
+		return place{}, schemas.Errorf(schemas.Invalid, "Invalid path: NUL and line breaks are not allowed")
 	}
 	for part := range strings.SplitSeq(p, "/") {
 		switch {
 		case part == "..":
-			return place{}, schemas.Errorf(schemas.Invalid, "", "Invalid path: directory traversal not allowed")
+			return place{}, schemas.Errorf(schemas.Invalid, "Invalid path: directory traversal not allowed")
 		case len(part) > longestName:
-			return place{}, schemas.Errorf(schemas.Invalid, "", "Invalid path: a name is longer than %d bytes", longestName)
+			return place{}, schemas.Errorf(schemas.Invalid, "Invalid path: a name is longer than %d bytes", longestName)
 		}
 	}
 	name := path.Clean("./" + p)
@@ -87,7 +87,7 @@ func (p place) pattern(c schemas.Call, s string) (string, error) {
 }
 
 func outside(p string) error {
-	return schemas.Errorf(schemas.Invalid, "",
+	return schemas.Errorf(schemas.Invalid,
 		"Invalid path: %s is outside the workspace: use a relative path or one below %s; only bash can reach other places",
 		schemas.Quotable(p), providers.WorkspacePath)
 }

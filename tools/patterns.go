@@ -38,7 +38,7 @@ const (
 )
 
 func invalidPattern(format string, args ...any) error {
-	return schemas.Errorf(schemas.Invalid, "", "Invalid pattern: "+format, args...)
+	return schemas.Errorf(schemas.Invalid, "Invalid pattern: "+format, args...)
 }
 
 // newPattern parses s, in Go's syntax. However s is made, it takes a fraction of a second.

@@ -62,7 +62,7 @@ func Compile(c schemas.Call, input any) (Plan, error) {
 	if _, ok := input.(schemas.LoadSkillInput); ok {
 		return Plan{OutputLimit: schemas.MaxOutputLimit, call: c}, nil // its runs are those of a [SkillStage]
 	}
-	return Plan{}, schemas.Errorf(schemas.Internal, "compile", "the input of %s has the type %T", c.Tool, input)
+	return Plan{}, schemas.OpErrorf(schemas.Internal, "compile", "the input of %s has the type %T", c.Tool, input)
 }
 
 // fileTool is a tool that works on the files of a workspace.

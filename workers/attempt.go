@@ -39,7 +39,7 @@ func (a *attempt) run(ctx context.Context) (c carried) {
 		if p := recover(); p != nil {
 			a.w.Log.Error("tool or provider panicked", "call", a.call.ID, "panic", p, "stack", string(debug.Stack()))
 			c = carried{result: lifecycle.FailedResult(a.call,
-				schemas.Errorf(schemas.Internal, "run", "the call broke the worker's code: what it had done until then is done"))}
+				schemas.OpErrorf(schemas.Internal, "run", "the call broke the worker's code: what it had done until then is done"))}
 		}
 	}()
 	if in, ok := a.input.(schemas.AsyncStatusInput); ok {
@@ -54,7 +54,7 @@ func (a *attempt) run(ctx context.Context) (c carried) {
 		a.w.stuck.inProcess(a.left)
 		var able bool
 		if c.result, able, c.err = a.plan.RunNative(ctx, a.direct, a.w.searches); !able {
-			c.err = schemas.Errorf(schemas.Unsupported, "workspace", "the tool %s needs a sandbox: this workspace is only read", a.call.Tool)
+			c.err = schemas.OpErrorf(schemas.Unsupported, "workspace", "the tool %s needs a sandbox: this workspace is only read", a.call.Tool)
 		}
 		return c
 	}

@@ -24,9 +24,9 @@ type deletable struct {
 func (d *deletable) Sandbox(ctx context.Context, a schemas.AccountID, id schemas.SandboxID) (schemas.Sandbox, error) {
 	switch {
 	case d.away.Load():
-		return schemas.Sandbox{}, schemas.Errorf(schemas.Unavailable, "", "the records are away")
+		return schemas.Sandbox{}, schemas.Errorf(schemas.Unavailable, "the records are away")
 	case d.lost.Load():
-		return schemas.Sandbox{}, schemas.Errorf(schemas.NotFound, "", "there is no sandbox")
+		return schemas.Sandbox{}, schemas.Errorf(schemas.NotFound, "there is no sandbox")
 	case d.sandboxGone.Load():
 		return schemas.Sandbox{}, schemas.Wrap(schemas.NotFound, "", "there is no sandbox", streams.ErrDeleted)
 	}

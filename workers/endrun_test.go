@@ -30,7 +30,7 @@ func (p *outliving) EndRun(_ context.Context, key string, account schemas.Accoun
 	defer p.mu.Unlock()
 	p.ended = append(p.ended, key+" "+string(account)+" "+id)
 	if p.away != nil && p.away() {
-		return schemas.Errorf(schemas.Unavailable, "end run", "the engine is away")
+		return schemas.OpErrorf(schemas.Unavailable, "end run", "the engine is away")
 	}
 	delete(p.left, id)
 	return nil
@@ -143,7 +143,7 @@ func TestARunWhoseEngineIsLostIsEndedFirst(t *testing.T) {
 		p.away = func() bool { return time.Since(begun) < time.Minute }
 		p.run = func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 			r, _ := p.goesOn(ctx, cmd)
-			return r, schemas.Errorf(schemas.Interrupted, "run", "the connection was lost")
+			return r, schemas.OpErrorf(schemas.Interrupted, "run", "the connection was lost")
 		}
 		w.employ(p)
 		c := w.publish(w.call("call_1", schemas.ToolBash))

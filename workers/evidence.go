@@ -152,7 +152,7 @@ func (e *evidence) confirm(ctx context.Context) error {
 		return schemas.Wrap(schemas.Unavailable, "start",
 			"the call was started or ended elsewhere: what became of it must be looked up", errElsewhere)
 	case !e.fresh(e.asOf):
-		return schemas.Errorf(schemas.Unavailable, "start", "this worker may be taken for dead: the call waits until its lease is held again")
+		return schemas.OpErrorf(schemas.Unavailable, "start", "this worker may be taken for dead: the call waits until its lease is held again")
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]
 	case toAck:
 		return t.acknowledge(ctx)
 	case toWait:
-		return streams.RetryAfter(retrySoon, schemas.Errorf(schemas.Unavailable, "call", "another delivery of this call may still be in progress"))
+		return streams.RetryAfter(retrySoon, schemas.OpErrorf(schemas.Unavailable, "call", "another delivery of this call may still be in progress"))
 	case toRun:
 		return t.execute(ctx)
 	case toInterrupt:

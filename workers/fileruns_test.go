@@ -76,7 +76,7 @@ func (v *volumes) of(a schemas.AccountID) string {
 type shy struct{ *volumes }
 
 func (shy) OpenWorkspace(context.Context, schemas.AccountID, providers.Mount) (workspacefs.FS, error) {
-	return nil, schemas.Errorf(schemas.Unsupported, "workspace", "the engine has its files")
+	return nil, schemas.OpErrorf(schemas.Unsupported, "workspace", "the engine has its files")
 }
 
 // inFileWorld runs f beside a worker of p.

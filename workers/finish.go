@@ -74,7 +74,7 @@ func (f finisher) write(ctx context.Context, r schemas.Result) (written bool, er
 	}
 	done, err := f.hasResult(ctx, r, unstarted)
 	if err == nil && !done {
-		err = schemas.Errorf(schemas.Unavailable, "result", "the log has a start or a result of the call that cannot be read yet")
+		err = schemas.OpErrorf(schemas.Unavailable, "result", "the log has a start or a result of the call that cannot be read yet")
 	}
 	return false, err
 }

@@ -126,7 +126,7 @@ func (h *jobHost) StartJob(_ context.Context, id schemas.JobID, cmd providers.Co
 		}
 	}
 	if h.boxes[cmd.Sandbox.ID] != cmd.Sandbox {
-		return schemas.JobRef{}, schemas.Errorf(schemas.NotFound, "start", "the box is gone")
+		return schemas.JobRef{}, schemas.OpErrorf(schemas.NotFound, "start", "the box is gone")
 	}
 	j, ok := h.jobs[id]
 	if !ok {
@@ -226,7 +226,7 @@ func (h *jobHost) find(ctx context.Context, ref schemas.JobRef) (*hostJob, error
 	defer h.mu.Unlock()
 	j, ok := h.jobs[ref.ID]
 	if !ok || j.ref.Sandbox != ref.Sandbox {
-		return nil, schemas.Errorf(schemas.NotFound, "job", "no such job in this box")
+		return nil, schemas.OpErrorf(schemas.NotFound, "job", "no such job in this box")
 	}
 	return j, nil
 }

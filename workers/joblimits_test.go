@@ -102,7 +102,7 @@ func (l *wayward) now() (limits.Limiter, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.away {
-		return nil, schemas.Errorf(schemas.Unavailable, "limiter", "connection refused")
+		return nil, schemas.OpErrorf(schemas.Unavailable, "limiter", "connection refused")
 	}
 	return l.Limiter, nil
 }

@@ -140,7 +140,7 @@ func TestASandboxThatIsAwayForAWhileLosesNothing(t *testing.T) {
 		var away atomic.Bool
 		h.blocked = func(context.Context, schemas.JobRef) error {
 			if away.Load() {
-				return schemas.Errorf(schemas.Unavailable, "job", "no route to host")
+				return schemas.OpErrorf(schemas.Unavailable, "job", "no route to host")
 			}
 			return nil
 		}

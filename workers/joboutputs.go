@@ -22,7 +22,7 @@ const (
 	clockTick = 10 * time.Millisecond
 )
 
-var errSettled = schemas.Errorf(schemas.Conflict, "artifacts", "the job has settled: no artifact is added to it")
+var errSettled = schemas.OpErrorf(schemas.Conflict, "artifacts", "the job has settled: no artifact is added to it")
 
 // jobOutputs is where a background call leaves artifacts; nil: it can have none here. Code: invalid.
 func (s *workerRun) jobOutputs(c schemas.Call, sandbox schemas.Sandbox) (*schemas.JobOutputs, error) {
@@ -119,7 +119,7 @@ func (s *workerRun) outputsOfJob(ctx context.Context, j schemas.Job) (found sche
 		return found, nil // its record is gone, and with it its files
 	}
 	if files.Storage != "" && j.Worker != s.me() && providers.ProfileOf(s.Provider).Storage == schemas.StorageCopy {
-		return found, schemas.Errorf(schemas.Unavailable, "artifacts", "the worker that manages the job has the copy of its files")
+		return found, schemas.OpErrorf(schemas.Unavailable, "artifacts", "the worker that manages the job has the copy of its files")
 	}
 	places, err := schemas.ParseArtifactPatterns("artifacts", j.Outputs.Patterns)
 	if err != nil {

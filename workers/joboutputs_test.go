@@ -228,7 +228,7 @@ func TestAJobSettlesWithoutItsArtifacts(t *testing.T) {
 				_ = w.bus.Share(ctx, streams.ArtifactsSubjectOf("worker_gone"), streams.Sharing{Slots: 1, Each: 1, Account: accountOfJobOutputs},
 					func(context.Context, []byte) ([]byte, error) {
 						<-ctx.Done()
-						return nil, schemas.Errorf(schemas.Unavailable, "", "it was suspended")
+						return nil, schemas.Errorf(schemas.Unavailable, "it was suspended")
 					})
 			}()
 			w.closers = append(w.closers, func() { stop(); <-over })

@@ -167,11 +167,11 @@ func TestABackgroundCallThatStartsNothingSettlesItsJob(t *testing.T) {
 			status: schemas.StatusFailed, reason: "background jobs are not available",
 		},
 		{name: "the provider refuses it", host: func(h *jobHost) providers.Provider {
-			h.before = func(int) error { return schemas.Errorf(schemas.Unsupported, "start", "not in this box") }
+			h.before = func(int) error { return schemas.OpErrorf(schemas.Unsupported, "start", "not in this box") }
 			return h
 		}, status: schemas.StatusFailed, reason: "not in this box"},
 		{name: "the provider stays away", host: func(h *jobHost) providers.Provider {
-			h.before = func(int) error { return schemas.Errorf(schemas.Unavailable, "start", "nobody is at home") }
+			h.before = func(int) error { return schemas.OpErrorf(schemas.Unavailable, "start", "nobody is at home") }
 			return h
 		}, status: schemas.StatusFailed, reason: "nobody is at home"},
 	} {
@@ -216,7 +216,7 @@ func TestTheProviderIsAskedAgainUntilTheJobRuns(t *testing.T) {
 		h.before = func(n int) error {
 			switch n {
 			case 1:
-				return schemas.Errorf(schemas.Exhausted, "start", "no room")
+				return schemas.OpErrorf(schemas.Exhausted, "start", "no room")
 			case 2: // the box is lost between its reservation and the start
 				clear(h.boxes)
 				h.released = append(h.released, "lost")
@@ -235,7 +235,7 @@ func TestTheProviderIsAskedAgainUntilTheJobRuns(t *testing.T) {
 
 func TestAStartOfUnknownOutcomeIsFound(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
-		h.after = func(int) error { return schemas.Errorf(schemas.Interrupted, "start", "the connection broke") }
+		h.after = func(int) error { return schemas.OpErrorf(schemas.Interrupted, "start", "the connection broke") }
 		w.employ(h)
 		call := w.publish(w.background("one", "print hello\nsleep 5m"))
 		if r := w.want(call, schemas.StatusInterrupted); r.StatusID != string(call.Job) {

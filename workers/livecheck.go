@@ -40,7 +40,7 @@ func (l *liveCheck) unfinished() error {
 		l.calls.end(l.call.EventID(), errElsewhere)
 		return errElsewhere
 	case !l.alive(l.asOf):
-		return schemas.Errorf(schemas.Unavailable, "output",
+		return schemas.OpErrorf(schemas.Unavailable, "output",
 			"this worker may be taken for dead: what the call prints is not published any more")
 	}
 	return nil

@@ -84,7 +84,7 @@ func (l *skillLoader) load(ctx context.Context, name string) (schemas.Result, er
 func (l *skillLoader) find(ctx context.Context, name string) (s tools.SkillStage, room *membudget.Room, err error) {
 	const tries = 5
 	if l.w.Skills == nil {
-		return s, nil, schemas.Errorf(schemas.Unsupported, "", "this worker has no skills")
+		return s, nil, schemas.Errorf(schemas.Unsupported, "this worker has no skills")
 	}
 	for try := 1; ; try++ {
 		list, err := l.w.Skills.OfAgent(ctx, l.call.Account, l.call.Agent)

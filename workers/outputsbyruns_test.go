@@ -168,7 +168,7 @@ func TestALookByRunsNeverFailsACall(t *testing.T) {
 			return providers.Result{}, context.Cause(ctx)
 		}, schemas.SkipTimeout},
 		"a run that was lost": {func(context.Context) (providers.Result, error) {
-			return providers.Result{}, schemas.Errorf(schemas.Interrupted, "", "lost")
+			return providers.Result{}, schemas.Errorf(schemas.Interrupted, "lost")
 		}, schemas.SkipUnreadable},
 		"a run that ran out of time": {func(context.Context) (providers.Result, error) { return providers.Result{TimedOut: true}, nil }, schemas.SkipTimeout},
 		"a sandbox without the programs": {func(context.Context) (providers.Result, error) { return providers.Result{ExitCode: 127}, nil },

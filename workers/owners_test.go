@@ -50,7 +50,7 @@ func (h *host) Run(_ context.Context, cmd providers.Command) (providers.Result, 
 	defer h.mu.Unlock()
 	box := h.boxes[cmd.Sandbox.Epoch]
 	if box == nil {
-		return providers.Result{}, schemas.Errorf(schemas.NotFound, "run", "gone")
+		return providers.Result{}, schemas.OpErrorf(schemas.NotFound, "run", "gone")
 	}
 	*box = append(*box, "x")
 	out := fmt.Sprintf("%s %d", cmd.Sandbox.Epoch, len(*box))

@@ -100,7 +100,7 @@ func TestARefusedBackgroundCallSettlesItsJob(t *testing.T) {
 func TestACallWithoutASandboxOnlyReads(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.specs.persistent = true
-		w.specs.err = schemas.Errorf(schemas.NotFound, "", "no sandbox is to be looked for")
+		w.specs.err = schemas.Errorf(schemas.NotFound, "no sandbox is to be looked for")
 		p := &keeps{fake: fake{run: answer(schemas.ToolRead)}}
 		w.employ(p)
 		call := w.call("call_1", schemas.ToolRead, func(c *schemas.Call) { c.Agent, c.Sandbox = "agent_1", "" })

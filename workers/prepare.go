@@ -162,7 +162,7 @@ func mountOf(a schemas.AccountID, w schemas.WorkspaceID, storage string) provide
 func (p *preparation) reaches(o preparedCall) error {
 	switch {
 	case p.w.OnlyS3 && o.files.Storage == "":
-		return schemas.Errorf(schemas.Unsupported, "workspace", "this worker serves workspaces on S3 alone (--s3-only): "+
+		return schemas.OpErrorf(schemas.Unsupported, "workspace", "this worker serves workspaces on S3 alone (--s3-only): "+
 			"give the workspace %s config.storage.provider s3", schemas.Quotable(o.files.Name))
 	case o.direct != nil || o.files.Storage == "":
 		return nil
@@ -175,7 +175,7 @@ func (p *preparation) reaches(o preparedCall) error {
 		return err
 	}
 	if profile.Storage == schemas.StorageCopy && p.w.Copies == nil {
-		return schemas.Errorf(schemas.Unsupported, "workspace", "this worker has no way to workspaces on S3")
+		return schemas.OpErrorf(schemas.Unsupported, "workspace", "this worker has no way to workspaces on S3")
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func TestAProviderThatIsShortOfRoomIsAskedAgain(t *testing.T) {
 		var asked atomic.Int32
 		p := &fake{run: func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 			if asked.Add(1) < 4 {
-				return providers.Result{}, schemas.Errorf(schemas.Exhausted, "run", "no room")
+				return providers.Result{}, schemas.OpErrorf(schemas.Exhausted, "run", "no room")
 			}
 			return hello(ctx, cmd)
 		}}
@@ -31,8 +31,8 @@ func TestAProviderThatIsShortOfRoomIsAskedAgain(t *testing.T) {
 
 func TestAProviderThatStaysAwayFailsTheCall(t *testing.T) {
 	for name, err := range map[string]error{
-		"exhausted":   schemas.Errorf(schemas.Exhausted, "run", "no room"),
-		"unsupported": schemas.Errorf(schemas.Unsupported, "run", "not here"),
+		"exhausted":   schemas.OpErrorf(schemas.Exhausted, "run", "no room"),
+		"unsupported": schemas.OpErrorf(schemas.Unsupported, "run", "not here"),
 		"unknown":     errors.New("secret path"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestALostBoxIsReservedAgain(t *testing.T) {
 		k := &keeping{}
 		k.run = func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 			if cmd.Sandbox.Epoch != "2" {
-				return providers.Result{}, schemas.Errorf(schemas.NotFound, "run", "the box is gone")
+				return providers.Result{}, schemas.OpErrorf(schemas.NotFound, "run", "the box is gone")
 			}
 			return hello(ctx, cmd)
 		}

@@ -32,7 +32,7 @@ func unrunResult(c schemas.Call, v verdict, reason string) schemas.Result {
 	case toCancel:
 		return lifecycle.CancelledResult(c, reason)
 	case toAbandon:
-		return lifecycle.FailedResult(c, schemas.Errorf(schemas.Internal, "",
+		return lifecycle.FailedResult(c, schemas.Errorf(schemas.Internal,
 			"every one of the %d workers that ran this call stopped before its end", maxStarts))
 	default:
 		return lifecycle.ExpiredResult(c)

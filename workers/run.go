@@ -128,7 +128,7 @@ func (f *foreground) carryOut(ctx context.Context) (schemas.Result, error) {
 		f.w.stuck.abandon(left)
 		l.abandon()
 		f.w.Log.Error("run did not end with its context, abandoned", "call", f.call.ID, "tool", f.call.Tool)
-		c.err = schemas.Errorf(schemas.Timeout, "run",
+		c.err = schemas.OpErrorf(schemas.Timeout, "run",
 			"the run did not end at its time and could not be killed: what it had done until then is done")
 	}
 	if c.err == nil { // what was carried out to its end counts, also if it was cancelled meanwhile

@@ -46,10 +46,10 @@ func (s startWriter) prove(ctx context.Context, event schemas.Event) error {
 		own, err := lifecycle.Start(ctx, s.w.Bus, event, e.announcement()...)
 		switch {
 		case err == nil && !own:
-			return schemas.Errorf(schemas.Unavailable, "start", "the call was started or ended before: its state must be looked up")
+			return schemas.OpErrorf(schemas.Unavailable, "start", "the call was started or ended before: its state must be looked up")
 		case err == nil && !e.fresh(e.asOf):
 			s.w.Log.Warn("start of a call confirmed too late, call handed back", "call", e.call.ID)
-			return schemas.Errorf(schemas.Unavailable, "start", "the proof of the start took too long: the call may be in other hands")
+			return schemas.OpErrorf(schemas.Unavailable, "start", "the proof of the start took too long: the call may be in other hands")
 		case err == nil:
 			e.started, e.ownStart, e.announced = true, true, true
 			return nil

@@ -20,7 +20,7 @@ func (s *Worker) openInBucket(ctx context.Context, a schemas.AccountID, id schem
 		return nil, fmt.Errorf("workspace of the files: %w", err)
 	}
 	if w.Storage == "" {
-		return nil, schemas.Errorf(schemas.Unavailable, "workspace", "its files are no longer on S3: try again")
+		return nil, schemas.OpErrorf(schemas.Unavailable, "workspace", "its files are no longer on S3: try again")
 	}
 	return s.BucketFiles(ctx, w)
 }

@@ -11,7 +11,7 @@ import (
 const stuckPause = 10 * time.Second
 
 // errStuck says that a worker takes no more calls until it is restarted.
-var errStuck = schemas.Errorf(schemas.Unavailable, "run", "as many runs as this worker has slots do not end: restart it")
+var errStuck = schemas.OpErrorf(schemas.Unavailable, "run", "as many runs as this worker has slots do not end: restart it")
 
 // stuck counts the runs that did not end with their context and were left to themselves. They hold no slot any
 // more, but memory and perhaps a processor: beyond as many as there are slots, file tools run in boxes rather

@@ -92,7 +92,7 @@ type searching struct {
 
 func (s searching) OpenWorkspace(ctx context.Context, a schemas.AccountID, _ providers.Mount) (workspacefs.FS, error) {
 	if a != s.account {
-		return nil, schemas.Errorf(schemas.Unsupported, "open", "its files are in the box")
+		return nil, schemas.OpErrorf(schemas.Unsupported, "open", "its files are in the box")
 	}
 	<-ctx.Done()
 	return nil, ctx.Err()

@@ -229,8 +229,8 @@ func TestFileToolsRunInTheBoxWhereFilesAreNotAtHand(t *testing.T) {
 		code schemas.Code // of the result
 		runs int
 	}{
-		"unsupported": {schemas.Errorf(schemas.Unsupported, "open", "it lies in a bucket"), schemas.StatusCompleted, "", 1},
-		"denied":      {schemas.Errorf(schemas.Denied, "open", "not yours"), schemas.StatusFailed, schemas.Denied, 0},
+		"unsupported": {schemas.OpErrorf(schemas.Unsupported, "open", "it lies in a bucket"), schemas.StatusCompleted, "", 1},
+		"denied":      {schemas.OpErrorf(schemas.Denied, "open", "not yours"), schemas.StatusFailed, schemas.Denied, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -306,7 +306,7 @@ func TestABrokenProviderEndsNoWorker(t *testing.T) {
 func TestRecordsThatAreMissingOrAway(t *testing.T) {
 	t.Run("missing", func(t *testing.T) {
 		inWorld(t, func(t *testing.T, w *world) {
-			w.specs.err = schemas.Errorf(schemas.NotFound, "sandbox", "there is no sandbox sb_1")
+			w.specs.err = schemas.OpErrorf(schemas.NotFound, "sandbox", "there is no sandbox sb_1")
 			w.employ(&fake{})
 			c := w.publish(w.call("call_1", schemas.ToolBash))
 			if r := w.want(c, schemas.StatusFailed); r.Error.Code != schemas.NotFound {
@@ -316,7 +316,7 @@ func TestRecordsThatAreMissingOrAway(t *testing.T) {
 	})
 	t.Run("away", func(t *testing.T) {
 		inWorld(t, func(t *testing.T, w *world) {
-			w.specs.err = schemas.Errorf(schemas.Unavailable, "sandbox", "the records are away")
+			w.specs.err = schemas.OpErrorf(schemas.Unavailable, "sandbox", "the records are away")
 			p := &fake{}
 			e := w.employ(p)
 			c := w.publish(w.call("call_1", schemas.ToolBash))

@@ -118,15 +118,15 @@ func (c *applyCommand) confirm(ctx context.Context, cl *client.Client, s sheet, 
 	}
 	what := strings.Join(names, ", ")
 	if !isTerminal(t.in) {
-		return schemas.Errorf(schemas.Invalid, "", "--prune would delete %s: allow it with --yes", what)
+		return schemas.Errorf(schemas.Invalid, "--prune would delete %s: allow it with --yes", what)
 	}
 	fmt.Fprintf(t.err, "This deletes %s. Go on? [y/N] ", what)
 	said, err := bufio.NewReader(t.in).ReadString('\n')
 	if err != nil && said == "" {
-		return schemas.Errorf(schemas.Invalid, "", "not confirmed: nothing was changed")
+		return schemas.Errorf(schemas.Invalid, "not confirmed: nothing was changed")
 	}
 	if said = strings.ToLower(strings.TrimSpace(said)); said != "y" && said != "yes" {
-		return schemas.Errorf(schemas.Denied, "", "nothing was changed")
+		return schemas.Errorf(schemas.Denied, "nothing was changed")
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func (c backendChoice) chosen() (map[string]backendFlags, error) {
 		}
 		f, ok := c.Backends[i].(backendFlags)
 		if !ok {
-			return nil, schemas.Errorf(schemas.Internal, "provider", "the flags of %s are of another kind", name)
+			return nil, schemas.OpErrorf(schemas.Internal, "provider", "the flags of %s are of another kind", name)
 		}
 		all[name] = f
 	}

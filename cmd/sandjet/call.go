@@ -36,7 +36,7 @@ func (g target) open(ctx context.Context, dir string, out io.Writer) (*client.Cl
 		if _, err := healthURL(e.URL, "/healthz"); err != nil {
 			return nil, err
 		}
-		return nil, schemas.Errorf(schemas.Denied, "", "a key is needed for %s: set SANDJET_KEY", e.URL)
+		return nil, schemas.Errorf(schemas.Denied, "a key is needed for %s: set SANDJET_KEY", e.URL)
 	}
 	// The client would keep trying a wrong address. A gateway that answers as unhealthy is the right one.
 	if _, err := askHealth(ctx, e.URL, "/healthz"); err != nil && !errors.Is(err, errNotWell) {

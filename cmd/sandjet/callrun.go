@@ -323,7 +323,7 @@ func (c *callRun) askForEnd(ctx context.Context) error {
 	if err == nil || errors.Is(err, schemas.ErrConflict) || errors.Is(err, schemas.ErrNotFound) {
 		return nil
 	}
-	return schemas.Errorf(schemas.Unavailable, "", "%s could not be cancelled, it continues: %v", c.request.ID, err)
+	return schemas.Errorf(schemas.Unavailable, "%s could not be cancelled, it continues: %v", c.request.ID, err)
 }
 
 const cancelPatience = 10 * time.Second

@@ -147,7 +147,7 @@ func findChannel(ctx context.Context, cl *client.Client, meant string) (schemas.
 	if len(have) > 0 {
 		there = "use " + orList(have)
 	}
-	return schemas.ChatChannel{}, schemas.Errorf(schemas.NotFound, "channel", "there is no channel %q: %s", schemas.Quotable(meant),
+	return schemas.ChatChannel{}, schemas.OpErrorf(schemas.NotFound, "channel", "there is no channel %q: %s", schemas.Quotable(meant),
 		printable(there))
 }
 

@@ -102,7 +102,7 @@ func (c *channelsFakeCommand) Run(ctx context.Context, t terminal) error {
 	for _, name := range c.File {
 		content, err := os.ReadFile(name)
 		if err != nil {
-			return schemas.Errorf(schemas.Invalid, "file", "%s cannot be read: %v", schemas.Quotable(name), err)
+			return schemas.OpErrorf(schemas.Invalid, "file", "%s cannot be read: %v", schemas.Quotable(name), err)
 		}
 		double.Put(filepath.Base(name), chatfake.Reply{Status: http.StatusOK, Header: http.Header{
 			"Content-Type": {cmp.Or(mime.TypeByExtension(filepath.Ext(name)), "application/octet-stream")},
@@ -120,7 +120,7 @@ func (c *channelsFakeCommand) Run(ctx context.Context, t terminal) error {
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
-		return schemas.Errorf(schemas.Unavailable, "", "the address %s cannot be served on: %v", c.Listen, err)
+		return schemas.Errorf(schemas.Unavailable, "the address %s cannot be served on: %v", c.Listen, err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /fake", double.Show)

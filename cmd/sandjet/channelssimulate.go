@@ -100,7 +100,7 @@ func (c *channelsSimulateCommand) posted(
 	}
 	status, answer, err := post(ctx, strings.TrimRight(c.Double, "/")+"/fake/says", http.Header{"Content-Type": {"application/json"}}, asked)
 	if err != nil {
-		return schemas.Errorf(schemas.Unavailable, "double", "%s does not answer: %v", schemas.Quotable(c.Double), err)
+		return schemas.OpErrorf(schemas.Unavailable, "double", "%s does not answer: %v", schemas.Quotable(c.Double), err)
 	}
 	var r signedRequest
 	if status != http.StatusOK || json.Unmarshal(answer, &r) != nil {
@@ -109,7 +109,7 @@ func (c *channelsSimulateCommand) posted(
 	}
 	hook := gateway + "/webhooks/" + string(found.Account) + "/" + string(found.ID)
 	if status, answer, err = post(ctx, hook, r.Header, r.Body); err != nil {
-		return schemas.Errorf(schemas.Unavailable, "url", "the gateway does not answer: %v", err)
+		return schemas.OpErrorf(schemas.Unavailable, "url", "the gateway does not answer: %v", err)
 	}
 	if t.json {
 		return printJSON(t.out, map[string]any{"status": status, "answer": string(answer)})

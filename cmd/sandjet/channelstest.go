@@ -35,7 +35,7 @@ func (c *channelsTestCommand) Run(ctx context.Context, t terminal) error {
 	for item, err := range cl.Events(within, tested.Conversation, schemas.Cursor{}) {
 		switch {
 		case errors.Is(within.Err(), context.DeadlineExceeded):
-			return schemas.Errorf(schemas.Timeout, "", "nothing is known of %s after %s: does a deliverer run (sandjet up, sandjet deliver)? "+
+			return schemas.Errorf(schemas.Timeout, "nothing is known of %s after %s: does a deliverer run (sandjet up, sandjet deliver)? "+
 				"sandjet tail %s will show it", tested.Delivery, c.Timeout, tested.Conversation)
 		case err != nil:
 			return err
@@ -45,11 +45,11 @@ func (c *channelsTestCommand) Run(ctx context.Context, t terminal) error {
 			return printSent(t, e)
 		case schemas.DeliveryFailed:
 			d, _ := decode[schemas.DeliveryFailedData](e)
-			return schemas.Errorf(schemas.Unavailable, "", "the message was not sent: %s", printable(d.Reason))
+			return schemas.Errorf(schemas.Unavailable, "the message was not sent: %s", printable(d.Reason))
 		default: // the conversation has nothing else
 		}
 	}
-	return schemas.Errorf(schemas.Timeout, "", "nothing is known of %s after %s: does a deliverer run (sandjet up, sandjet deliver)? "+
+	return schemas.Errorf(schemas.Timeout, "nothing is known of %s after %s: does a deliverer run (sandjet up, sandjet deliver)? "+
 		"sandjet tail %s will show it", tested.Delivery, c.Timeout, tested.Conversation)
 }
 
@@ -57,7 +57,7 @@ func (c *channelsTestCommand) Run(ctx context.Context, t terminal) error {
 func printSent(t terminal, e schemas.Event) error {
 	d, ok := decode[schemas.DeliverySentData](e)
 	if !ok {
-		return schemas.Errorf(schemas.Internal, "", "the event of %s is not understood", e.Subject)
+		return schemas.Errorf(schemas.Internal, "the event of %s is not understood", e.Subject)
 	}
 	if t.json {
 		return printJSON(t.out, d)

@@ -174,7 +174,7 @@ func parse(args []string, env func(string) (string, bool)) (*parsed, error) {
 	}
 	cmd, ok := reflect.TypeAssert[command](ctx.Selected().Target.Addr())
 	if !ok {
-		return nil, schemas.Errorf(schemas.Internal, "", "command %q cannot run", ctx.Command())
+		return nil, schemas.Errorf(schemas.Internal, "command %q cannot run", ctx.Command())
 	}
 	return &parsed{cli: &c, command: cmd}, nil
 }

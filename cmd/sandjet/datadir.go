@@ -42,7 +42,7 @@ func openDataDir(path string) (dataDir, error) {
 		return "", fmt.Errorf("--data-dir: %w", err)
 	}
 	if err := os.MkdirAll(abs, privateDir); err != nil {
-		return "", schemas.Errorf(schemas.Denied, "", "cannot make the data folder: %v: choose another with --data-dir", err)
+		return "", schemas.Errorf(schemas.Denied, "cannot make the data folder: %v: choose another with --data-dir", err)
 	}
 	d := dataDir(abs)
 	return d, d.checkFormat()
@@ -146,7 +146,7 @@ func (d dataDir) identity() (identity, error) {
 		return identity{}, err
 	}
 	if _, err := os.Lstat(d.identityFile()); errors.Is(err, fs.ErrNotExist) && had != "" {
-		return identity{}, schemas.Errorf(schemas.NotFound, "", "%s is gone, with the key of the account %s: restore it from a backup, "+
+		return identity{}, schemas.Errorf(schemas.NotFound, "%s is gone, with the key of the account %s: restore it from a backup, "+
 			"or start with --account %s and a new --key of at least 16 bytes. To begin a new account instead, choose another --data-dir",
 			d.identityFile(), had, had)
 	}
@@ -157,7 +157,7 @@ func (d dataDir) identity() (identity, error) {
 		return got, fmt.Errorf("%w: restore it from a backup. Without it the account and its key are lost: sandboxes, workspaces and calls "+
 			"stay in the log, under that account", err)
 	case err == nil && (got.Account == "" || got.Key == ""):
-		return got, schemas.Errorf(schemas.Invalid, "", "%s has no account or no key: restore it from a backup", d.identityFile())
+		return got, schemas.Errorf(schemas.Invalid, "%s has no account or no key: restore it from a backup", d.identityFile())
 	case err == nil && had != got.Account:
 		err = d.remember(got.Account)
 	}
@@ -269,7 +269,7 @@ type lock struct{ f *os.File }
 func (d dataDir) claim() (*lock, error) {
 	f, err := os.OpenFile(d.lockFile(), os.O_RDWR|os.O_CREATE, privateFile)
 	if err != nil {
-		return nil, schemas.Errorf(schemas.Denied, "", "cannot write to the data folder: %v: choose another with --data-dir", err)
+		return nil, schemas.Errorf(schemas.Denied, "cannot write to the data folder: %v: choose another with --data-dir", err)
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) // a descriptor fits
 	if err == nil {
@@ -285,8 +285,7 @@ func (d dataDir) claim() (*lock, error) {
 	if e, err := readJSON[endpoint](d.upFile()); err == nil {
 		who = fmt.Sprintf("process %d at %s", e.PID, e.URL)
 	}
-	return nil, schemas.Errorf(schemas.Conflict, "",
-		"%s runs on %s already: use that one, stop it, or choose another folder with --data-dir", who, d)
+	return nil, schemas.Errorf(schemas.Conflict, "%s runs on %s already: use that one, stop it, or choose another folder with --data-dir", who, d)
 }
 
 // release gives the lock back. The file stays: removing it could take the lock of a newcomer away.
@@ -297,12 +296,12 @@ func (d dataDir) running() (endpoint, error) {
 	e, err := readJSON[endpoint](d.upFile())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return e, schemas.Errorf(schemas.Unavailable, "",
+		return e, schemas.Errorf(schemas.Unavailable,
 			"nothing is running on %s: start it with \"sandjet up\", or name another folder with --data-dir, or set SANDJET_URL and SANDJET_KEY", d)
 	case err != nil:
 		return e, err
 	case !alive(e.PID):
-		return e, schemas.Errorf(schemas.Unavailable, "",
+		return e, schemas.Errorf(schemas.Unavailable,
 			"process %d, which ran on %s, has died: start it again with \"sandjet up\"; its calls are kept", e.PID, d)
 	}
 	return e, nil

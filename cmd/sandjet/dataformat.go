@@ -37,9 +37,9 @@ func (d dataDir) judgeFormat(got folderFormat, err error) error {
 	case err != nil:
 		return fmt.Errorf("%w: it says which version can use the folder; restore it from a backup", err)
 	case got.Format < 1:
-		return schemas.Errorf(schemas.Invalid, "", "%s has no format: restore it from a backup", d.formatFile())
+		return schemas.Errorf(schemas.Invalid, "%s has no format: restore it from a backup", d.formatFile())
 	case got.Format > dataFormat:
-		return schemas.Errorf(schemas.Unsupported, "", "the data folder %s has the format %d, and this version knows formats up to %d: "+
+		return schemas.Errorf(schemas.Unsupported, "the data folder %s has the format %d, and this version knows formats up to %d: "+
 			"use a newer sandjet, or choose another folder with --data-dir", d, got.Format, dataFormat)
 	}
 	return nil

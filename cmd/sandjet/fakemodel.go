@@ -57,11 +57,11 @@ func (c *fakemodelCommand) Run(ctx context.Context, t terminal) error {
 	}
 	fake, err := fakemodel.New(script)
 	if err != nil {
-		return schemas.Errorf(schemas.Invalid, "script", "%s: %v", schemas.Quotable(c.Script), err)
+		return schemas.OpErrorf(schemas.Invalid, "script", "%s: %v", schemas.Quotable(c.Script), err)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
-		return schemas.Errorf(schemas.Unavailable, "", "the address %s cannot be served on: %v", c.Listen, err)
+		return schemas.Errorf(schemas.Unavailable, "the address %s cannot be served on: %v", c.Listen, err)
 	}
 	server := &http.Server{Handler: fake, ReadHeaderTimeout: 10 * time.Second}
 	fmt.Fprintf(t.out, "A fake model serves on http://%s: for Anthropic's clients that is its URL, for OpenAI's it is http://%[1]s/v1.\n", l.Addr())
@@ -79,7 +79,7 @@ func readScript(path string) (s fakemodel.Script, err error) {
 		return s, nil
 	}
 	wrong := func(err error) (fakemodel.Script, error) {
-		return s, schemas.Errorf(schemas.Invalid, "script", "%s: %s", schemas.Quotable(path), oneLine(err))
+		return s, schemas.OpErrorf(schemas.Invalid, "script", "%s: %s", schemas.Quotable(path), oneLine(err))
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {

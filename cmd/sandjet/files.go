@@ -286,7 +286,7 @@ func (c *filesCopyCommand) down(ctx context.Context, t terminal, cl *client.Clie
 		files++
 		size += f.Size
 		if _, err := os.Lstat(filepath.Join(c.To, filepath.FromSlash(f.Path))); err == nil && c.Create {
-			return schemas.Errorf(schemas.Conflict, "to", "%s is there already", filepath.Join(c.To, filepath.FromSlash(f.Path)))
+			return schemas.OpErrorf(schemas.Conflict, "to", "%s is there already", filepath.Join(c.To, filepath.FromSlash(f.Path)))
 		}
 	}
 	if err := os.MkdirAll(c.To, 0o755); err != nil { //nolint:gosec // as mkdir does
@@ -308,7 +308,7 @@ func (c *filesCopyCommand) down(ctx context.Context, t terminal, cl *client.Clie
 // downloadFile writes to a file beside the one that is meant, which is replaced once all of it is there.
 func (c *filesCopyCommand) downloadFile(ctx context.Context, cl *client.Client, w schemas.WorkspaceID, from, to string) (err error) {
 	if _, err := os.Lstat(to); err == nil && c.Create {
-		return schemas.Errorf(schemas.Conflict, "to", "%s is there already", to)
+		return schemas.OpErrorf(schemas.Conflict, "to", "%s is there already", to)
 	}
 	_, err = saveFile(to, func(out io.Writer) (string, error) {
 		_, err := cl.Files(w).Download(ctx, from, out)

@@ -53,7 +53,7 @@ func localTree(root *os.Root, excluded patterns) (list []treeFile, left []string
 			}
 			return nil
 		case len(list) >= mostInTree:
-			return schemas.Errorf(schemas.Exhausted, "from", "there are more than %d files and folders: copy a folder below", mostInTree)
+			return schemas.OpErrorf(schemas.Exhausted, "from", "there are more than %d files and folders: copy a folder below", mostInTree)
 		}
 		info, err := e.Info()
 		if err != nil {
@@ -84,7 +84,7 @@ func remoteTree(ctx context.Context, t terminal, cl *client.Client, w schemas.Wo
 	for _, f := range all {
 		rel, err := filepath.Rel("/"+filepath.FromSlash(dir), "/"+filepath.FromSlash(f.Path))
 		if err != nil || !filepath.IsLocal(rel) { // what a server says is not trusted with this host's folders
-			return nil, schemas.Errorf(schemas.Internal, "from", "the server lists %q, which is not in the folder", schemas.Quotable(f.Path))
+			return nil, schemas.OpErrorf(schemas.Internal, "from", "the server lists %q, which is not in the folder", schemas.Quotable(f.Path))
 		}
 		f.Path = filepath.ToSlash(rel)
 		if f.Path == "." || f.Path == ownFolder || strings.HasPrefix(f.Path, ownFolder+"/") || excluded.matchAny(f.Path) {
@@ -103,7 +103,7 @@ func byFolder(ctx context.Context, t terminal, cl *client.Client, w schemas.Work
 			return nil, err
 		}
 		if open = open[1:]; len(all)+len(here) > mostInTree {
-			return nil, schemas.Errorf(schemas.Exhausted, "from", "there are more than %d files and folders: copy a folder below", mostInTree)
+			return nil, schemas.OpErrorf(schemas.Exhausted, "from", "there are more than %d files and folders: copy a folder below", mostInTree)
 		}
 		for _, f := range here {
 			if f.Type == schemas.TypeDirectory && f.Path != ownFolder {

@@ -79,7 +79,7 @@ func askHealth(ctx context.Context, base, path string) ([]byte, error) {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, schemas.Errorf(schemas.Unavailable, "", "nothing answers at %s: is it running, and is the address right? (%v)", base, err)
+		return nil, schemas.Errorf(schemas.Unavailable, "nothing answers at %s: is it running, and is the address right? (%v)", base, err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // it is only read
 	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
@@ -87,7 +87,7 @@ func askHealth(ctx context.Context, base, path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s %w: %s", base, errNotWell, reasonIn(body))
 	}
 	if err != nil || resp.StatusCode != http.StatusOK {
-		return nil, schemas.Errorf(schemas.Unavailable, "", "%s%s answers %s: is the address right?", base, path, resp.Status)
+		return nil, schemas.Errorf(schemas.Unavailable, "%s%s answers %s: is the address right?", base, path, resp.Status)
 	}
 	return body, nil
 }
@@ -101,7 +101,7 @@ func healthURL(base, path string) (string, error) {
 	return at, nil
 }
 
-var errNotWell = schemas.Errorf(schemas.Unavailable, "", "is not well")
+var errNotWell = schemas.Errorf(schemas.Unavailable, "is not well")
 
 // reasonIn is what an answer says of why it is not well.
 func reasonIn(body []byte) string {

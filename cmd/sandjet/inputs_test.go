@@ -91,7 +91,7 @@ func TestEveryEndHasAnExitCode(t *testing.T) {
 		}
 	}
 	for _, c := range schemas.Codes() {
-		if got := exitCode(schemas.Errorf(c, "", "x")); got == exitOK {
+		if got := exitCode(schemas.Errorf(c, "x")); got == exitOK {
 			t.Errorf("%s ends with success", c)
 		}
 	}

@@ -137,7 +137,7 @@ func (a *instanceArg) find(ctx context.Context, t terminal) (*client.Client, sch
 func onlyInstance(named string, list []schemas.InstanceDocument) (schemas.InstanceID, error) {
 	switch len(list) {
 	case 0:
-		return "", schemas.Errorf(schemas.NotFound, "instance", "%q has no instance now: a call makes it", schemas.Quotable(named))
+		return "", schemas.OpErrorf(schemas.NotFound, "instance", "%q has no instance now: a call makes it", schemas.Quotable(named))
 	case 1:
 		return list[0].ID, nil
 	}
@@ -354,10 +354,10 @@ func stillRunsAt(ctx context.Context, cl *client.Client, i schemas.InstanceDocum
 	}
 	switch provider := cmp.Or(s.Config.Provider, i.Provider); {
 	case provider != i.Provider:
-		return schemas.Errorf(schemas.Conflict, "instance",
+		return schemas.OpErrorf(schemas.Conflict, "instance",
 			"the sandbox runs on %s by now, and no call enters this instance any more: it ends when it is idle", printable(provider))
 	case !s.Config.Persistent:
-		return schemas.Errorf(schemas.Conflict, "instance",
+		return schemas.OpErrorf(schemas.Conflict, "instance",
 			"the sandbox keeps nothing between calls by now, and no call enters this instance any more: it ends when it is idle")
 	}
 	return nil

@@ -125,7 +125,7 @@ func writeJob(ctx context.Context, w jobWriter, id schemas.JobID, r io.Reader, e
 				return total, fmt.Errorf("after %d bytes: %w", total, err)
 			}
 			if taken == 0 {
-				return total, schemas.Errorf(schemas.Timeout, "", "after %d bytes: the job does not read", total)
+				return total, schemas.Errorf(schemas.Timeout, "after %d bytes: the job does not read", total)
 			}
 			rest = rest[taken:]
 		}

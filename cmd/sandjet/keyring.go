@@ -43,7 +43,7 @@ func (f secretsFlags) known(ctx context.Context, dir dataDir) (*seal.Ring, error
 	}
 	r, err := f.readRing(ctx, dir.secretsFile())
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, schemas.Errorf(schemas.NotFound, "",
+		return nil, schemas.Errorf(schemas.NotFound,
 			"there are no keys for secrets in %s: name those of the processes on this log with --secrets-key-file or SANDJET_SECRETS_KEYS", dir)
 	}
 	return r, err
@@ -82,7 +82,7 @@ func readKeys(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if m := info.Mode(); !m.IsRegular() || m.Perm()&othersOrGroupWrite != 0 {
-		return nil, schemas.Errorf(schemas.Denied, "",
+		return nil, schemas.Errorf(schemas.Denied,
 			"%s has the mode %s, so that other users reach it: chmod 600 it, and change the keys if others may have read them", path, m)
 	}
 	return io.ReadAll(io.LimitReader(file, most))

@@ -51,7 +51,7 @@ func (a address) allow(flag string, remote bool) error {
 	if remote || a.loopback() {
 		return nil
 	}
-	return schemas.Errorf(schemas.Denied, "",
+	return schemas.Errorf(schemas.Denied,
 		"--%s %s is reachable from other hosts, without TLS: add --allow-remote if that is meant, and put a TLS proxy in front", flag, a)
 }
 
@@ -62,12 +62,12 @@ func (a address) listen(ctx context.Context, flag string) (net.Listener, error) 
 		return l, nil
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, schemas.Errorf(schemas.Conflict, "",
+		return nil, schemas.Errorf(schemas.Conflict,
 			"%s is in use by another program: stop it, or choose another port with --%s %s (0 takes any that is free)",
 			a, flag, address{a.host, 0})
 	}
 	if errors.Is(err, syscall.EACCES) {
-		return nil, schemas.Errorf(schemas.Denied, "", "%s may not be opened by this user: choose a port above 1023 with --%s", a, flag)
+		return nil, schemas.Errorf(schemas.Denied, "%s may not be opened by this user: choose a port above 1023 with --%s", a, flag)
 	}
 	return nil, fmt.Errorf("--%s %s: %w", flag, a, err)
 }

@@ -113,7 +113,7 @@ func (c *mcpServeCommand) everything(ctx context.Context, t terminal) (*node, er
 	}
 	up, ok := p.command.(*upCommand)
 	if !ok {
-		return nil, schemas.Errorf(schemas.Internal, "", "up is another command")
+		return nil, schemas.Errorf(schemas.Internal, "up is another command")
 	}
 	return up.build(ctx, t)
 }

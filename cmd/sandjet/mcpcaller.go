@@ -151,7 +151,7 @@ func (c mcpClient) artifactOf(ctx context.Context, of schemas.ConversationID, id
 			}
 		}
 		if after = next; after == "" {
-			return schemas.Artifact{}, schemas.Errorf(schemas.NotFound, "", "there is no such artifact in the conversation")
+			return schemas.Artifact{}, schemas.Errorf(schemas.NotFound, "there is no such artifact in the conversation")
 		}
 	}
 }
@@ -168,7 +168,7 @@ type atMost struct {
 func (w *atMost) Write(b []byte) (int, error) {
 	if int64(w.Len()+len(b)) > w.most {
 		w.over = true
-		return 0, schemas.Errorf(schemas.Exhausted, "", "more than %d bytes came", w.most)
+		return 0, schemas.Errorf(schemas.Exhausted, "more than %d bytes came", w.most)
 	}
 	return w.Buffer.Write(b)
 }
@@ -197,7 +197,7 @@ func patiently[T any](ctx context.Context, most time.Duration, ask func(context.
 	got, err := ask(bounded)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		var none T
-		return none, schemas.Errorf(schemas.Unavailable, "", "Sandjet does not answer: is it still running? Calls that it had accepted are kept")
+		return none, schemas.Errorf(schemas.Unavailable, "Sandjet does not answer: is it still running? Calls that it had accepted are kept")
 	}
 	return got, err
 }

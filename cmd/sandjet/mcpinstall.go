@@ -96,14 +96,14 @@ func (c *mcpInstallCommand) Run(_ context.Context, t terminal) error {
 	}
 	was, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return schemas.Errorf(schemas.Denied, "", "%v: name another file with --file", err)
+		return schemas.Errorf(schemas.Denied, "%v: name another file with --file", err)
 	}
 	if !c.Write {
 		was = nil
 	}
 	text, err := h.with(was, server)
 	if err != nil {
-		return schemas.Errorf(schemas.Invalid, "", "%s: %v: add by hand what \"sandjet mcp install %s\" prints", file, err, c.Client)
+		return schemas.Errorf(schemas.Invalid, "%s: %v: add by hand what \"sandjet mcp install %s\" prints", file, err, c.Client)
 	}
 	if !c.Write {
 		_, err := fmt.Fprintf(t.out, "%s\nPut this into %s, or run it again with --write.\n", text, file)
@@ -156,7 +156,7 @@ func (c *mcpInstallCommand) remote(h mcpHost) (mcpServer, error) {
 			"the key is in SANDJET_KEY")
 	}
 	if h.env == "" {
-		return mcpServer{}, schemas.Errorf(schemas.Unsupported, "",
+		return mcpServer{}, schemas.Errorf(schemas.Unsupported,
 			"%s starts programs only: leave --url out, or have it start \"sandjet mcp --url %s\" with SANDJET_KEY in its env", c.Client, c.URL)
 	}
 	u = u.JoinPath("mcp")

@@ -57,7 +57,7 @@ func (c *accountsNATSCommand) Run(ctx context.Context, t terminal) error {
 // printNATS prints a credential. Nothing in it needs quotes in a shell or escapes in a URL.
 func printNATS(t terminal, format string, cred schemas.NATSCredential) error {
 	if cred.URL == "" && format != "json" {
-		return schemas.Errorf(schemas.Unavailable, "",
+		return schemas.Errorf(schemas.Unavailable,
 			"the gateway does not know where clients reach the NATS server: start it with --nats-public-url, or use --format json")
 	}
 	switch format {

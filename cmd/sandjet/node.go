@@ -176,7 +176,7 @@ func (n *node) openBus(ctx context.Context, f natsFlags, top topologyFlags) erro
 	if n.server == nil && o.URL == "" {
 		r, err := readJSON[role](n.dir.roleFile())
 		if err != nil || r.URL == "" {
-			return schemas.Errorf(schemas.Unavailable, "",
+			return schemas.Errorf(schemas.Unavailable,
 				"no log to work with: name a NATS server with --nats-url, or run \"sandjet server\" or \"sandjet up\" on the data folder %s", n.dir)
 		}
 		o.URL, o.User, o.Password = r.URL, r.User, r.Password

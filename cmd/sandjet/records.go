@@ -116,7 +116,7 @@ func (k kind[T]) id(ctx context.Context, cl *client.Client, meant string) (strin
 	if len(have) > 0 {
 		there = "use " + orList(have)
 	}
-	return "", schemas.Errorf(schemas.NotFound, k.noun, "there is no %s %q: %s", k.noun, schemas.Quotable(meant), printable(there))
+	return "", schemas.OpErrorf(schemas.NotFound, k.noun, "there is no %s %q: %s", k.noun, schemas.Quotable(meant), printable(there))
 }
 
 // body is what is sent to make or change a record.

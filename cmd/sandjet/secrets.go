@@ -118,7 +118,7 @@ func (c *secretsRotateCommand) Run(ctx context.Context, t terminal) error {
 		return err
 	}
 	if at, err := n.dir.running(); err == nil && len(at.SecretsKeys) > 0 && !slices.Contains(at.SecretsKeys, ring.Current()) {
-		return schemas.Errorf(schemas.Conflict, "", "process %d, which runs on %s, does not have the key %s yet and could not read what it encrypts: "+
+		return schemas.Errorf(schemas.Conflict, "process %d, which runs on %s, does not have the key %s yet and could not read what it encrypts: "+
 			"restart it, then run this again", at.PID, n.dir, ring.Current())
 	}
 	told := time.Now()
@@ -137,7 +137,7 @@ func (c *secretsRotateCommand) Run(ctx context.Context, t terminal) error {
 		err = say(t, "%d of %d records were encrypted with %s; the others already were, or have no secrets", r.Sealed, r.Records, ring.Current())
 	}
 	if err == nil && r.Locked > 0 {
-		err = schemas.Errorf(schemas.Unavailable, "",
+		err = schemas.Errorf(schemas.Unavailable,
 			"%d records do not open with the keys that are here and were left as they are: \"sandjet secrets status\" names the keys", r.Locked)
 	}
 	return err

@@ -128,9 +128,9 @@ func readSkill(folder string) (b skills.Bundle, left int, err error) {
 		case !info.Mode().IsRegular():
 			return schemas.Invalidf("bundle", "%q is neither a file nor a folder: links and devices are refused", schemas.Quotable(path))
 		case info.Size() > schemas.MaxSkillFile:
-			return schemas.Errorf(schemas.Exhausted, "", "%q is larger than %d bytes", schemas.Quotable(path), schemas.MaxSkillFile)
+			return schemas.Errorf(schemas.Exhausted, "%q is larger than %d bytes", schemas.Quotable(path), schemas.MaxSkillFile)
 		case len(files) >= schemas.MaxSkillFiles || size > schemas.MaxSkillBundle:
-			return schemas.Errorf(schemas.Exhausted, "", "the folder has more than %d files or %d bytes",
+			return schemas.Errorf(schemas.Exhausted, "the folder has more than %d files or %d bytes",
 				schemas.MaxSkillFiles, schemas.MaxSkillBundle)
 		}
 		content, err := root.ReadFile(path)
@@ -196,7 +196,7 @@ func (c *skillsGetCommand) Run(ctx context.Context, t terminal) error {
 	}
 	to := filepath.Join(c.To, b.Manifest.Name)
 	if err := os.Mkdir(to, 0o750); errors.Is(err, fs.ErrExist) {
-		return schemas.Errorf(schemas.Conflict, "", "%s is there already: remove it, or name another folder", printable(to))
+		return schemas.Errorf(schemas.Conflict, "%s is there already: remove it, or name another folder", printable(to))
 	} else if err != nil {
 		return fmt.Errorf("make the folder: %w", err)
 	}

@@ -79,7 +79,7 @@ func (c *instancesSweepCommand) Run(ctx context.Context, t terminal) error {
 		}
 	}
 	if asked == 0 {
-		return schemas.Errorf(schemas.Unavailable, "", "no worker answers: start one of the provider whose instances are meant")
+		return schemas.Errorf(schemas.Unavailable, "no worker answers: start one of the provider whose instances are meant")
 	}
 	return printList(t, found, "No orphans.", "KEY\tACTION\tDONE\tSINCE\tPROVIDER\tBOX", func(o sweptOrphan) string {
 		return fmt.Sprintf("%s\t%s\t%t\t%s\t%s\t%s", printable(o.Key), o.Action, o.Done, ago(o.Since), o.Provider, printable(o.Ref))

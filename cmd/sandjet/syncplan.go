@@ -73,7 +73,7 @@ func planSync(local []treeFile, left []string, remote []schemas.FileInfo, up, re
 		case !from:
 		case to && m.folder != (r.Type == schemas.TypeDirectory):
 			if !remove || holds(odd, name) {
-				return p, schemas.Errorf(schemas.Conflict, "to", "%q is a file on one side and a folder on the other: remove one, "+
+				return p, schemas.OpErrorf(schemas.Conflict, "to", "%q is a file on one side and a folder on the other: remove one, "+
 					"or use --delete (which leaves links alone)", schemas.Quotable(name))
 			}
 			p.first, cleared[name] = append(p.first, name), true

@@ -60,7 +60,7 @@ func (c *tailCommand) Run(ctx context.Context, t terminal) error {
 		case err != nil:
 			return err
 		case item.Live && !found && !c.Follow:
-			return schemas.Errorf(schemas.NotFound, "",
+			return schemas.Errorf(schemas.NotFound,
 				"there are no events on conversation %q: they are retained for seven days; list conversations with \"sandjet conversations ls\"",
 				schemas.Quotable(c.Conversation))
 		case item.Live && !c.Follow:

@@ -90,7 +90,7 @@ func (u *treeUp) alone(ctx context.Context, f treeFile) error {
 	}
 	sum := hex.EncodeToString(h.Sum(nil))
 	if hex.EncodeToString(again.Sum(nil)) != sum {
-		return schemas.Errorf(schemas.Conflict, "from", "%s changed while it was sent: send it again", f.path)
+		return schemas.OpErrorf(schemas.Conflict, "from", "%s changed while it was sent: send it again", f.path)
 	}
 	u.progress.add(1, 0)
 	if u.sent != nil {
@@ -182,7 +182,7 @@ func packFile(root *os.Root, f treeFile, out *tar.Writer) (sum string, err error
 	digest := sha256.New()
 	n, err := io.Copy(io.MultiWriter(out, digest), io.LimitReader(in, f.size))
 	if err == nil && n < f.size {
-		return "", schemas.Errorf(schemas.Conflict, "from", "%s became shorter while it was read: copy it again", f.path)
+		return "", schemas.OpErrorf(schemas.Conflict, "from", "%s became shorter while it was read: copy it again", f.path)
 	}
 	return hex.EncodeToString(digest.Sum(nil)), err
 }

@@ -47,7 +47,7 @@ func (m minds) Mind(ctx context.Context, a schemas.AccountID, id schemas.AgentID
 		return runner.Mind{}, err
 	}
 	if agent.Turns.Model == "" {
-		return runner.Mind{}, schemas.Errorf(schemas.Unsupported, "", "agent %q has no model: its turns are a harness's",
+		return runner.Mind{}, schemas.Errorf(schemas.Unsupported, "agent %q has no model: its turns are a harness's",
 			schemas.Quotable(agent.Name))
 	}
 	var list []schemas.Model
@@ -95,8 +95,7 @@ func (m minds) Mind(ctx context.Context, a schemas.AccountID, id schemas.AgentID
 // it is never exceeded. Code: invalid (a budget for a day).
 func configOf(t schemas.AgentTurns, list []schemas.Model) (turns.Config, error) {
 	if t.Budget.TokensPerDay > 0 || t.Budget.CostPerDay > 0 {
-		return turns.Config{}, schemas.Errorf(schemas.Invalid, "",
-			"the agent has a budget for a day, which is not counted yet: give it one for a turn")
+		return turns.Config{}, schemas.Errorf(schemas.Invalid, "the agent has a budget for a day, which is not counted yet: give it one for a turn")
 	}
 	c := turns.Config{System: t.System, MaxSteps: t.MaxSteps, MaxTokens: t.MaxTokens, Budget: t.Budget.Tokens, CompactAt: t.CompactAt}
 	if c.MaxTokens == 0 {

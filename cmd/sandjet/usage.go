@@ -21,10 +21,10 @@ func usage(err error) error {
 		}
 		if word, unknown := strings.CutPrefix(err.Error(), "unexpected argument "); unknown && len(commandNames(at)) > 0 {
 			word, _, _ = strings.Cut(word, ", did you mean ")
-			return schemas.Errorf(schemas.Invalid, "", "unknown command %q%s (see %s)", schemas.Quotable(word), hint(word, commandNames(at)), where)
+			return schemas.Errorf(schemas.Invalid, "unknown command %q%s (see %s)", schemas.Quotable(word), hint(word, commandNames(at)), where)
 		}
 	}
-	return schemas.Errorf(schemas.Invalid, "", "%s (see %s)", plainly(err.Error()), where)
+	return schemas.Errorf(schemas.Invalid, "%s (see %s)", plainly(err.Error()), where)
 }
 
 // plainly words what kong says of arguments that are not there: expected "<conversations> ...".

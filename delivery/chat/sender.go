@@ -161,7 +161,7 @@ func (s *Sender) record(ctx context.Context, d schemas.Delivery) (schemas.ChatCh
 	if d.ChannelID != "" {
 		var err error
 		if c, err = s.Channels.Get(ctx, d.Account, d.ChannelID); errors.Is(err, schemas.ErrNotFound) || err == nil && c.Kind != kind {
-			return none, schemas.Errorf(schemas.NotFound, "", "the account has no %s channel %s", kind, d.ChannelID)
+			return none, schemas.Errorf(schemas.NotFound, "the account has no %s channel %s", kind, d.ChannelID)
 		} else if err != nil {
 			return none, err
 		}
@@ -179,14 +179,14 @@ func (s *Sender) record(ctx context.Context, d schemas.Delivery) (schemas.ChatCh
 		}
 		switch {
 		case n == 0:
-			return none, schemas.Errorf(schemas.NotFound, "", "the account has no %s channel: sandjet channels create makes one", kind)
+			return none, schemas.Errorf(schemas.NotFound, "the account has no %s channel: sandjet channels create makes one", kind)
 		case n > 1:
-			return none, schemas.Errorf(schemas.NotFound, "",
+			return none, schemas.Errorf(schemas.NotFound,
 				"the account has %d %s channels, and the call's origin does not say which by channel_id", n, kind)
 		}
 	}
 	if c.Disabled {
-		return none, schemas.Errorf(schemas.Denied, "", "the channel %s is disabled: %s", c.ID, c.Reason)
+		return none, schemas.Errorf(schemas.Denied, "the channel %s is disabled: %s", c.ID, c.Reason)
 	}
 	return c, nil
 }
@@ -314,7 +314,7 @@ func (s *send) load(ctx context.Context) error {
 			return err
 		}
 	}
-	return schemas.Errorf(schemas.Unavailable, "", "another makes the ledger of %s", s.d.ID)
+	return schemas.Errorf(schemas.Unavailable, "another makes the ledger of %s", s.d.ID)
 }
 
 // store writes the ledger, if it has changed. What the service has said must be kept is written until it is, however the try ends.

@@ -156,7 +156,7 @@ func (r records) Get(_ context.Context, _ schemas.AccountID, id schemas.ChannelI
 			return c, nil
 		}
 	}
-	return schemas.ChatChannel{}, schemas.Errorf(schemas.NotFound, "", "there is none")
+	return schemas.ChatChannel{}, schemas.Errorf(schemas.NotFound, "there is none")
 }
 
 func bot() records {

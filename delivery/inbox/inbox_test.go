@@ -73,7 +73,7 @@ func (j *journal) String() string {
 
 func (o *office) Get(context.Context, schemas.AccountID, schemas.ChannelID) (schemas.ChatChannel, error) {
 	if o.chat.ID == "" {
-		return o.chat, schemas.Errorf(schemas.NotFound, "", "there is no such channel")
+		return o.chat, schemas.Errorf(schemas.NotFound, "there is no such channel")
 	}
 	return o.chat, nil
 }

@@ -29,11 +29,11 @@ type Policy struct {
 // refused.
 func allowed(to netip.AddrPort, p Policy) error {
 	refuse := func(kind string) error {
-		return schemas.Errorf(schemas.Denied, "dial",
+		return schemas.OpErrorf(schemas.Denied, "dial",
 			"the endpoint's name resolves to %s address %s: webhooks go to public addresses only", kind, to.Addr())
 	}
 	if !to.IsValid() {
-		return schemas.Errorf(schemas.Denied, "dial", "the endpoint's address cannot be read")
+		return schemas.OpErrorf(schemas.Denied, "dial", "the endpoint's address cannot be read")
 	}
 	if to.Addr().Zone() != "" {
 		return refuse("a link-local")
@@ -50,7 +50,7 @@ func allowed(to netip.AddrPort, p Policy) error {
 	}
 	port := to.Port()
 	if port != 443 && port != 8443 && (port != 80 || !p.AllowHTTP) && !slices.Contains(p.Ports, port) {
-		return schemas.Errorf(schemas.Denied, "dial", "port %d is not one for webhooks: use 443 or 8443", port)
+		return schemas.OpErrorf(schemas.Denied, "dial", "port %d is not one for webhooks: use 443 or 8443", port)
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func dialer(p Policy, resolver *net.Resolver) *net.Dialer {
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 			to, err := netip.ParseAddrPort(address)
 			if err != nil {
-				return schemas.Errorf(schemas.Denied, "dial", "the endpoint's address cannot be read")
+				return schemas.OpErrorf(schemas.Denied, "dial", "the endpoint's address cannot be read")
 			}
 			return allowed(to, p)
 		},

@@ -18,7 +18,7 @@ import (
 type unread struct{ webhook.Endpoints }
 
 func (unread) Get(context.Context, schemas.AccountID, schemas.EndpointID) (schemas.Endpoint, error) {
-	return schemas.Endpoint{}, schemas.Errorf(schemas.Unavailable, "", "not now")
+	return schemas.Endpoint{}, schemas.Errorf(schemas.Unavailable, "not now")
 }
 
 // TestUnreadEndpointsAreLoggedOnceAMinute: thousands of deliveries of an endpoint whose record cannot be read have one line, another has its own,

@@ -200,9 +200,9 @@ func (s *Sender) request(ctx context.Context, e schemas.Endpoint, d schemas.Deli
 	case err != nil || u.Host == "":
 		return nil, schemas.Invalidf("url", "is not one")
 	case u.Scheme == "http" && !s.Policy.AllowHTTP:
-		return nil, schemas.Errorf(schemas.Denied, "", "the endpoint's URL is not https")
+		return nil, schemas.Errorf(schemas.Denied, "the endpoint's URL is not https")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, schemas.Errorf(schemas.Denied, "", "the endpoint's URL is neither https nor http")
+		return nil, schemas.Errorf(schemas.Denied, "the endpoint's URL is neither https nor http")
 	}
 	u.User, u.Fragment = nil, ""
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), strings.NewReader(d.Body))

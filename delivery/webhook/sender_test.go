@@ -39,7 +39,7 @@ func (f *fixed) Get(_ context.Context, _ schemas.AccountID, id schemas.EndpointI
 	defer f.mu.Unlock()
 	e, ok := f.all[id]
 	if f.err == nil && !ok {
-		return e, schemas.Errorf(schemas.NotFound, "", "there is no endpoint %q", id)
+		return e, schemas.Errorf(schemas.NotFound, "there is no endpoint %q", id)
 	}
 	return e, f.err
 }
@@ -397,7 +397,7 @@ func TestEndpointsThatAreNotThereAreNotTried(t *testing.T) {
 	}{
 		{"disabled", func() { f.change("wh_1", func(e *schemas.Endpoint) { e.Disabled, e.Reason = true, "gone" }) }, delivery.Stopped},
 		{"removed", func() { delete(f.all, "wh_1") }, delivery.Dropped},
-		{"not known yet", func() { f.err = schemas.Errorf(schemas.Unavailable, "", "the records are away") }, delivery.Busy},
+		{"not known yet", func() { f.err = schemas.Errorf(schemas.Unavailable, "the records are away") }, delivery.Busy},
 	} {
 		f.all["wh_1"], f.err = e, nil
 		c.change()

@@ -114,7 +114,7 @@ func Verify(h http.Header, body []byte, now time.Time, secrets ...string) error 
 		return schemas.Invalidf(HeaderTimestamp, "%q is not a number of seconds", schemas.Quotable(at))
 	}
 	if age := now.Sub(time.Unix(seconds, 0)); age > Tolerance || age < -Tolerance {
-		return schemas.Errorf(schemas.Denied, "verify",
+		return schemas.OpErrorf(schemas.Denied, "verify",
 			"it was signed at another time: the clocks differ by more than %s, or it was recorded and sent again", Tolerance)
 	}
 	for _, s := range secrets {
@@ -133,5 +133,5 @@ func Verify(h http.Header, body []byte, now time.Time, secrets ...string) error 
 			}
 		}
 	}
-	return schemas.Errorf(schemas.Denied, "verify", "no signature is by a secret that is known")
+	return schemas.OpErrorf(schemas.Denied, "verify", "no signature is by a secret that is known")
 }

@@ -100,12 +100,12 @@ func (s *Server) postAccount(w http.ResponseWriter, r *http.Request) error {
 	}
 	if !admin {
 		if s.MaxAccounts > 0 && store.Accounts.Count() >= s.MaxAccounts {
-			return schemas.Errorf(schemas.Exhausted, "", "there are %d accounts, at which strangers make no more: ask the operator for one, or for a "+
+			return schemas.Errorf(schemas.Exhausted, "there are %d accounts, at which strangers make no more: ask the operator for one, or for a "+
 				"higher --max-accounts", s.MaxAccounts)
 		}
 		if wait := s.signups.take(r.RemoteAddr, time.Now()); wait > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
-			return schemas.Errorf(schemas.Exhausted, "", "%d accounts were made from here in the last hour, the most there may be: come back in %s",
+			return schemas.Errorf(schemas.Exhausted, "%d accounts were made from here in the last hour, the most there may be: come back in %s",
 				signupsPerHour, wait.Round(time.Second))
 		}
 	}
@@ -215,7 +215,7 @@ func (s *Server) postRotateSecret(w http.ResponseWriter, r *http.Request, store 
 // notOwn protects the account that each start creates from the settings, with its key: the next start would undo any change to either.
 func (s *Server) notOwn(a schemas.AccountID) error {
 	if a == s.OwnAccount && a != "" {
-		return schemas.Errorf(schemas.Conflict, "",
+		return schemas.Errorf(schemas.Conflict,
 			"%s is the account of this deployment's settings: change its key there (--account and --key), and make other accounts for other users",
 			a)
 	}

@@ -24,7 +24,7 @@ func (s *Server) getAgentTools(w http.ResponseWriter, r *http.Request, store *St
 		return err
 	}
 	if s.AgentTools == nil {
-		return schemas.Errorf(schemas.Unsupported, "", "this gateway shows no tool definitions")
+		return schemas.Errorf(schemas.Unsupported, "this gateway shows no tool definitions")
 	}
 	e, err := store.Documents.ToolVisibility(r.Context(), a, schemas.AgentID(pathID(r)))
 	if err != nil {

@@ -35,7 +35,7 @@ func (s *Server) postNATSCredential(w http.ResponseWriter, r *http.Request, _ *S
 		return schemas.Invalidf("ttl", "%s is out of range: %s to %s", ttl, schemas.MinNATSTTL, schemas.MaxNATSTTL)
 	}
 	if s.NATS == nil {
-		return schemas.Errorf(schemas.Unsupported, "", "this gateway issues no credentials for NATS: an account's id and key are one")
+		return schemas.Errorf(schemas.Unsupported, "this gateway issues no credentials for NATS: an account's id and key are one")
 	}
 	password, expires, err := s.NATS.IssueNATS(r.Context(), a, ttl)
 	if err != nil {

@@ -97,7 +97,7 @@ const self = "me" // in place of an id: the account whose key it is
 // store are the records of accounts, unless this gateway has none.
 func (s *Server) store() (*Store, error) {
 	if s.Store == nil {
-		return nil, schemas.Errorf(schemas.Unsupported, "", "this gateway keeps no accounts")
+		return nil, schemas.Errorf(schemas.Unsupported, "this gateway keeps no accounts")
 	}
 	return s.Store, nil
 }
@@ -143,7 +143,7 @@ func (s *Server) owned(h handler) web.Handler {
 		case asked == self || asked == own:
 			return h(w, r, store, own)
 		case !admin:
-			return schemas.Errorf(schemas.NotFound, "", "there is no account %q", schemas.Quotable(string(asked)))
+			return schemas.Errorf(schemas.NotFound, "there is no account %q", schemas.Quotable(string(asked)))
 		}
 		if _, err := store.Accounts.Get(r.Context(), asked); err != nil {
 			return err
@@ -171,5 +171,5 @@ func (s *Server) AdministratorOnly(r *http.Request) error {
 	if _, err := s.Credentials.Authenticate(r.Context(), key); err != nil {
 		return err
 	}
-	return schemas.Errorf(schemas.Denied, "", "admin key required: this key is an account's")
+	return schemas.Errorf(schemas.Denied, "admin key required: this key is an account's")
 }

@@ -26,7 +26,7 @@ func (keys) Authenticate(_ context.Context, key string) (schemas.AccountID, erro
 	if key == "anna" || key == "bert" {
 		return schemas.AccountID("acct_" + key), nil
 	}
-	return "", web.WithStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied, "", "no"))
+	return "", web.WithStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied, "no"))
 }
 
 // log has room unless it is full.
@@ -36,7 +36,7 @@ func (l log) Room(context.Context, int) error {
 	if !l.full {
 		return nil
 	}
-	return schemas.Errorf(schemas.Unavailable, "", "the log is full")
+	return schemas.Errorf(schemas.Unavailable, "the log is full")
 }
 
 func (log) Usage(context.Context, schemas.AccountID) (schemas.Usage, error) {
@@ -52,7 +52,7 @@ type store struct {
 
 func (s *store) Get(_ context.Context, a schemas.AccountID) (schemas.Document, error) {
 	if a != anna && a != bert {
-		return schemas.Document{}, schemas.Errorf(schemas.NotFound, "", "there is no account %q", a)
+		return schemas.Document{}, schemas.Errorf(schemas.NotFound, "there is no account %q", a)
 	}
 	return schemas.Document{ID: string(a), JSON: []byte(`{}`), Revision: 1}, nil
 }

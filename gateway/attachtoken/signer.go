@@ -65,7 +65,7 @@ func (s Signer) Sign(t Claims) (string, error) {
 		return "", err
 	}
 	if len(key) > maxKeyID || len(signature) != macBytes {
-		return "", schemas.Errorf(schemas.Internal, "sign an attach token", "the key or its signature has another size than is known")
+		return "", schemas.OpErrorf(schemas.Internal, "sign an attach token", "the key or its signature has another size than is known")
 	}
 	b := append([]byte{byte(len(key))}, key...)
 	token := Prefix + base64.RawURLEncoding.EncodeToString(slices.Concat(b, signature, body))
@@ -81,12 +81,11 @@ func (s Signer) Sign(t Claims) (string, error) {
 func (s Signer) Verify(token string, now time.Time) (Claims, error) {
 	body, ok := s.open(token)
 	if !ok {
-		return Claims{}, schemas.Errorf(schemas.Denied, "", "invalid attach token: create another with POST /v1/attach-tokens")
+		return Claims{}, schemas.Errorf(schemas.Denied, "invalid attach token: create another with POST /v1/attach-tokens")
 	}
 	var c content // written by us: no other process has the keys
 	if err := json.Unmarshal(body, &c); err != nil || !c.known() || len(c.Key) != len(Fingerprint{}) {
-		return Claims{}, schemas.Errorf(schemas.Denied, "",
-			"the attach token has an unsupported version: create another with POST /v1/attach-tokens")
+		return Claims{}, schemas.Errorf(schemas.Denied, "the attach token has an unsupported version: create another with POST /v1/attach-tokens")
 	}
 	t := Claims{Account: c.Account, Key: Fingerprint(c.Key), Conversations: c.Conversations, Ops: c.Ops,
 		Expires: time.Unix(c.Expires, 0).UTC()}
@@ -94,7 +93,7 @@ func (s Signer) Verify(token string, now time.Time) (Claims, error) {
 		t.Reach = *c.Reach
 	}
 	if !now.Before(t.Expires) {
-		return Claims{}, schemas.Errorf(schemas.Denied, "", "the attach token has expired: create another with POST /v1/attach-tokens")
+		return Claims{}, schemas.Errorf(schemas.Denied, "the attach token has expired: create another with POST /v1/attach-tokens")
 	}
 	return t, nil
 }

@@ -121,11 +121,11 @@ func (t Claims) Check(op Op, c schemas.ConversationID) error {
 		return nil
 	}
 	if !slices.Contains(t.Ops, op) {
-		return schemas.Errorf(schemas.Denied, "", "the attach token does not allow %s: create one with it in \"ops\"", op)
+		return schemas.Errorf(schemas.Denied, "the attach token does not allow %s: create one with it in \"ops\"", op)
 	}
 	if c == "" {
-		return schemas.Errorf(schemas.Denied, "", "the attach token is for some conversations only: name one of them in the request")
+		return schemas.Errorf(schemas.Denied, "the attach token is for some conversations only: name one of them in the request")
 	}
-	return schemas.Errorf(schemas.Denied, "", "the attach token is not for the conversation %q: create one with it in \"conversations\"",
+	return schemas.Errorf(schemas.Denied, "the attach token is not for the conversation %q: create one with it in \"conversations\"",
 		schemas.Quotable(string(c)))
 }

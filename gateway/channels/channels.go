@@ -102,7 +102,7 @@ func New(o Options) *Channels { return &Channels{o} }
 // records are the records of chat channels, unless this gateway has none.
 func (h *Channels) records() (Records, error) {
 	if h.o.Records == nil {
-		return nil, schemas.Errorf(schemas.Unsupported, "", "this gateway keeps no chat channels")
+		return nil, schemas.Errorf(schemas.Unsupported, "this gateway keeps no chat channels")
 	}
 	return h.o.Records, nil
 }
@@ -210,7 +210,7 @@ func (h *Channels) check(ctx context.Context, c schemas.ChatChannel, before *sch
 // kind finds a kind of this build.
 func (h *Channels) kind(name string) (Kind, error) {
 	if len(h.o.Kinds) == 0 {
-		return Kind{}, schemas.Errorf(schemas.Unsupported, "kind", "this gateway speaks to no chats")
+		return Kind{}, schemas.OpErrorf(schemas.Unsupported, "kind", "this gateway speaks to no chats")
 	}
 	names := make([]string, len(h.o.Kinds))
 	for i, k := range h.o.Kinds {
@@ -357,7 +357,7 @@ func (h *Channels) Test(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 		return err
 	}
 	if c.Disabled {
-		return schemas.Errorf(schemas.Conflict, "", "the channel is disabled (%s): enable it first", schemas.Quotable(c.Reason))
+		return schemas.Errorf(schemas.Conflict, "the channel is disabled (%s): enable it first", schemas.Quotable(c.Reason))
 	}
 	kind, err := h.kind(c.Kind)
 	if err != nil {

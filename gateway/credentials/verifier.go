@@ -46,17 +46,16 @@ type Verifier struct {
 // Authenticate finds the account of key, or says 401 in the same words whatever is wrong with it.
 func (v Verifier) Authenticate(ctx context.Context, key string) (schemas.AccountID, error) {
 	if key == "" {
-		return "", web.WithStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied, "",
+		return "", web.WithStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied,
 			"API key required: send the header Authorization: Bearer <key>"))
 	}
 	if attachtoken.Is(key) {
-		return "", schemas.Errorf(schemas.Denied, "",
-			"this route does not accept attach tokens: use the account's API key")
+		return "", schemas.Errorf(schemas.Denied, "this route does not accept attach tokens: use the account's API key")
 	}
 	a, err := v.Accounts.Authenticate(ctx, key)
 	if errors.Is(err, schemas.ErrDenied) || errors.Is(err, schemas.ErrNotFound) {
 		return "", web.WithStatus(http.StatusUnauthorized,
-			schemas.Errorf(schemas.Denied, "", "invalid API key: check the key that you send, it may have been rotated"))
+			schemas.Errorf(schemas.Denied, "invalid API key: check the key that you send, it may have been rotated"))
 	}
 	if err != nil {
 		return "", fmt.Errorf("authenticate: %w", err)
@@ -114,11 +113,11 @@ func Fingerprint(key string) attachtoken.Fingerprint {
 // verified is the attach token that a client sent. Code: denied.
 func (v Verifier) verified(token string) (attachtoken.Claims, error) {
 	if v.Keys == nil {
-		return attachtoken.Claims{}, schemas.Errorf(schemas.Denied, "", "this gateway takes no attach tokens: use the account's key")
+		return attachtoken.Claims{}, schemas.Errorf(schemas.Denied, "this gateway takes no attach tokens: use the account's key")
 	}
 	t, err := attachtoken.Signer{Keys: v.Keys}.Verify(token, v.Now())
 	if err == nil && !v.Good(t.Account, t.Key) {
-		err = schemas.Errorf(schemas.Denied, "", "the API key that created the attach token is no longer valid: create another token")
+		err = schemas.Errorf(schemas.Denied, "the API key that created the attach token is no longer valid: create another token")
 	}
 	return t, err
 }
@@ -139,9 +138,9 @@ func (v Verifier) Lapsed(p Principal, now time.Time) (again time.Duration, why e
 	left := p.Token.Expires.Sub(now)
 	switch {
 	case left <= 0:
-		return 0, schemas.Errorf(schemas.Denied, "", "the attach token has expired")
+		return 0, schemas.Errorf(schemas.Denied, "the attach token has expired")
 	case !v.Good(p.Account, p.Key):
-		return 0, schemas.Errorf(schemas.Denied, "", "the API key that created the attach token is no longer valid")
+		return 0, schemas.Errorf(schemas.Denied, "the API key that created the attach token is no longer valid")
 	case left > ExpiringWithin:
 		left -= ExpiringWithin
 	}
@@ -150,7 +149,7 @@ func (v Verifier) Lapsed(p Principal, now time.Time) (again time.Duration, why e
 
 // ErrKeyGone says that the key of who was let in by it is no longer one. Code: denied.
 func ErrKeyGone() error {
-	return schemas.Errorf(schemas.Denied, "", "the API key is no longer valid: use the account's current key")
+	return schemas.Errorf(schemas.Denied, "the API key is no longer valid: use the account's current key")
 }
 
 // WhileGood is ctx until the principal's credential ends: its cause then says why. It is a timer, and no goroutine,

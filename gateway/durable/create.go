@@ -49,7 +49,7 @@ func (s *store) existing(ctx context.Context, a schemas.AccountID, path string, 
 		return f, end{}, err
 	}
 	if f.Ended {
-		return f, end{}, schemas.Errorf(schemas.Conflict, "", "the stream of this path was deleted and is kept for its forks: use another path")
+		return f, end{}, schemas.Errorf(schemas.Conflict, "the stream of this path was deleted and is kept for its forks: use another path")
 	}
 	e, err := s.end(ctx, f)
 	if err != nil {

@@ -31,7 +31,7 @@ func (book) Authenticate(_ context.Context, key string) (schemas.AccountID, erro
 	if a, ok := strings.CutPrefix(key, keyPrefix); ok {
 		return schemas.AccountID(a), nil
 	}
-	return "", schemas.Errorf(schemas.Denied, "", "no")
+	return "", schemas.Errorf(schemas.Denied, "no")
 }
 
 // serveAs serves a gateway of its own, to whom every request is made with the key of an account, and

@@ -18,7 +18,7 @@ func (u unconfirmed) Create(ctx context.Context, key string, r Record, ttl time.
 	if _, err := u.recordBucket.Create(ctx, key, r, ttl); err != nil {
 		return 0, err
 	}
-	return 0, schemas.Errorf(schemas.Unavailable, "create", "no confirmation came")
+	return 0, schemas.OpErrorf(schemas.Unavailable, "create", "no confirmation came")
 }
 
 func wantData(t *testing.T, h *Handler, path, want string) {
@@ -77,7 +77,7 @@ type refusing struct {
 }
 
 func (r refusing) Create(context.Context, string, Record, time.Duration) (uint64, error) {
-	return 0, schemas.Errorf(r.code, "create", "refused")
+	return 0, schemas.OpErrorf(r.code, "create", "refused")
 }
 
 // TestAForkThatItsSourceDoesNotKnowIsNotedAgain: the cleaner finds it before it removes the source whose time is over.

@@ -141,7 +141,7 @@ func (h *Handler) await(ctx context.Context, f found, after uint64) (page, error
 func (h *Handler) still(ctx context.Context, f found) error {
 	now, err := h.store.live(ctx, f.Account, f.Path)
 	if err == nil && now.ID != f.ID {
-		err = schemas.Errorf(schemas.NotFound, "", "the stream was deleted")
+		err = schemas.Errorf(schemas.NotFound, "the stream was deleted")
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return ctx.Err()

@@ -203,7 +203,7 @@ func checkPath(path string) error {
 		return schemas.Invalidf("path", "must be 1 to %d bytes of text below %s", maxName, prefix)
 	}
 	if strings.HasPrefix(path, reservedPath) {
-		return schemas.Errorf(schemas.NotFound, "", "paths below %s%s are reserved", prefix, reservedPath)
+		return schemas.Errorf(schemas.NotFound, "paths below %s%s are reserved", prefix, reservedPath)
 	}
 	return nil
 }

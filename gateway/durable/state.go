@@ -100,7 +100,7 @@ type RefusalError struct {
 }
 
 func refuse(status int, code schemas.Code, format string, args ...any) *RefusalError {
-	return &RefusalError{status: status, header: http.Header{}, err: schemas.Errorf(code, "", format, args...)}
+	return &RefusalError{status: status, header: http.Header{}, err: schemas.Errorf(code, format, args...)}
 }
 
 func (r *RefusalError) with(name, value string) *RefusalError {

@@ -49,7 +49,7 @@ type found struct {
 func (s *store) lookup(ctx context.Context, a schemas.AccountID, path string) (found, error) {
 	p, err := s.records.Get(ctx, recordKey(a, path))
 	if errors.Is(err, schemas.ErrNotFound) {
-		return found{}, schemas.Errorf(schemas.NotFound, "", "there is no such stream: PUT makes it")
+		return found{}, schemas.Errorf(schemas.NotFound, "there is no such stream: PUT makes it")
 	}
 	if err != nil {
 		return found{}, err
@@ -63,7 +63,7 @@ func (s *store) lookup(ctx context.Context, a schemas.AccountID, path string) (f
 		case kept != nil: // another process has used it just now
 			return *kept, nil
 		case len(f.Forks) == 0:
-			return found{}, schemas.Errorf(schemas.NotFound, "", "the stream's time is over")
+			return found{}, schemas.Errorf(schemas.NotFound, "the stream's time is over")
 		}
 		f.Ended = true
 	}
@@ -109,7 +109,7 @@ func (s *store) change(ctx context.Context, a schemas.AccountID, path, id string
 			return found{}, err
 		}
 		if p.Value.ID != id {
-			return found{}, schemas.Errorf(schemas.NotFound, "", "the stream was deleted")
+			return found{}, schemas.Errorf(schemas.NotFound, "the stream was deleted")
 		}
 		if err := how(&p.Value); err != nil {
 			return found{}, err
@@ -171,7 +171,7 @@ func (s *store) append(ctx context.Context, f found, a addition, data []byte) (a
 		remembered := n.known
 		before, err := s.inspect(ctx, f, n, a.producer)
 		if errors.Is(err, schemas.ErrNotFound) {
-			return appended{}, schemas.Errorf(schemas.NotFound, "", "the stream was deleted")
+			return appended{}, schemas.Errorf(schemas.NotFound, "the stream was deleted")
 		}
 		if err != nil {
 			return appended{}, err

@@ -296,8 +296,8 @@ func TestStreamsGoWithTheirAccount(t *testing.T) {
 			want  int
 		}{
 			{"the account is there", nil, 3, 4},
-			{"it cannot be read", schemas.Errorf(schemas.Unavailable, "", "the account cannot be read"), 3, 4},
-			{"it has no record", schemas.Errorf(schemas.NotFound, "", "there is no account"), 3, 4},
+			{"it cannot be read", schemas.Errorf(schemas.Unavailable, "the account cannot be read"), 3, 4},
+			{"it has no record", schemas.Errorf(schemas.NotFound, "there is no account"), 3, 4},
 			{"it is deleted for one look", schemas.Wrap(schemas.NotFound, "", "there is no account", streams.ErrDeleted), 1, 4},
 			{"it is there again", nil, 1, 4},
 			{"it is deleted", schemas.Wrap(schemas.NotFound, "", "there is no account", streams.ErrDeleted), 3, 1},

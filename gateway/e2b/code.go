@@ -147,7 +147,7 @@ func (l *codeLines) outcome() (again bool, err error) {
 	case e.ExitCode == exitNotFound:
 		return false, noPython()
 	default:
-		return false, schemas.Errorf(schemas.Unavailable, "", "the code was not run, exit code %d: %s", e.ExitCode,
+		return false, schemas.Errorf(schemas.Unavailable, "the code was not run, exit code %d: %s", e.ExitCode,
 			schemas.Quotable(string(bytes.ToValidUTF8(l.problems, []byte("\uFFFD")))))
 	}
 }
@@ -170,7 +170,7 @@ func (f *Facade) code(ctx context.Context, l *codeLines, b *box, in execution) e
 		}
 		in.Context = c.ID
 		if time.Now().After(until) || !betweenLooks.Sleep(ctx, n) {
-			return schemas.Errorf(schemas.Unavailable, "", "the Python of the context does not begin: run the code again, or restart the context")
+			return schemas.Errorf(schemas.Unavailable, "the Python of the context does not begin: run the code again, or restart the context")
 		}
 	}
 }

@@ -607,7 +607,7 @@ func TestCodeThatFailsOnTheWay(t *testing.T) {
 		g := m.gateway()
 		m.fails = func(what string) error {
 			if strings.HasPrefix(what, step) {
-				return schemas.Errorf(schemas.Unavailable, "", "not now")
+				return schemas.Errorf(schemas.Unavailable, "not now")
 			}
 			return nil
 		}
@@ -622,7 +622,7 @@ func TestCodeThatFailsOnTheWay(t *testing.T) {
 		m.mu.Lock()
 		m.fails = func(what string) error {
 			if what == "control" || what == "change" {
-				return schemas.Errorf(schemas.Unavailable, "", "not now")
+				return schemas.Errorf(schemas.Unavailable, "not now")
 			}
 			return nil
 		}

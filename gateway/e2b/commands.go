@@ -219,7 +219,7 @@ func (f *Facade) held(w http.ResponseWriter, r *http.Request, b *box, serve func
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(f.Draining, func() {
-		cancel(schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping, what was begun runs on: connect to the sandbox again"))
+		cancel(schemas.Errorf(schemas.Unavailable, "this gateway is stopping, what was begun runs on: connect to the sandbox again"))
 	})()
 	err = serve(ctx)
 	if err != nil && ctx.Err() != nil && r.Context().Err() == nil {
@@ -266,7 +266,7 @@ func (f *Facade) process(ctx context.Context, b *box, pid uint32) (schemas.Call,
 }
 
 func noProcess(pid uint32) error {
-	return schemas.Errorf(schemas.NotFound, "", "process with pid %d not found", pid)
+	return schemas.Errorf(schemas.NotFound, "process with pid %d not found", pid)
 }
 
 // running finds the call of a process that has not ended. Code: not_found.
@@ -407,7 +407,7 @@ func (f *Facade) onJob(w http.ResponseWriter, r *http.Request, b *box, in select
 		return err
 	}
 	if call.Job == "" {
-		return schemas.Errorf(schemas.Conflict, "", "the process has no standard input: start it with stdin: true")
+		return schemas.Errorf(schemas.Conflict, "the process has no standard input: start it with stdin: true")
 	}
 	cmd.Account, cmd.Job = b.account, call.Job
 	if _, err := f.atWork(r.Context(), b, cmd); err != nil {

@@ -35,13 +35,13 @@ func findContext(list []schemas.CodeContext, id string) int {
 }
 
 func noContext(id string) error {
-	return schemas.Errorf(schemas.NotFound, "", "context %q not found", schemas.Quotable(id))
+	return schemas.Errorf(schemas.NotFound, "context %q not found", schemas.Quotable(id))
 }
 
 // newContext adds a context to a list that others keep. Code: exhausted.
 func newContext(list []schemas.CodeContext, c schemas.CodeContext) ([]schemas.CodeContext, schemas.CodeContext, error) {
 	if len(list) >= schemas.MaxCodeContexts {
-		return list, c, schemas.Errorf(schemas.Exhausted, "", "the sandbox has %d contexts, the most it may: remove one", len(list))
+		return list, c, schemas.Errorf(schemas.Exhausted, "the sandbox has %d contexts, the most it may: remove one", len(list))
 	}
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -138,7 +138,7 @@ func (f *Facade) whyEnded(ctx context.Context, b *box, call schemas.Call) error 
 	job, err := f.Calls.Job(ctx, b.account, call.Job)
 	if errors.Is(err, schemas.ErrNotFound) { // the call has ended without a job, and says why
 		err = f.followCall(ctx, unseen{}, time.Minute, b, call)
-		return cmp.Or(err, schemas.Errorf(schemas.Unavailable, "", "the Python of the context did not begin"))
+		return cmp.Or(err, schemas.Errorf(schemas.Unavailable, "the Python of the context did not begin"))
 	}
 	if err != nil {
 		return err

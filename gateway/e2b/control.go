@@ -119,7 +119,7 @@ func (f *Facade) the(r *http.Request, a schemas.AccountID) (schemas.SandboxSessi
 			return s, nil
 		}
 	}
-	return schemas.SandboxSession{}, schemas.Errorf(schemas.NotFound, "", "sandbox %q not found", schemas.Quotable(id))
+	return schemas.SandboxSession{}, schemas.Errorf(schemas.NotFound, "sandbox %q not found", schemas.Quotable(id))
 }
 
 // detail shows a sandbox.

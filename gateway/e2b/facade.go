@@ -147,7 +147,7 @@ func unserved(say func(http.ResponseWriter, error)) web.Handler {
 
 // unsupported says that something cannot be done, and where it is written what can.
 func unsupported(what string) error {
-	return schemas.Errorf(schemas.Unsupported, "", "%s: docs/guides/e2b.md of Sandjet lists what is served", what)
+	return schemas.Errorf(schemas.Unsupported, "%s: docs/guides/e2b.md of Sandjet lists what is served", what)
 }
 
 // keyPrefix stands before a key of ours, or before its bytes in hex, for programs that insist on what keys of E2B look like.
@@ -167,7 +167,7 @@ func (f *Facade) control(h func(w http.ResponseWriter, r *http.Request, a schema
 		key := keyOf(r.Header.Get("X-Api-Key"))
 		a, err := f.Credentials.Authenticate(r.Context(), key)
 		if key == "" {
-			err = web.WithStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied, "",
+			err = web.WithStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied,
 				"API key required: give the client Sandjet's API key as E2B_API_KEY"))
 		}
 		if err == nil {
@@ -222,7 +222,7 @@ func (f *Facade) answer(w http.ResponseWriter, r *http.Request, err error, say f
 
 // errGone says that a sandbox is not there (any more). The client takes 502 for that.
 var errGone = web.WithStatus(http.StatusBadGateway,
-	schemas.Errorf(schemas.NotFound, "", "the sandbox was not found: it was killed, or its time is over"))
+	schemas.Errorf(schemas.NotFound, "the sandbox was not found: it was killed, or its time is over"))
 
 // find finds the sandbox of a request.
 func (f *Facade) find(ctx context.Context, b *box) (schemas.SandboxSession, error) {

@@ -212,7 +212,7 @@ func asked(w http.ResponseWriter, r *http.Request, in *pathRequest) (string, err
 func (f *Facade) do(ctx context.Context, b *box, q schemas.FileRequest) (schemas.FileReply, error) {
 	reply, err := f.Files.Do(ctx, b.account, b.session.Workspace, q)
 	if err == nil && reply.File == nil && q.Op == schemas.FileStat {
-		err = schemas.Errorf(schemas.Internal, "files", "the worker describes nothing")
+		err = schemas.OpErrorf(schemas.Internal, "files", "the worker describes nothing")
 	}
 	return reply, err
 }
@@ -266,7 +266,7 @@ func (f *Facade) listDir(w http.ResponseWriter, r *http.Request, b *box) error {
 			}
 		}
 		if len(out) > maxEntries {
-			return schemas.Errorf(schemas.Exhausted, "", "the folder has more than %d entries: list a folder in it, or less deep", maxEntries)
+			return schemas.Errorf(schemas.Exhausted, "the folder has more than %d entries: list a folder in it, or less deep", maxEntries)
 		}
 		if !reply.More || len(reply.Entries) == 0 {
 			break

@@ -151,7 +151,7 @@ func (o *outputs) rest(r schemas.Output) (stdout, stderr string, err error) {
 	case o.raw[0]+o.raw[1] == r.TotalBytes && r.TotalBytes > 0:
 		return "", "", nil
 	case r.Truncated, r.InvalidBytes > 0 && o.text != [2]int{}, o.text[0] > len(r.Stdout), o.text[1] > len(r.Stderr):
-		return "", "", schemas.Errorf(schemas.Exhausted, "",
+		return "", "", schemas.Errorf(schemas.Exhausted,
 			"the command has ended with exit code %d, but of the %d bytes that it printed not all are kept: have it write into a file and read that",
 			r.ExitCode, r.TotalBytes)
 	}
@@ -175,13 +175,13 @@ func endOf(r schemas.Result) (endEvent, error) {
 	case r.Status == schemas.StatusInterrupted:
 		return endEvent{ExitCode: -1, Status: "interrupted", Error: "interrupted: its worker died while it ran, and it is not run again"}, nil
 	case r.Status == schemas.StatusExpired:
-		return endEvent{}, schemas.Errorf(schemas.Timeout, "", "no worker had a place for the command in time")
+		return endEvent{}, schemas.Errorf(schemas.Timeout, "no worker had a place for the command in time")
 	case r.Output == nil && r.Error != nil:
 		return endEvent{}, r.Error
 	case r.Output == nil:
-		return endEvent{}, schemas.Errorf(schemas.Unavailable, "", "the command was not run: %s", schemas.Quotable(message))
+		return endEvent{}, schemas.Errorf(schemas.Unavailable, "the command was not run: %s", schemas.Quotable(message))
 	case r.Output.TimedOut:
-		return endEvent{}, schemas.Errorf(schemas.Timeout, "", "the command was killed: its time was over")
+		return endEvent{}, schemas.Errorf(schemas.Timeout, "the command was killed: its time was over")
 	}
 	return exitOf(r.Output.ExitCode), nil
 }
@@ -237,7 +237,7 @@ func (f *Facade) followCall(ctx context.Context, v viewer, ping time.Duration, b
 			return context.Cause(ctx)
 		case err := <-failed:
 			if err == nil {
-				err = schemas.Errorf(schemas.Unavailable, "", "the log cannot be reached: connect to the process again")
+				err = schemas.Errorf(schemas.Unavailable, "the log cannot be reached: connect to the process again")
 			}
 			return err
 		case <-silence.C:
@@ -322,7 +322,7 @@ func (f *Facade) followJob(ctx context.Context, s *stream, b *box, call schemas.
 		}
 		if err == nil {
 			if reply.Offset != at && len(reply.Data) > 0 {
-				return schemas.Errorf(schemas.Exhausted, "",
+				return schemas.Errorf(schemas.Exhausted,
 					"of what the command printed the beginning is not kept: have it write into a file and read that")
 			}
 			if err := s.print(false, reply.Data); err != nil {
@@ -353,11 +353,11 @@ func (f *Facade) followJob(ctx context.Context, s *stream, b *box, call schemas.
 func (s *stream) settled(job schemas.Job, at int64) error {
 	c := job.Completion
 	if c == nil {
-		return schemas.Errorf(schemas.Internal, "", "the job has ended without a record of it")
+		return schemas.Errorf(schemas.Internal, "the job has ended without a record of it")
 	}
 	if at < c.LogBytes {
 		if c.LogTruncated || c.LogInvalidBytes > 0 || int64(len(c.Logs)) != c.LogBytes {
-			return schemas.Errorf(schemas.Exhausted, "",
+			return schemas.Errorf(schemas.Exhausted,
 				"the command has ended, but of the %d bytes that it printed not all are kept: have it write into a file and read that", c.LogBytes)
 		}
 		if err := s.print(false, []byte(c.Logs[at:])); err != nil {

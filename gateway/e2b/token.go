@@ -41,7 +41,7 @@ func (f *Facade) token(a schemas.AccountID, sandbox, key string) (string, error)
 		return "", err
 	}
 	if len(id) > maxKeyID || len(mac) != macBytes {
-		return "", schemas.Errorf(schemas.Internal, "token", "the key or its signature has another size than is known")
+		return "", schemas.OpErrorf(schemas.Internal, "token", "the key or its signature has another size than is known")
 	}
 	head := append([]byte{byte(len(id))}, id...)
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(slices.Concat(head, mac, body)), nil
@@ -68,7 +68,7 @@ func (f *Facade) open(r *http.Request) (*box, error) {
 }
 
 func badToken() error {
-	return schemas.Errorf(schemas.Denied, "",
+	return schemas.Errorf(schemas.Denied,
 		"the header X-Access-Token is not the token of this sandbox: connect to the sandbox again with an API key of its account")
 }
 

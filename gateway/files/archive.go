@@ -109,7 +109,7 @@ func below(ctx context.Context, of asked, dir string, take func(n int64) error) 
 			return nil, 0, err
 		}
 		if seen += len(page.Entries); seen > schemas.MaxFilesListed {
-			return nil, 0, final(schemas.Errorf(schemas.Exhausted, "path", "the folder has more than %d entries: take a folder below it",
+			return nil, 0, final(schemas.OpErrorf(schemas.Exhausted, "path", "the folder has more than %d entries: take a folder below it",
 				schemas.MaxFilesListed))
 		}
 		size := int64(0)
@@ -152,7 +152,7 @@ func pack(ctx context.Context, of *workspace, dir string, list []schemas.FileInf
 			continue // gone, or no file any more
 		}
 		if err == nil && first.File == nil {
-			err = schemas.Errorf(schemas.Internal, "files", "the worker describes nothing")
+			err = schemas.OpErrorf(schemas.Internal, "files", "the worker describes nothing")
 		}
 		if err != nil {
 			return err

@@ -49,7 +49,7 @@ func (f *Files) workspace(r *http.Request, a schemas.AccountID) (*workspace, err
 
 func (f *Files) named(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID) (*workspace, error) {
 	if f.o.Workspace == nil {
-		return nil, schemas.Errorf(schemas.Unsupported, "", "this gateway serves no files")
+		return nil, schemas.Errorf(schemas.Unsupported, "this gateway serves no files")
 	}
 	w, err := f.o.Workspace(ctx, a, id)
 	if err != nil {
@@ -253,7 +253,7 @@ func (f *Files) GetUpload(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	}
 	file, err := of.Stat(r.Context(), at)
 	if errors.Is(err, schemas.ErrNotFound) {
-		return schemas.Errorf(schemas.NotFound, "upload", "there is no such upload: it was completed, or it waited longer than %s",
+		return schemas.OpErrorf(schemas.NotFound, "upload", "there is no such upload: it was completed, or it waited longer than %s",
 			schemas.UploadLifetime)
 	}
 	if err != nil {

@@ -67,7 +67,7 @@ type lossy struct {
 
 func (l lossy) after(err error) error {
 	if err == nil && l.lost != nil && l.lost() {
-		return schemas.Errorf(schemas.Unavailable, "", "the worker died")
+		return schemas.Errorf(schemas.Unavailable, "the worker died")
 	}
 	return err
 }
@@ -125,7 +125,7 @@ func startWith(t *testing.T, found schemas.Workspace, servers ...*worker.Server)
 		Bus: bus,
 		Workspace: func(_ context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.WorkspaceFiles, error) {
 			if a != "acct_1" || id != workspace {
-				return schemas.WorkspaceFiles{}, schemas.Errorf(schemas.NotFound, "", "there is no such workspace")
+				return schemas.WorkspaceFiles{}, schemas.Errorf(schemas.NotFound, "there is no such workspace")
 			}
 			found := found
 			found.ID, found.Account = id, a
@@ -134,7 +134,7 @@ func startWith(t *testing.T, found schemas.Workspace, servers ...*worker.Server)
 		Stream: func(_ http.ResponseWriter, r *http.Request, _ schemas.AccountID) (context.Context, func(), error) {
 			ctx, end := context.WithCancelCause(r.Context())
 			if d, err := time.ParseDuration(r.Header.Get("Key-Ends")); err == nil { // as a key that is taken back
-				time.AfterFunc(d, func() { end(schemas.Errorf(schemas.Denied, "", "the key has ended")) })
+				time.AfterFunc(d, func() { end(schemas.Errorf(schemas.Denied, "the key has ended")) })
 			}
 			return ctx, func() { end(nil) }, nil
 		},

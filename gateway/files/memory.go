@@ -40,9 +40,10 @@ func (m *memory) take(n int64) error {
 	}
 	switch full {
 	case quota.Account:
-		return schemas.Errorf(schemas.Exhausted, "", "the account's transfers of files take as much of this gateway's memory as they may: send fewer at once")
+		return schemas.Errorf(schemas.Exhausted,
+			"the account's transfers of files take as much of this gateway's memory as they may: send fewer at once")
 	case quota.All:
-		return schemas.Errorf(schemas.Unavailable, "", "transfers of files take as much of this gateway's memory as they may: come back later")
+		return schemas.Errorf(schemas.Unavailable, "transfers of files take as much of this gateway's memory as they may: come back later")
 	case quota.Free:
 	}
 	return nil

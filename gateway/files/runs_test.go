@@ -42,7 +42,7 @@ func startByRuns(t *testing.T, dies func() bool) *plane {
 				r.ExitCode, r.Stderr, err = exit.ExitCode(), exit.Stderr, nil
 			}
 			if err == nil && dies() {
-				return r, schemas.Errorf(schemas.Interrupted, "", "the worker died")
+				return r, schemas.Errorf(schemas.Interrupted, "the worker died")
 			}
 			return r, err
 		}}), nil

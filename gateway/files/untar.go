@@ -101,7 +101,7 @@ const mostPadding = 1 << 20
 // count counts an entry, or a folder that one needs. Code: exhausted.
 func (a *archive) count() error {
 	if a.members++; a.members > schemas.MaxFilesListed {
-		return final(schemas.Errorf(schemas.Exhausted, "", "the archive has more than %d files and folders: send several", schemas.MaxFilesListed))
+		return final(schemas.Errorf(schemas.Exhausted, "the archive has more than %d files and folders: send several", schemas.MaxFilesListed))
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func (a *archive) judge(h *tar.Header) (m member, err error) {
 		a.folders[above] = true
 	}
 	if a.bytes += m.size; m.size < 0 || a.bytes > schemas.MaxFileSize {
-		return m, final(schemas.Errorf(schemas.Exhausted, "", "the files of the archive have more than %d bytes together: send several",
+		return m, final(schemas.Errorf(schemas.Exhausted, "the files of the archive have more than %d bytes together: send several",
 			schemas.MaxFileSize))
 	}
 	if err := a.take(int64(len(m.name)) + perName); err != nil {

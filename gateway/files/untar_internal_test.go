@@ -118,7 +118,7 @@ func TestAListingForAnArchiveEnds(t *testing.T) {
 		if taken < schemas.MaxFilesListed*perName {
 			t.Errorf("%s: %d bytes were taken", of, taken)
 		}
-		full := schemas.Errorf(schemas.Exhausted, "", "full")
+		full := schemas.Errorf(schemas.Exhausted, "full")
 		if _, _, err := below(t.Context(), &endless{of: of}, "", func(int64) error { return full }); !errors.Is(err, full) {
 			t.Errorf("%s: %v", of, err)
 		}

@@ -190,7 +190,7 @@ func (u upload) check(sum hash.Hash) error {
 func (u upload) add(ctx context.Context, at int64, piece []byte) (*schemas.FileInfo, error) {
 	r, _, err := u.to.Do(ctx, schemas.FileRequest{Op: schemas.FileAppend, Path: u.staged, Offset: at}, piece)
 	if err == nil && r.File == nil {
-		err = schemas.Errorf(schemas.Internal, "files", "the worker describes nothing")
+		err = schemas.OpErrorf(schemas.Internal, "files", "the worker describes nothing")
 	}
 	if err != nil && (!u.named || tooLarge(err)) {
 		u.forget(ctx)
@@ -222,7 +222,7 @@ func (u upload) end(ctx context.Context, at int64, piece []byte, sum hash.Hash) 
 		}
 	}
 	if err == nil && r.File == nil {
-		err = schemas.Errorf(schemas.Internal, "files", "the worker describes nothing")
+		err = schemas.OpErrorf(schemas.Internal, "files", "the worker describes nothing")
 	}
 	if err != nil {
 		return t, err

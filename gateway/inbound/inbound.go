@@ -92,8 +92,7 @@ func (h *Handler) Simulate(ctx context.Context, a schemas.AccountID, name string
 	receiver, _ := h.Receiver(c.Kind)
 	simulator, ok := receiver.(channel.Simulator)
 	if !ok {
-		return Simulated{}, schemas.Errorf(schemas.Unsupported, "",
-			"messages of %s cannot be simulated: it signs with a key of its own", c.Kind)
+		return Simulated{}, schemas.Errorf(schemas.Unsupported, "messages of %s cannot be simulated: it signs with a key of its own", c.Kind)
 	}
 	request, err := simulator.Simulate(channel.Destination{Credential: c.Secrets, Settings: c.Settings}, said, time.Now())
 	if err != nil {
@@ -118,7 +117,7 @@ func (h *Handler) Simulate(ctx context.Context, a schemas.AccountID, name string
 func (h *Handler) receive(ctx context.Context, c schemas.ChatChannel, r channel.Request) (in channel.Inbound, s Step, err error) {
 	receiver, ok := h.Receiver(c.Kind)
 	if !ok {
-		return in, s, schemas.Errorf(schemas.Unsupported, "", "channels of the kind %s take nothing here", c.Kind)
+		return in, s, schemas.Errorf(schemas.Unsupported, "channels of the kind %s take nothing here", c.Kind)
 	}
 	to := channel.Destination{Credential: c.Secrets, Settings: c.Settings}
 	// The services sign by their own clocks, which this machine's is held against and not the log's.
@@ -149,7 +148,7 @@ func writeAnswer(w http.ResponseWriter, a channel.Answer) {
 
 // find finds a channel by its id, its name or, where the account has one of it alone, its kind.
 func (h *Handler) find(ctx context.Context, a schemas.AccountID, name string) (schemas.ChatChannel, error) {
-	none := schemas.Errorf(schemas.NotFound, "", "there is no chat channel %q that takes messages", schemas.Quotable(name))
+	none := schemas.Errorf(schemas.NotFound, "there is no chat channel %q that takes messages", schemas.Quotable(name))
 	if a.Validate() != nil {
 		return schemas.ChatChannel{}, none
 	}

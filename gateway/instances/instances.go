@@ -266,7 +266,7 @@ func (h *Instances) MayWant(ctx context.Context, i schemas.Instance, want schema
 		return nil
 	}
 	if want == schemas.WantPaused && h.o.CanPause != nil && !h.o.CanPause(i.Provider) {
-		return schemas.Errorf(schemas.Unsupported, "", "the provider %s cannot pause: remove the instance, which keeps the workspace's "+
+		return schemas.Errorf(schemas.Unsupported, "the provider %s cannot pause: remove the instance, which keeps the workspace's "+
 			"files, or leave it: it ends when it is idle", i.Provider)
 	}
 	calls, jobs, err := h.Inside(ctx, i)
@@ -278,9 +278,9 @@ func (h *Instances) MayWant(ctx context.Context, i schemas.Instance, want schema
 		remedy += ", or remove the instance with force, which ends it"
 	}
 	if len(calls) > 0 {
-		return schemas.Errorf(schemas.Conflict, "", "the call %s runs in the instance: %s", calls[0], remedy)
+		return schemas.Errorf(schemas.Conflict, "the call %s runs in the instance: %s", calls[0], remedy)
 	}
-	return schemas.Errorf(schemas.Conflict, "", "the background job %s runs in the instance: %s", jobs[0], remedy)
+	return schemas.Errorf(schemas.Conflict, "the background job %s runs in the instance: %s", jobs[0], remedy)
 }
 
 // CancelInside cancels the calls in an instance, also where an earlier request wanted it removed and left them alone, or died before
@@ -350,14 +350,14 @@ func wanted(asked, now schemas.Instance, there bool, want schemas.InstanceTarget
 		asked.State, asked.Wanted = schemas.InstanceRemoved, schemas.InstanceWish{}
 		return asked, nil
 	case !there:
-		return asked, schemas.Errorf(schemas.NotFound, "", "the instance has ended meanwhile: the next call makes a new one")
+		return asked, schemas.Errorf(schemas.NotFound, "the instance has ended meanwhile: the next call makes a new one")
 	case Reached(now.State, want), now.Wanted.State == want:
 		return now, nil
 	case want == schemas.WantRemoved && now.State == schemas.InstanceEnding,
 		want == schemas.WantPaused && now.State == schemas.InstancePausing:
 		return now, nil
 	}
-	return now, schemas.Errorf(schemas.Conflict, "", "the instance is %s, and no other state is requested any more: "+
+	return now, schemas.Errorf(schemas.Conflict, "the instance is %s, and no other state is requested any more: "+
 		"another request came after this one, or it could not be done; ask again", now.State)
 }
 

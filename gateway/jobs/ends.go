@@ -53,7 +53,7 @@ func (h *Jobs) PostEnd(w http.ResponseWriter, r *http.Request) error {
 	place, full := h.o.Tokens.Take("")
 	if full != quota.Free {
 		web.Later(w.Header())
-		return schemas.Errorf(schemas.Unavailable, "", "as many jobs are being looked up by their tokens as may be: try again later")
+		return schemas.Errorf(schemas.Unavailable, "as many jobs are being looked up by their tokens as may be: try again later")
 	}
 	j, err := h.ofToken(r.Context(), pathID(r), token, now)
 	place.Release()
@@ -115,7 +115,7 @@ func (h *Jobs) ofToken(ctx context.Context, id schemas.JobID, token string, now 
 		return schemas.Job{}, err
 	}
 	if !opens(token, j, now) {
-		return schemas.Job{}, schemas.Errorf(schemas.NotFound, "", "no such job, or its token is invalid or expired")
+		return schemas.Job{}, schemas.Errorf(schemas.NotFound, "no such job, or its token is invalid or expired")
 	}
 	return j, nil
 }

@@ -107,7 +107,7 @@ func (s *logStream) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.o.Draining, func() {
-		cancel(schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: reconnect"))
+		cancel(schemas.Errorf(schemas.Unavailable, "this gateway is stopping: reconnect"))
 	})()
 	between := wait.Backoff{First: 250 * time.Millisecond, Most: time.Second}
 	for idle := 0; ; { // looks in a row that found nothing

@@ -127,7 +127,7 @@ func (s *eventStream) begin(ctx context.Context) ([]byte, error) {
 		}
 		switch {
 		case s.server.Draining.Err() != nil:
-			return nil, schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: reconnect")
+			return nil, schemas.Errorf(schemas.Unavailable, "this gateway is stopping: reconnect")
 		case failed != nil || len(b) > 0:
 			return b, failed
 		}

@@ -37,11 +37,11 @@ func (p *Places) Socket(a schemas.AccountID) (*quota.Place, error) {
 	place, full := p.sockets.Take(a)
 	switch full {
 	case quota.Account:
-		return nil, schemas.Errorf(schemas.Exhausted, "",
+		return nil, schemas.Errorf(schemas.Exhausted,
 			"the account has as many sockets, event streams, long polls, waits for results and followed logs at this gateway as it may: close "+
 				"some, or follow several conversations by one socket")
 	case quota.All:
-		return nil, schemas.Errorf(schemas.Unavailable, "",
+		return nil, schemas.Errorf(schemas.Unavailable,
 			"this gateway has as many sockets, event streams, long polls, waits for results and followed logs as allowed: try again later")
 	case quota.Free:
 	}
@@ -52,7 +52,7 @@ func (p *Places) Socket(a schemas.AccountID) (*quota.Place, error) {
 func (p *Places) Attachment(a schemas.AccountID) (*quota.Place, error) {
 	place, full := p.attachments.Take(a)
 	if full != quota.Free {
-		return nil, schemas.Errorf(schemas.Exhausted, "", "the account follows as many conversations at this gateway as it may: detach from some")
+		return nil, schemas.Errorf(schemas.Exhausted, "the account follows as many conversations at this gateway as it may: detach from some")
 	}
 	return place, nil
 }
@@ -61,7 +61,7 @@ func (p *Places) Attachment(a schemas.AccountID) (*quota.Place, error) {
 func (p *Places) handshake() (*quota.Place, error) {
 	place, full := p.handshakes.Take("")
 	if full != quota.Free {
-		return nil, schemas.Errorf(schemas.Unavailable, "", "too many sockets are being opened: try again later")
+		return nil, schemas.Errorf(schemas.Unavailable, "too many sockets are being opened: try again later")
 	}
 	return place, nil
 }

@@ -106,7 +106,7 @@ func (s *Server) enter() (leave func(), err error) {
 	s.entrance.Lock()
 	defer s.entrance.Unlock()
 	if s.Draining.Err() != nil {
-		return nil, schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: reconnect")
+		return nil, schemas.Errorf(schemas.Unavailable, "this gateway is stopping: reconnect")
 	}
 	s.running.Add(1)
 	return s.running.Done, nil
@@ -119,7 +119,7 @@ func newUpgrader(o Options) *wsconn.Server {
 		Refuse: func(w http.ResponseWriter, _ *http.Request, code int, reason error) {
 			var err error = &schemas.Error{Code: schemas.Invalid, Message: reason.Error()}
 			if code == http.StatusForbidden {
-				err = schemas.Errorf(schemas.Denied, "", "origin not allowed: the operator can allow it with --origins")
+				err = schemas.Errorf(schemas.Denied, "origin not allowed: the operator can allow it with --origins")
 			}
 			web.WriteProblem(w, web.WithStatus(code, err))
 		},

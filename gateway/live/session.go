@@ -148,7 +148,7 @@ func (s *session) Message(kind wsconn.Opcode, text []byte) {
 // do carries out one operation.
 func (s *session) do(op clientOp) error {
 	if s.account == "" && op.Op != opAuth {
-		return schemas.Errorf(schemas.Denied, "", "authentication required: send {\"op\":\"auth\",\"token\":…} first")
+		return schemas.Errorf(schemas.Denied, "authentication required: send {\"op\":\"auth\",\"token\":…} first")
 	}
 	switch op.Op { // what needs no context leaves none of its traces with the many sockets that do only this
 	case opAttach:
@@ -239,10 +239,10 @@ func (s *session) attach(op clientOp) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.following(conv) >= 0 {
-		return schemas.Errorf(schemas.Conflict, "", "this socket is attached to the conversation already: detach first")
+		return schemas.Errorf(schemas.Conflict, "this socket is attached to the conversation already: detach first")
 	}
 	if len(s.attached) >= MaxAttached {
-		return schemas.Errorf(schemas.Exhausted, "",
+		return schemas.Errorf(schemas.Exhausted,
 			"this socket follows %d conversations, the most it may: detach from one or open another", MaxAttached)
 	}
 	if err := s.grant.Check(attachtoken.Read, conv); err != nil {
@@ -286,7 +286,7 @@ func (s *session) awaitPlaces(ctx context.Context) error {
 		select {
 		case <-placed:
 		case <-ctx.Done():
-			return schemas.Errorf(schemas.Unavailable, "", "an attach before it was not answered in time: try again")
+			return schemas.Errorf(schemas.Unavailable, "an attach before it was not answered in time: try again")
 		}
 	}
 }
@@ -318,7 +318,7 @@ func (s *session) remove(conv schemas.ConversationID) error {
 	defer s.mu.Unlock()
 	i := s.following(conv)
 	if i < 0 {
-		return schemas.Errorf(schemas.NotFound, "", "this socket is not attached to the conversation")
+		return schemas.Errorf(schemas.NotFound, "this socket is not attached to the conversation")
 	}
 	s.forget(s.attached[i])
 	s.attached = slices.Delete(s.attached, i, i+1)

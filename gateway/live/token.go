@@ -128,9 +128,9 @@ func (s *session) renew(out *wsconn.Out, op clientOp, h credentials.Principal) e
 		s.place.Release() // that of the client not yet known
 		s.place, s.account = place, h.Account
 	case former.Account != h.Account:
-		return schemas.Errorf(schemas.Denied, "", "the attach token is of another account: open another socket")
+		return schemas.Errorf(schemas.Denied, "the attach token is of another account: open another socket")
 	case former.Token == nil:
-		return schemas.Errorf(schemas.Conflict, "", "this socket was opened with the account's key and needs no token")
+		return schemas.Errorf(schemas.Conflict, "this socket was opened with the account's key and needs no token")
 	}
 	s.grant.begin(h, s.server.Credentials.Now())
 	answer := serverOp{Op: "authed", ID: op.ID}

@@ -96,7 +96,7 @@ func (c IntakeConsumer) route(ctx context.Context, d streams.Delivery[streams.Ra
 	p := streams.PublicationOf(d)
 	age := c.Bus.Now().Sub(d.Published)
 	if wait, try := c.held.ask(d.Account, time.Now()); !try && age < c.Patience {
-		return streams.RetryAfter(wait, schemas.Errorf(schemas.Unavailable, "router",
+		return streams.RetryAfter(wait, schemas.OpErrorf(schemas.Unavailable, "router",
 			"calls of this account cannot be admitted now: that is tried again"))
 	}
 	inbox, inboxErr := replyInbox(d.Headers, d.Account)
@@ -118,7 +118,7 @@ func (c IntakeConsumer) route(ctx context.Context, d streams.Delivery[streams.Ra
 		return streams.RetryAfter(routeDelay(d.Attempt), err)
 	case routeTimedOut:
 		e := schemas.Public(err)
-		err = schemas.Errorf(e.Code, "", "it could not be admitted for %s: %s", age.Round(time.Minute), e.Message)
+		err = schemas.Errorf(e.Code, "it could not be admitted for %s: %s", age.Round(time.Minute), e.Message)
 	case routeRejected:
 	}
 	public := schemas.Public(err)
@@ -135,7 +135,7 @@ func (c IntakeConsumer) admit(ctx context.Context, d streams.Delivery[streams.Ra
 	defer func() {
 		if v := recover(); v != nil {
 			c.Log.Error("publication handler panicked", "panic", v, "stack", string(debug.Stack()))
-			err = schemas.Errorf(schemas.Internal, "", "it could not be handled")
+			err = schemas.Errorf(schemas.Internal, "it could not be handled")
 		}
 	}()
 	req, err := schemas.DecodeRequest(p.Data)
@@ -160,10 +160,10 @@ func (c IntakeConsumer) admit(ctx context.Context, d streams.Delivery[streams.Ra
 }
 
 var (
-	errRejectedBefore = schemas.Errorf(schemas.Conflict, "", "it was rejected before: its call.rejected says why")
-	errMaybeAdmitted  = schemas.Errorf(schemas.Conflict, "", "it may have been admitted before, which is no longer known: "+
+	errRejectedBefore = schemas.Errorf(schemas.Conflict, "it was rejected before: its call.rejected says why")
+	errMaybeAdmitted  = schemas.Errorf(schemas.Conflict, "it may have been admitted before, which is no longer known: "+
 		"send it again under a new id if it was not")
-	errAdmittedBefore = schemas.Errorf(schemas.Conflict, "", "it was admitted before")
+	errAdmittedBefore = schemas.Errorf(schemas.Conflict, "it was admitted before")
 )
 
 // handledBefore are records that resolve a publication's request unless an earlier try got further than its

@@ -107,7 +107,7 @@ func TestPublicationsOutliveADayWithoutAGateway(t *testing.T) {
 //guarantee:one-result-for-every-accepted-call
 func TestAPublicationIsTriedForAWeek(t *testing.T) {
 	natstest.Hours(t)
-	away := schemas.Errorf(schemas.Unavailable, "", "a record cannot be read now")
+	away := schemas.Errorf(schemas.Unavailable, "a record cannot be read now")
 	t.Run("back after ten minutes", func(t *testing.T) {
 		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 			back := time.Now().Add(10 * time.Minute)
@@ -184,7 +184,7 @@ func TestAnAccountThatIsHeldUpDelaysNobody(t *testing.T) {
 				return nil
 			}
 			time.Sleep(5 * time.Second) // as a log that does not answer
-			return schemas.Errorf(schemas.Unavailable, "", "the account's record is locked")
+			return schemas.Errorf(schemas.Unavailable, "the account's record is locked")
 		}})
 		time.Sleep(time.Minute)
 		before := asked.Load()
@@ -291,7 +291,7 @@ func TestAPublicationThatIsSentAgainTwiceIsOneCall(t *testing.T) {
 		var there atomic.Bool
 		stop := routing(t, b, answering{answer: func(schemas.AccountID) error {
 			if !there.Load() {
-				return schemas.Errorf(schemas.NotFound, "workspace", "there is no workspace")
+				return schemas.OpErrorf(schemas.NotFound, "workspace", "there is no workspace")
 			}
 			return nil
 		}})
@@ -343,9 +343,9 @@ func TestADefectAfterAnOutageCostsNoPublication(t *testing.T) {
 		stop := routing(t, b, answering{asked: new(atomic.Int64), answer: func(schemas.AccountID) error {
 			switch {
 			case time.Since(begun) < outage:
-				return schemas.Errorf(schemas.Unavailable, "", "the account's record cannot be read now")
+				return schemas.Errorf(schemas.Unavailable, "the account's record cannot be read now")
 			case broke.Add(1) < 5:
-				return schemas.Errorf(schemas.Internal, "", "a defect of a moment")
+				return schemas.Errorf(schemas.Internal, "a defect of a moment")
 			}
 			return nil
 		}})
@@ -363,7 +363,7 @@ func TestADefectThatStaysEndsAPublication(t *testing.T) {
 		asked := new(atomic.Int64)
 		publishRaw(t, b, alice, bashRequest("mine", "c_1"))
 		stop := routing(t, b, answering{asked: asked, answer: func(schemas.AccountID) error {
-			return schemas.Errorf(schemas.Internal, "", "a defect that stays")
+			return schemas.Errorf(schemas.Internal, "a defect that stays")
 		}})
 		time.Sleep(30 * time.Minute)
 		stop()

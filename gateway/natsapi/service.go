@@ -92,7 +92,7 @@ func (s Service) serve(ctx context.Context, r streams.Request) ([]byte, error) {
 
 func checkAccount(a schemas.AccountID, subject string) error {
 	if a == "" {
-		return schemas.Errorf(schemas.Denied, "", "no account: ask on %s.<account>", subject)
+		return schemas.Errorf(schemas.Denied, "no account: ask on %s.<account>", subject)
 	}
 	return a.Validate()
 }

@@ -174,7 +174,7 @@ func (l *fakeLog) trouble() error {
 	defer l.mu.Unlock()
 	l.reads++
 	if l.fail != nil && l.fail() {
-		return schemas.Errorf(schemas.Unavailable, "", "away")
+		return schemas.Errorf(schemas.Unavailable, "away")
 	}
 	return nil
 }

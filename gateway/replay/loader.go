@@ -476,5 +476,5 @@ func passing(err error) bool {
 }
 
 func errStopped() error {
-	return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: reconnect")
+	return schemas.Errorf(schemas.Unavailable, "this gateway is stopping: reconnect")
 }

@@ -105,7 +105,7 @@ type Caller struct {
 
 func (a *API) ready() error {
 	if a.Store == nil || a.Spec.Config.Provider == "" {
-		return schemas.Errorf(schemas.Unsupported, "", "this gateway serves no sandbox sessions")
+		return schemas.Errorf(schemas.Unsupported, "this gateway serves no sandbox sessions")
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (a *API) Remove(ctx context.Context, tenant schemas.AccountID, id string) e
 		case mine:
 			return a.destroy(ctx, tenant, l.Sessions[i], who)
 		case a.stopping(), a.Now().Sub(began) > othersWithin:
-			return schemas.Errorf(schemas.Timeout, "", "another request destroys the session and has not finished yet: destroy it again")
+			return schemas.Errorf(schemas.Timeout, "another request destroys the session and has not finished yet: destroy it again")
 		case !pause.Sleep(ctx, n):
 			return ctx.Err()
 		}
@@ -135,7 +135,7 @@ func (a *API) destroy(ctx context.Context, tenant schemas.AccountID, s schemas.S
 			return nil
 		})
 	case lost:
-		return schemas.Errorf(schemas.Timeout, "", "another request destroys the session meanwhile: look whether it is still there")
+		return schemas.Errorf(schemas.Timeout, "another request destroys the session meanwhile: look whether it is still there")
 	}
 	if err != nil {
 		a.leaveTurn(ctx, tenant, s, who)
@@ -191,7 +191,7 @@ func (a *API) empty(ctx context.Context, tenant schemas.AccountID, s schemas.San
 			return err
 		}
 		if result == nil {
-			return schemas.Errorf(schemas.Unavailable, "", "the session's files are still being removed: destroy it again")
+			return schemas.Errorf(schemas.Unavailable, "the session's files are still being removed: destroy it again")
 		}
 		if n < emptyings && (result.Status == schemas.StatusCancelled || result.Status == schemas.StatusInterrupted) {
 			continue
@@ -200,7 +200,7 @@ func (a *API) empty(ctx context.Context, tenant schemas.AccountID, s schemas.San
 			return err
 		}
 		if !result.Output.OK {
-			return schemas.Errorf(schemas.Conflict, "", "the session's files cannot all be removed: %s", schemas.Quotable(result.Output.Stderr))
+			return schemas.Errorf(schemas.Conflict, "the session's files cannot all be removed: %s", schemas.Quotable(result.Output.Stderr))
 		}
 		return nil
 	}

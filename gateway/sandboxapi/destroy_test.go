@@ -150,7 +150,7 @@ func (h instances) Remove(_ context.Context, _ schemas.AccountID, s schemas.Sand
 	}
 	time.Sleep(min(left, 20*time.Second))
 	if left > 20*time.Second {
-		return schemas.Errorf(schemas.Timeout, "", "the session's instance has not ended yet")
+		return schemas.Errorf(schemas.Timeout, "the session's instance has not ended yet")
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (h process) Submit(_ context.Context, a schemas.AccountID, q schemas.Reques
 		ID: q.ID, Account: a, Workspace: schemas.WorkspaceID(q.Workspace), Accepted: time.Now(), Deadline: time.Now().Add(time.Minute),
 	}
 	if !h.records[c.Workspace] {
-		return c, schemas.Errorf(schemas.NotFound, "workspace", "there is no such workspace")
+		return c, schemas.OpErrorf(schemas.NotFound, "workspace", "there is no such workspace")
 	}
 	h.calls[c.ID] = &running{call: c, over: make(chan struct{})}
 	h.boxes[c.Workspace] = time.Now()
@@ -173,7 +173,7 @@ func (h process) Submit(_ context.Context, a schemas.AccountID, q schemas.Reques
 }
 
 func (h process) Find(context.Context, schemas.AccountID, schemas.CallID) (schemas.Call, error) {
-	return schemas.Call{}, schemas.Errorf(schemas.NotFound, "", "there is no such call")
+	return schemas.Call{}, schemas.Errorf(schemas.NotFound, "there is no such call")
 }
 
 func (h process) Await(ctx context.Context, c schemas.Call, within time.Duration) (*schemas.Result, error) {
@@ -362,7 +362,7 @@ func brokenOff(t *testing.T, what string, at int) {
 			time.Sleep(time.Until(began.Add(11 * time.Minute)))
 			return nil
 		}
-		return schemas.Errorf(schemas.Unavailable, "", "the log cannot be reached")
+		return schemas.Errorf(schemas.Unavailable, "the log cannot be reached")
 	})
 	var answer error
 	over := false

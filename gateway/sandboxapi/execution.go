@@ -146,7 +146,7 @@ func (x *execution) finished(r *schemas.Result, _ schemas.Call, err error) (sche
 	case err != nil:
 		return schemas.Result{}, err
 	case r == nil:
-		return schemas.Result{}, schemas.Errorf(schemas.Unavailable, "",
+		return schemas.Result{}, schemas.Errorf(schemas.Unavailable,
 			"the answer is not there yet: ask again, with the same Idempotency-Key for what must not be done twice")
 	}
 	return *r, failure(*r)

@@ -120,7 +120,7 @@ func notRead(word string) error {
 	case "other":
 		return schemas.Invalidf("path", "is not a readable file")
 	}
-	return schemas.Errorf(schemas.Internal, "sandbox", "the sandbox says %s of the file", schemas.Quotable(word))
+	return schemas.OpErrorf(schemas.Internal, "sandbox", "the sandbox says %s of the file", schemas.Quotable(word))
 }
 
 // WriteAnswer is what was stored.
@@ -203,7 +203,7 @@ func (x *execution) store(ctx context.Context, list []file) ([]string, error) {
 	}
 	words := strings.Split(strings.TrimSuffix(result.Output.Stdout, "\n"), "\n")
 	if len(words) != len(list) {
-		return nil, schemas.Errorf(schemas.Internal, "sandbox", "the sandbox says nothing of some files: exit code %d, %s",
+		return nil, schemas.OpErrorf(schemas.Internal, "sandbox", "the sandbox says nothing of some files: exit code %d, %s",
 			result.Output.ExitCode, schemas.Quotable(result.Output.Stderr))
 	}
 	return words, nil

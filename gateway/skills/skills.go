@@ -79,7 +79,7 @@ type Deleted struct {
 
 func (s *Skills) records() (Records, error) {
 	if s.o.Records == nil {
-		return nil, schemas.Errorf(schemas.Unsupported, "", "this gateway keeps no skills")
+		return nil, schemas.Errorf(schemas.Unsupported, "this gateway keeps no skills")
 	}
 	return s.o.Records, nil
 }
@@ -266,7 +266,7 @@ func (s *Skills) store(ctx context.Context, k schemas.Skill, tar []byte) error {
 	}
 	most := cmp.Or(s.o.Most, schemas.MaxSkillsKept)
 	if kept+k.Size > most {
-		return schemas.Errorf(schemas.Exhausted, "",
+		return schemas.Errorf(schemas.Exhausted,
 			"the account keeps %d bytes of skills, and may keep %d: remove some. What was removed or replaced counts for about an hour more",
 			kept, most)
 	}
@@ -279,7 +279,7 @@ func (s *Skills) store(ctx context.Context, k schemas.Skill, tar []byte) error {
 		return err
 	}
 	if time.Since(began) > storedWithin {
-		return schemas.Errorf(schemas.Unavailable, "", "storing the skill took too long: send it again")
+		return schemas.Errorf(schemas.Unavailable, "storing the skill took too long: send it again")
 	}
 	return nil
 }
@@ -366,7 +366,7 @@ func readParts(parts *multipart.Reader) (skills.Bundle, error) {
 			return skills.Bundle{}, schemas.Invalidf("bundle", "has a part without a filename: each part is one file, with its path as filename")
 		}
 		if len(files) > schemas.MaxSkillFiles {
-			return skills.Bundle{}, schemas.Errorf(schemas.Exhausted, "", "the bundle has more than %d files", schemas.MaxSkillFiles)
+			return skills.Bundle{}, schemas.Errorf(schemas.Exhausted, "the bundle has more than %d files", schemas.MaxSkillFiles)
 		}
 		content.Reset()
 		if _, err := io.Copy(&content, io.LimitReader(p, schemas.MaxSkillFile+1)); err != nil { // one more is refused as too large

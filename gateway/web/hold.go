@@ -82,11 +82,10 @@ func (h *Hold) Enter(w http.ResponseWriter, a schemas.AccountID) error {
 	switch full {
 	case quota.Account:
 		Later(w.Header())
-		return schemas.Errorf(schemas.Exhausted, "",
-			"the account has as many requests in progress at this gateway as allowed: wait for their answers")
+		return schemas.Errorf(schemas.Exhausted, "the account has as many requests in progress at this gateway as allowed: wait for their answers")
 	case quota.All:
 		Later(w.Header())
-		return schemas.Errorf(schemas.Unavailable, "", "this gateway has as many requests in progress as allowed: try again later")
+		return schemas.Errorf(schemas.Unavailable, "this gateway has as many requests in progress as allowed: try again later")
 	case quota.Free:
 	}
 	return nil
@@ -157,7 +156,7 @@ func (h *Hold) take(n int64, done string) error {
 	case n <= h.answered:
 		return nil
 	case h.over:
-		return schemas.Errorf(schemas.Unavailable, "", "the request has ended: send it again")
+		return schemas.Errorf(schemas.Unavailable, "the request has ended: send it again")
 	}
 	// The larger room takes the place of the former in one step, so that no other request comes between the two.
 	var full quota.Full
@@ -168,11 +167,11 @@ func (h *Hold) take(n int64, done string) error {
 	}
 	switch full {
 	case quota.Account:
-		return schemas.Errorf(schemas.Exhausted, "",
+		return schemas.Errorf(schemas.Exhausted,
 			"%sthe answers that the account's clients have not read yet take as much of this gateway's memory as they may: read them, or ask for "+
 				"less at once", done)
 	case quota.All:
-		return schemas.Errorf(schemas.Unavailable, "",
+		return schemas.Errorf(schemas.Unavailable,
 			"%sthe answers that clients have not read yet take as much of this gateway's memory as they may: come back later", done)
 	case quota.Free:
 	}
@@ -202,10 +201,10 @@ func (h *Hold) write(ctx context.Context, n int, within time.Duration) (done fun
 			return place.Release, nil
 		case betweenTakes.Sleep(ctx, try):
 		case full == quota.Account:
-			return nil, schemas.Errorf(schemas.Exhausted, "", "the account's clients do not read their answers, of which this gateway's "+
+			return nil, schemas.Errorf(schemas.Exhausted, "the account's clients do not read their answers, of which this gateway's "+
 				"memory has as many as it may: read them, then ask again")
 		default:
-			return nil, schemas.Errorf(schemas.Unavailable, "", "clients do not read their answers, of which this gateway's memory has as "+
+			return nil, schemas.Errorf(schemas.Unavailable, "clients do not read their answers, of which this gateway's memory has as "+
 				"many as it may: come back later")
 		}
 	}
@@ -227,11 +226,10 @@ func (h *Hold) room(n int64) error {
 	}
 	switch full {
 	case quota.Account:
-		return schemas.Errorf(schemas.Exhausted, "",
+		return schemas.Errorf(schemas.Exhausted,
 			"the bodies of the account's requests take as much of this gateway's memory as they may: send fewer at once")
 	case quota.All:
-		return schemas.Errorf(schemas.Unavailable, "",
-			"the bodies of requests take as much of this gateway's memory as they may: come back later")
+		return schemas.Errorf(schemas.Unavailable, "the bodies of requests take as much of this gateway's memory as they may: come back later")
 	case quota.Free:
 	}
 	return nil

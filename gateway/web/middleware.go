@@ -67,7 +67,7 @@ func (e *Edge) Middleware(next http.Handler) http.Handler {
 				}
 				e.Log.Error("request handler panicked", "request", id, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 				if w.status == 0 {
-					WriteProblem(w, schemas.Errorf(schemas.Internal, "", "panic"))
+					WriteProblem(w, schemas.Errorf(schemas.Internal, "panic"))
 				}
 			}
 			if w.status == 0 && r.Context().Err() == nil { // net/http will answer for the handler

@@ -28,7 +28,7 @@ func newReplays() *replays {
 func (p *replays) enter(ctx context.Context, a schemas.AccountID) (leave func(), err error) {
 	own, full := p.accounts.Take(a)
 	if full != quota.Free {
-		return nil, schemas.Errorf(schemas.Exhausted, "", "a replay of the account is in progress at this gateway: wait for its answer")
+		return nil, schemas.Errorf(schemas.Exhausted, "a replay of the account is in progress at this gateway: wait for its answer")
 	}
 	t := time.NewTimer(replayPatient)
 	defer t.Stop()
@@ -42,5 +42,5 @@ func (p *replays) enter(ctx context.Context, a schemas.AccountID) (leave func(),
 	case <-ctx.Done():
 	}
 	own.Release()
-	return nil, schemas.Errorf(schemas.Unavailable, "", "replays of other accounts are in progress at this gateway: try again later")
+	return nil, schemas.Errorf(schemas.Unavailable, "replays of other accounts are in progress at this gateway: try again later")
 }

@@ -104,7 +104,7 @@ func New(o Options) *Webhooks { return &Webhooks{o, newReplays()} }
 // records are the records of endpoints, unless this gateway has none.
 func (h *Webhooks) records() (Records, error) {
 	if h.o.Records == nil {
-		return nil, schemas.Errorf(schemas.Unsupported, "", "this gateway keeps no webhook endpoints")
+		return nil, schemas.Errorf(schemas.Unsupported, "this gateway keeps no webhook endpoints")
 	}
 	return h.o.Records, nil
 }
@@ -322,7 +322,7 @@ func (h *Webhooks) Test(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 		return err
 	}
 	if e.Disabled {
-		return schemas.Errorf(schemas.Conflict, "", "the endpoint is disabled (%s): enable it first", schemas.Quotable(e.Reason))
+		return schemas.Errorf(schemas.Conflict, "the endpoint is disabled (%s): enable it first", schemas.Quotable(e.Reason))
 	}
 	e.Events = nil // whatever it wants otherwise
 	now := h.o.Bus.Now()

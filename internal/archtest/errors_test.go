@@ -30,7 +30,7 @@ func TestErrorsUseStandardWords(t *testing.T) {
 	}
 }
 
-// checkErrors looks at what makes errors: errors.New, fmt.Errorf, schemas.Errorf and schemas.Invalidf. boxes says that the package is
+// checkErrors looks at what makes errors: errors.New, fmt.Errorf, schemas.Errorf, schemas.OpErrorf and schemas.Invalidf. boxes says that the package is
 // of the provider local, whose sandboxes are boxes, or measures them.
 func checkErrors(fset *token.FileSet, f *ast.File, boxes bool) (found int, errs []error) {
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -46,7 +46,7 @@ func checkErrors(fset *token.FileSet, f *ast.File, boxes bool) (found int, errs 
 		if !ok {
 			return true
 		}
-		at, ok := map[string]int{"errors.New": 0, "fmt.Errorf": 0, "schemas.Errorf": 2, "schemas.Invalidf": 1}[pkg.Name+"."+sel.Sel.Name]
+		at, ok := map[string]int{"errors.New": 0, "fmt.Errorf": 0, "schemas.Errorf": 1, "schemas.OpErrorf": 2, "schemas.Invalidf": 1}[pkg.Name+"."+sel.Sel.Name]
 		if !ok || len(call.Args) <= at {
 			return true
 		}
@@ -91,15 +91,15 @@ func wrongInError(text string, boxes bool) (word, instead string) {
 
 func TestErrorWordsBite(t *testing.T) {
 	for text, want := range map[string]int{
-		`errors.New("there is no such thing, and it is no longer kept")`:    0,
-		`errors.New("the sandbox is gone: " + "reserve it again")`:          0,
-		`schemas.Invalidf("url", "%q is no URL", u)`:                        1,
-		`schemas.Invalidf("url", "is no URL", u)`:                           1,
-		`schemas.Errorf(schemas.NotFound, "run", "the box is gone: %w", e)`: 1,
-		`fmt.Errorf("tell the answer: %w", err)`:                            1,
-		`errors.New("nobody knows")`:                                        1,
-		`errors.New("it was made anew")`:                                    1,
-		`errors.New(text)`:                                                  0,
+		`errors.New("there is no such thing, and it is no longer kept")`:      0,
+		`errors.New("the sandbox is gone: " + "reserve it again")`:            0,
+		`schemas.Invalidf("url", "%q is no URL", u)`:                          1,
+		`schemas.Invalidf("url", "is no URL", u)`:                             1,
+		`schemas.OpErrorf(schemas.NotFound, "run", "the box is gone: %w", e)`: 1,
+		`fmt.Errorf("tell the answer: %w", err)`:                              1,
+		`errors.New("nobody knows")`:                                          1,
+		`errors.New("it was made anew")`:                                      1,
+		`errors.New(text)`:                                                    0,
 	} {
 		fset := token.NewFileSet()
 		f, err := parser.ParseFile(fset, "a.go", "package a\nfunc f() { _ = "+text+" }", 0)

@@ -59,7 +59,7 @@ var _ gateway.Records = book{}
 
 func (book) Authenticate(_ context.Context, key string) (schemas.AccountID, error) {
 	if key != aliceKey {
-		return "", schemas.Errorf(schemas.Denied, "", "no")
+		return "", schemas.Errorf(schemas.Denied, "no")
 	}
 	return alice, nil
 }

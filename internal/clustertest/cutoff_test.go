@@ -173,7 +173,7 @@ func TestALeaderThatIsCutOffMissesNothing(t *testing.T) {
 	_, err = patiently(func() (bool, error) {
 		m, err := streams.Calls.Last(ctx, rest, parked)
 		if err == nil && streams.Parked.Holds(rest, m, parked) {
-			err = schemas.Errorf(schemas.Unavailable, "", "the released call is not with the workers")
+			err = schemas.Errorf(schemas.Unavailable, "the released call is not with the workers")
 		}
 		return true, err
 	})
@@ -206,7 +206,7 @@ func answersOrRefuses(t *testing.T, what string, read func(ctx context.Context) 
 // missing is a not_found for events that are not there.
 func missing(err error, n int) error {
 	if err == nil && n == 0 {
-		return schemas.Errorf(schemas.NotFound, "", "there is no event")
+		return schemas.Errorf(schemas.NotFound, "there is no event")
 	}
 	return err
 }

@@ -78,7 +78,7 @@ func (s *Workspace) once(ctx context.Context, q schemas.FileRequest, data []byte
 func (s *Workspace) Stat(ctx context.Context, path string) (schemas.FileInfo, error) {
 	r, _, err := s.Do(ctx, schemas.FileRequest{Op: schemas.FileStat, Path: path}, nil)
 	if err == nil && r.File == nil {
-		err = schemas.Errorf(schemas.Internal, "files", "the worker describes nothing")
+		err = schemas.OpErrorf(schemas.Internal, "files", "the worker describes nothing")
 	}
 	if err != nil {
 		return schemas.FileInfo{}, err

@@ -55,13 +55,13 @@ var _ gateway.Records = book{}
 
 func (book) Authenticate(_ context.Context, key string) (schemas.AccountID, error) {
 	if key != aliceKey {
-		return "", schemas.Errorf(schemas.Denied, "", "no")
+		return "", schemas.Errorf(schemas.Denied, "no")
 	}
 	return alice, nil
 }
 
 func (book) Resolve(context.Context, schemas.AccountID, schemas.Request) (schemas.Call, error) {
-	return schemas.Call{}, schemas.Errorf(schemas.Unsupported, "", "there are no tools here")
+	return schemas.Call{}, schemas.Errorf(schemas.Unsupported, "there are no tools here")
 }
 
 // pick is the number of the long form or that of the short one.

@@ -53,7 +53,7 @@ func Transport(connect time.Duration, allowed func(a netip.Addr, encrypted bool)
 		d.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 			to, err := netip.ParseAddrPort(address)
 			if err != nil {
-				return schemas.Errorf(schemas.Denied, "url", "leads to an address that cannot be read")
+				return schemas.OpErrorf(schemas.Denied, "url", "leads to an address that cannot be read")
 			}
 			return allowed(to.Addr(), encrypted)
 		}

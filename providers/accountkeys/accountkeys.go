@@ -167,7 +167,7 @@ func (p *Provider) own(ctx context.Context, account schemas.AccountID) (leaf Lea
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, nil, schemas.Errorf(schemas.Unavailable, "open", "the worker stops")
+		return nil, nil, schemas.OpErrorf(schemas.Unavailable, "open", "the worker stops")
 	}
 	e := p.open[digest]
 	if e == nil {
@@ -219,7 +219,7 @@ func (p *Provider) of(ctx context.Context, account schemas.AccountID) (leaf Leaf
 	case !errors.Is(err, errNoKey):
 		return nil, false, nil, err
 	case p.o.Require:
-		return nil, false, nil, schemas.Errorf(schemas.Unsupported, "open", "sandboxes of this provider run with keys of their accounts, and this account has none: set %s with \"sandjet variables set\"", p.o.Needs)
+		return nil, false, nil, schemas.OpErrorf(schemas.Unsupported, "open", "sandboxes of this provider run with keys of their accounts, and this account has none: set %s with \"sandjet variables set\"", p.o.Needs)
 	}
 	return p.o.Operator, false, func() {}, nil
 }
@@ -452,7 +452,7 @@ func (p pausing) Pause(ctx context.Context, ref schemas.Ref) error {
 	defer release()
 	pauser, ok := leaf.(providers.Pauser)
 	if !ok {
-		return schemas.Errorf(schemas.Unsupported, "pause", "this provider cannot pause sandboxes")
+		return schemas.OpErrorf(schemas.Unsupported, "pause", "this provider cannot pause sandboxes")
 	}
 	return pauser.Pause(ctx, inner)
 }

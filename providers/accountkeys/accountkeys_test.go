@@ -198,7 +198,7 @@ func TestKeysThatCannotBeUsed(t *testing.T) {
 	if schemas.CodeOf(err) != schemas.Unsupported || !strings.Contains(err.Error(), "the variable KEY") {
 		t.Errorf("a key that is none: %v", err)
 	}
-	w.unread = schemas.Errorf(schemas.Unavailable, "", "the log is away")
+	w.unread = schemas.Errorf(schemas.Unavailable, "the log is away")
 	if _, err := w.Reserve(ctx, "k", spec("acct_1")); schemas.CodeOf(err) != schemas.Unavailable {
 		t.Errorf("a key that cannot be read: %v", err)
 	}
@@ -207,7 +207,7 @@ func TestKeysThatCannotBeUsed(t *testing.T) {
 	if _, err := w.Reserve(ctx, "k", spec("acct_1")); err != nil {
 		t.Fatal(err)
 	}
-	w.leaves["refused"].down = schemas.Errorf(schemas.Denied, "", "refuses the credentials of this worker")
+	w.leaves["refused"].down = schemas.Errorf(schemas.Denied, "refuses the credentials of this worker")
 	_, runs := w.Run(ctx, providers.Command{Spec: spec("acct_1")})
 	_, reserves := w.Reserve(ctx, "k", spec("acct_1"))
 	for _, err := range []error{runs, reserves} {
@@ -276,10 +276,13 @@ func TestListsWhileAServiceIsUnavailable(t *testing.T) {
 		leaf func(n int) *leaf // of the n-th account
 		most int               // that may be asked
 	}{
-		"no answer":            {func(int) *leaf { return &leaf{silent: true} }, enoughLost + listsAtOnce},
-		"no connection":        {func(int) *leaf { return &leaf{down: schemas.Errorf(schemas.Unavailable, "", "no connection")} }, enoughLost + listsAtOnce},
+		"no answer": {func(int) *leaf { return &leaf{silent: true} }, enoughLost + listsAtOnce},
+		"no connection": {func(int) *leaf {
+			return &leaf{down: schemas.Errorf(schemas.Unavailable,
+				"no connection")}
+		}, enoughLost + listsAtOnce},
 		"every fourth answers": {func(n int) *leaf { return &leaf{silent: n%4 != 0} }, 5 * listsAtOnce * int(listBudget/listWithin)},
-		"refused":              {func(int) *leaf { return &leaf{down: schemas.Errorf(schemas.Denied, "", "refused")} }, many},
+		"refused":              {func(int) *leaf { return &leaf{down: schemas.Errorf(schemas.Denied, "refused")} }, many},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -91,23 +91,23 @@ type Bucket struct {
 // Open returns a bucket. Nothing is asked yet. The caller closes it.
 func Open(o Options) (*Bucket, error) {
 	if o.Bucket == "" || o.Credentials == nil {
-		return nil, schemas.Errorf(schemas.Invalid, "bucket", "a bucket and credentials are needed")
+		return nil, schemas.OpErrorf(schemas.Invalid, "bucket", "a bucket and credentials are needed")
 	}
 	if o.Prefix != "" && (!strings.HasSuffix(o.Prefix, "/") || o.Prefix[0] == '/') {
-		return nil, schemas.Errorf(schemas.Invalid, "bucket", "the prefix %q does not end with a slash, or begins with one",
+		return nil, schemas.OpErrorf(schemas.Invalid, "bucket", "the prefix %q does not end with a slash, or begins with one",
 			schemas.Quotable(o.Prefix))
 	}
 	if o.Endpoint != "" {
 		u, err := url.Parse(o.Endpoint)
 		if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || o.Public) {
-			return nil, schemas.Errorf(schemas.Invalid, "bucket", "the endpoint is not a URL with https")
+			return nil, schemas.OpErrorf(schemas.Invalid, "bucket", "the endpoint is not a URL with https")
 		}
 	}
 	transport, idle := o.transport, func() {}
 	switch {
 	case transport != nil:
 	case o.Connections != nil && o.Connections.public != o.Public:
-		return nil, schemas.Errorf(schemas.Internal, "bucket", "the connections are those of other buckets")
+		return nil, schemas.OpErrorf(schemas.Internal, "bucket", "the connections are those of other buckets")
 	case o.Connections != nil:
 		transport = o.Connections.transport
 	default:

@@ -59,7 +59,7 @@ func (b *Bucket) Check(ctx context.Context) error {
 		return err
 	}
 	if string(data) != "third" {
-		return schemas.Errorf(schemas.Unsupported, "s3", "the service gives back another content than was written")
+		return schemas.OpErrorf(schemas.Unsupported, "s3", "the service gives back another content than was written")
 	}
 	return b.Remove(ctx, name, second.ETag)
 }
@@ -68,5 +68,5 @@ func ignored(condition string, err error) error {
 	if err != nil {
 		return err
 	}
-	return schemas.Errorf(schemas.Unsupported, "s3", "the service ignores %s: writers would overwrite one another", condition)
+	return schemas.OpErrorf(schemas.Unsupported, "s3", "the service ignores %s: writers would overwrite one another", condition)
 }

@@ -50,7 +50,7 @@ func newTransport(o Options) *http.Transport {
 		d.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 			to, err := netip.ParseAddrPort(address)
 			if err != nil {
-				return schemas.Errorf(schemas.Denied, "bucket", "the endpoint's address cannot be read")
+				return schemas.OpErrorf(schemas.Denied, "bucket", "the endpoint's address cannot be read")
 			}
 			return allowed(to.Addr(), o.Private)
 		}
@@ -68,7 +68,7 @@ func allowed(a netip.Addr, private []netip.Prefix) error {
 	if slices.ContainsFunc(private, func(p netip.Prefix) bool { return p.Contains(plain) }) && !netguard.Metadata(plain) {
 		return nil
 	}
-	return schemas.Errorf(schemas.Denied, "bucket", "the endpoint leads to %s address: buckets of workspaces are at public ones, "+
+	return schemas.OpErrorf(schemas.Denied, "bucket", "the endpoint leads to %s address: buckets of workspaces are at public ones, "+
 		"but for the operator's --private-networks", cmpKind(kind))
 }
 

@@ -85,7 +85,7 @@ func (f files) Write(ctx context.Context, name string, content []byte, mode work
 		}
 		return f.extend(ctx, name, content, mode, size)
 	case isUpload(name):
-		return schemas.Errorf(schemas.Unsupported, "files", "an upload is not replaced")
+		return schemas.OpErrorf(schemas.Unsupported, "files", "an upload is not replaced")
 	}
 	etag := ""
 	if i, ok := was.(info); ok && mode != workspacefs.Create {
@@ -133,7 +133,7 @@ func (f files) behind(ctx context.Context, name, etag string, content []byte) ([
 	case err != nil:
 		return nil, err
 	case o.Size+int64(len(content)) > schemas.MaxFileChunk:
-		return nil, schemas.Errorf(schemas.Unsupported, "files", "S3 cannot append: write the file whole")
+		return nil, schemas.OpErrorf(schemas.Unsupported, "files", "S3 cannot append: write the file whole")
 	case o.Size == 0:
 		return content, nil
 	}
@@ -293,7 +293,7 @@ func (f files) renameFolder(ctx context.Context, from, to string) error {
 	var moved []Object
 	err := f.below(ctx, from, func(o Object) error {
 		if moved = append(moved, o); len(moved) > mostMoved {
-			return schemas.Errorf(schemas.Exhausted, "from", "a folder on S3 is moved with at most %d files: move those below it one by one", mostMoved)
+			return schemas.OpErrorf(schemas.Exhausted, "from", "a folder on S3 is moved with at most %d files: move those below it one by one", mostMoved)
 		}
 		if len(f.b.prefix)+len(to)+1+len(o.Name) > maxKey {
 			return workspacefs.ErrTooLong

@@ -72,7 +72,7 @@ func (b *Bucket) pages(ctx context.Context, below, delimiter string, most int32,
 			return nil
 		}
 		if next == "" || next == aws.ToString(in.ContinuationToken) {
-			return schemas.Errorf(schemas.Unavailable, "s3", "the list of the bucket %s does not continue where it ended",
+			return schemas.OpErrorf(schemas.Unavailable, "s3", "the list of the bucket %s does not continue where it ended",
 				schemas.Quotable(b.bucket))
 		}
 		in.ContinuationToken = &next
@@ -159,14 +159,14 @@ func (b *Bucket) get(ctx context.Context, name, key, etag string, from int64, n 
 	defer cancel()
 	in := &s3.GetObjectInput{Bucket: &b.bucket, Key: &key, IfMatch: nonEmpty(etag)}
 	if n <= 0 {
-		return nil, Object{}, schemas.Errorf(schemas.Internal, "s3", "a read of %d bytes", n)
+		return nil, Object{}, schemas.OpErrorf(schemas.Internal, "s3", "a read of %d bytes", n)
 	}
 	in.Range = aws.String(fmt.Sprintf("bytes=%d-%d", from, from+int64(n)-1))
 	g, err := b.client.GetObject(ctx, in)
 	if err != nil && isEmptyRange(err) { // of an empty file, or behind the end of one
 		o, err := b.Head(ctx, name)
 		if err == nil && etag != "" && o.ETag != etag {
-			err = schemas.Errorf(schemas.Conflict, "s3", "%s was changed while it was read", quoted(name))
+			err = schemas.OpErrorf(schemas.Conflict, "s3", "%s was changed while it was read", quoted(name))
 		}
 		return nil, o, err
 	}
@@ -214,7 +214,7 @@ func (b *Bucket) Remove(ctx context.Context, name, etag string) error {
 	case err != nil:
 		return err
 	case o.ETag != etag:
-		return schemas.Errorf(schemas.Conflict, "s3", "%s was changed by another writer", quoted(name))
+		return schemas.OpErrorf(schemas.Conflict, "s3", "%s was changed by another writer", quoted(name))
 	}
 	ctx, cancel := within(ctx, requestWithin)
 	defer cancel()

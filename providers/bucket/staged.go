@@ -115,7 +115,7 @@ func (u *staged) order(from int64) error {
 		case p.end() <= at && p.Size > 0:
 			u.left = append(u.left, p.Name)
 		case p.offset != at:
-			return schemas.Errorf(schemas.Internal, "upload", "%d bytes of the upload are missing at %d: begin again", p.offset-at, at)
+			return schemas.OpErrorf(schemas.Internal, "upload", "%d bytes of the upload are missing at %d: begin again", p.offset-at, at)
 		default:
 			kept, at = append(kept, p), p.end()
 		}

@@ -86,7 +86,7 @@ func (b *Bucket) Holds(ctx context.Context, o Object, sum *Sum, limit int64) (bo
 			return false, err
 		}
 		if got == 0 {
-			return false, schemas.Errorf(schemas.Unavailable, "s3", "read %s: it ended early", quoted(o.Name))
+			return false, schemas.OpErrorf(schemas.Unavailable, "s3", "read %s: it ended early", quoted(o.Name))
 		}
 	}
 	return theirs.Hash() == sum.Hash(), nil

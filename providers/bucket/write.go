@@ -36,7 +36,7 @@ func (b *Bucket) Put(ctx context.Context, name, etag, hash string, from io.Reade
 		return Object{}, err
 	}
 	if size > PartSize*maxParts {
-		return Object{}, schemas.Errorf(schemas.Invalid, "s3", "%s has %d bytes: at most %d can be written",
+		return Object{}, schemas.OpErrorf(schemas.Invalid, "s3", "%s has %d bytes: at most %d can be written",
 			quoted(name), size, int64(PartSize)*maxParts)
 	}
 	var (
@@ -73,7 +73,7 @@ func (b *Bucket) Put(ctx context.Context, name, etag, hash string, from io.Reade
 	}
 	switch {
 	case err == nil && headErr == nil: // another writer was faster
-		return Object{}, schemas.Errorf(schemas.Conflict, "s3", "%s was changed by another writer", quoted(name))
+		return Object{}, schemas.OpErrorf(schemas.Conflict, "s3", "%s was changed by another writer", quoted(name))
 	case err == nil:
 		return Object{}, headErr
 	case code == schemas.NotFound: // the version to be replaced is gone

@@ -78,7 +78,7 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 	case err != nil:
 		return schemas.Ref{}, explain("reserve", err)
 	case s.Labels[labelInstallation] != p.opt.Installation || s.Labels[labelBox] != box:
-		return schemas.Ref{}, schemas.Errorf(schemas.Unavailable, "reserve",
+		return schemas.Ref{}, schemas.OpErrorf(schemas.Unavailable, "reserve",
 			"another's sandbox has the name %s: delete it, or choose another --daytona-installation", p.nameOf(box))
 	case s.Labels[labelRules] != rules || (s.State == stateError || s.State == stateBuild) && !s.Recoverable:
 		p.log.Info("persistent sandbox replaced: its rules have changed or it has failed",
@@ -202,7 +202,7 @@ func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 			return nil
 		}
 		if n == 60 {
-			return schemas.Errorf(schemas.Unavailable, "pause", "the sandbox does not stop: it is %q", schemas.Quotable(s.State))
+			return schemas.OpErrorf(schemas.Unavailable, "pause", "the sandbox does not stop: it is %q", schemas.Quotable(s.State))
 		}
 	}
 }

@@ -95,7 +95,7 @@ func (p *Provider) make(ctx context.Context, o order) (sandbox, error) {
 // checkNetwork refuses a sandbox whose network the service has made another than was asked for. Code: unsupported.
 func checkNetwork(s sandbox, n schemas.Network) error {
 	if all, allowed := networkOf(n); s.BlockAll != all || s.AllowList != allowed {
-		return schemas.Errorf(schemas.Unsupported, "create",
+		return schemas.OpErrorf(schemas.Unsupported, "create",
 			"Daytona does not keep this network for the organization of this worker: \"sandjet doctor\" explains")
 	}
 	return nil
@@ -132,7 +132,7 @@ func (p *Provider) create(ctx context.Context, o order) (box sandbox, err error)
 	}
 	_, err = p.control.Do(ctx, cloud.Call{Method: http.MethodPost, Path: "/sandbox", Body: n, Into: &box, Wait: p.opt.Start})
 	if err == nil && box.ID == "" {
-		return sandbox{}, schemas.Errorf(schemas.Unavailable, "create", "Daytona does not say which sandbox it has made")
+		return sandbox{}, schemas.OpErrorf(schemas.Unavailable, "create", "Daytona does not say which sandbox it has made")
 	}
 	var e *cloud.Error
 	switch {
@@ -209,7 +209,7 @@ func (p *Provider) awake(ctx context.Context, s sandbox) (sandbox, error) {
 			verb = "/start"
 		case stateError, stateBuild:
 			if !s.Recoverable {
-				return s, schemas.Errorf(schemas.Unavailable, "start", "a sandbox of Daytona does not start: %s", p.control.Clean(s.Reason))
+				return s, schemas.OpErrorf(schemas.Unavailable, "start", "a sandbox of Daytona does not start: %s", p.control.Clean(s.Reason))
 			}
 			verb = "/recover"
 		case stateDestroying, stateDestroyed:
@@ -222,7 +222,7 @@ func (p *Provider) awake(ctx context.Context, s sandbox) (sandbox, error) {
 			}
 		}
 		if !again.Sleep(ctx, n) {
-			return s, schemas.Errorf(schemas.Unavailable, "start", "a sandbox of Daytona does not start in time: it is %q",
+			return s, schemas.OpErrorf(schemas.Unavailable, "start", "a sandbox of Daytona does not start in time: it is %q",
 				schemas.Quotable(s.State))
 		}
 		next, err := p.get(ctx, s.ID)
@@ -313,7 +313,7 @@ func explain(op string, err error) error {
 func gone(cause error) error {
 	const text = "the sandbox is gone, or stopped: reserve it again"
 	if cause == nil {
-		return schemas.Errorf(schemas.NotFound, "run", text)
+		return schemas.OpErrorf(schemas.NotFound, "run", text)
 	}
 	return schemas.Wrap(schemas.NotFound, "run", text, fmt.Errorf("daytona: %w", cause))
 }

@@ -84,7 +84,7 @@ func (r *running) enter(ctx context.Context) (err error) {
 	case r.box.State != stateStarted:
 		return gone(nil)
 	case r.cmd.Spec.Account != "" && r.box.Labels[labelRules] != r.p.rulesOf(r.spec()):
-		return schemas.Errorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
+		return schemas.OpErrorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
 	}
 	if r.toolbox, err = r.p.toolboxOf(r.box); err != nil && r.fresh {
 		r.p.discard(r.box.ID)

@@ -37,7 +37,7 @@ func toolboxTable() []cloud.Retry {
 func (p *Provider) toolboxOf(s sandbox) (toolbox, error) {
 	base, err := cloud.ParseBase("toolboxProxyUrl", s.Toolbox)
 	if err != nil || base.Scheme != "https" && p.control.Base.Scheme == "https" {
-		return toolbox{}, schemas.Errorf(schemas.Unavailable, "run", "Daytona says no address under which the sandbox is reached")
+		return toolbox{}, schemas.OpErrorf(schemas.Unavailable, "run", "Daytona says no address under which the sandbox is reached")
 	}
 	return toolbox{p.client(base.JoinPath(url.PathEscape(s.ID)), toolboxTable())}, nil
 }
@@ -76,7 +76,7 @@ func (t toolbox) Execute(ctx context.Context, what string, limit time.Duration, 
 	}
 	e, ok := exitOf(said.Result)
 	if !ok {
-		return e, schemas.Errorf(schemas.Unavailable, "run", "the toolbox of the sandbox does not say how a command ended: %s",
+		return e, schemas.OpErrorf(schemas.Unavailable, "run", "the toolbox of the sandbox does not say how a command ended: %s",
 			spool.Excerpt(said.Result))
 	}
 	return e, nil

@@ -51,7 +51,7 @@ func (p *Provider) volume(ctx context.Context) (string, error) {
 	again := wait.Backoff{First: 100 * time.Millisecond, Most: time.Second}
 	for n := 1; v.State != "ready"; n++ {
 		if v.State == stateError || !again.Sleep(ctx, n) {
-			return "", schemas.Errorf(schemas.Unavailable, "create", "the volume of workspaces on Daytona is not ready: it is %q, %s",
+			return "", schemas.OpErrorf(schemas.Unavailable, "create", "the volume of workspaces on Daytona is not ready: it is %q, %s",
 				schemas.Quotable(v.State), p.control.Clean(v.Reason))
 		}
 		if v, err = p.findVolume(ctx); err != nil {
@@ -93,7 +93,7 @@ func (p *Provider) furnish(ctx context.Context, box sandbox, mounts []providers.
 		case err != nil:
 			return schemas.Wrap(schemas.Unavailable, "create", "the workspace of the sandbox cannot be prepared", err)
 		case said.Exit != 0:
-			return schemas.Errorf(schemas.Unsupported, "create",
+			return schemas.OpErrorf(schemas.Unsupported, "create",
 				"the workspace of a sandbox cannot be prepared: its user %s must be root or become it by sudo: %s", p.opt.User,
 				spool.Excerpt(said.Result))
 		}

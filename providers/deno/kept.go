@@ -38,7 +38,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 	case key == "":
 		return schemas.Ref{}, schemas.Invalidf("key", "must not be empty")
 	case len(keyLabel(spec.Account, key)) > mostLabel:
-		return schemas.Ref{}, schemas.Errorf(schemas.Unsupported, "reserve", "the key of a sandbox on Deno has at most %d bytes", mostLabel)
+		return schemas.Ref{}, schemas.OpErrorf(schemas.Unsupported, "reserve", "the key of a sandbox on Deno has at most %d bytes", mostLabel)
 	}
 	if err := p.refuse(spec, spec.Network, spec.Mounts); err != nil {
 		return schemas.Ref{}, err
@@ -180,7 +180,7 @@ func (p *Provider) makeKept(ctx context.Context, o order) (schemas.Ref, error) {
 			case err != nil:
 				return schemas.Ref{}, err
 			case chosen.ID != made.ID:
-				return schemas.Ref{}, schemas.Errorf(schemas.Conflict, "reserve", "another worker has made it meanwhile")
+				return schemas.Ref{}, schemas.OpErrorf(schemas.Conflict, "reserve", "another worker has made it meanwhile")
 			}
 			if _, err = p.furnishOnce(ctx, d, made.Labels[labelBirth], o.spec); err != nil && schemas.CodeOf(err) != schemas.Unavailable {
 				p.discard(made.ID)
@@ -189,7 +189,7 @@ func (p *Provider) makeKept(ctx context.Context, o order) (schemas.Ref, error) {
 		}
 		if n == attempts || !pause.Sleep(ctx, n) { // lists lag behind, or another worker has chosen and ended it
 			p.discard(made.ID)
-			return schemas.Ref{}, schemas.Errorf(schemas.Conflict, "reserve", "Deno does not list a sandbox that it has made")
+			return schemas.Ref{}, schemas.OpErrorf(schemas.Conflict, "reserve", "Deno does not list a sandbox that it has made")
 		}
 	}
 }

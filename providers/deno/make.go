@@ -203,7 +203,7 @@ func (p *Provider) askFor(ctx context.Context, o order) made {
 	}
 	header := base64.StdEncoding.EncodeToString(ascii(text))
 	if len(header) > mostConfig {
-		return made{err: schemas.Errorf(schemas.Unsupported, opCreate,
+		return made{err: schemas.OpErrorf(schemas.Unsupported, opCreate,
 			"what the sandbox is made of is longer than Deno takes: bind fewer or shorter variables to hosts, or allow fewer hosts")}
 	}
 	begun := time.Now()
@@ -227,7 +227,7 @@ func (p *Provider) askFor(ctx context.Context, o order) made {
 func (p *Provider) madeBy(conn *websocket.Conn, id string, c config) made {
 	if regionOf(id) == "" {
 		_ = conn.Close() // nothing is known of it: it ends at the end of its time
-		return made{err: schemas.Errorf(schemas.Unavailable, opCreate, "Deno does not say which sandbox it has made")}
+		return made{err: schemas.OpErrorf(schemas.Unavailable, opCreate, "Deno does not say which sandbox it has made")}
 	}
 	return made{box: sandbox{ID: id, Status: statusRunning, Labels: c.Labels}, first: newLink(conn)}
 }
@@ -314,7 +314,7 @@ func (p *Provider) admit(ctx context.Context, o order) (*cloud.Slot, error) {
 	case err != nil:
 		err = explain(opCreate, err)
 	case o.kept() && slices.ContainsFunc(all, func(s sandbox) bool { return s.Labels[labelBox] == o.box }):
-		err = schemas.Errorf(schemas.Conflict, opCreate, "another worker has made it meanwhile")
+		err = schemas.OpErrorf(schemas.Conflict, opCreate, "another worker has made it meanwhile")
 	case o.workspace() != "" && slices.ContainsFunc(all, func(s sandbox) bool { return s.facts().workspace == o.workspace() }):
 		err = errHeld
 	default:
@@ -382,7 +382,7 @@ func (p *Provider) endNow(s sandbox) error {
 func gone(cause error) error {
 	const text = "the sandbox is gone: reserve it again"
 	if cause == nil {
-		return schemas.Errorf(schemas.NotFound, "run", text)
+		return schemas.OpErrorf(schemas.NotFound, "run", text)
 	}
 	return schemas.Wrap(schemas.NotFound, "run", text, fmt.Errorf("deno: %w", cause))
 }

@@ -49,7 +49,7 @@ func isolation() schemas.Isolation {
 // refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
 func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
 	cannot := func(format string, args ...any) error {
-		return schemas.Errorf(schemas.Unsupported, "run", format, args...)
+		return schemas.OpErrorf(schemas.Unsupported, "run", format, args...)
 	}
 	switch {
 	case n.Mode != "" && !slices.Contains(p.opt.Networks, n.Mode):

@@ -95,7 +95,7 @@ func (r *running) enter(ctx context.Context) (place, error) {
 		return place{}, err
 	}
 	if r.cmd.Spec.Account != "" && r.box.facts().rules != r.p.rulesOf(r.spec()) {
-		return place{}, schemas.Errorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
+		return place{}, schemas.OpErrorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
 	}
 	life, err := r.p.extend(ctx, r.box.ID, mostLife)
 	switch code := cloud.StatusOf(err); {
@@ -104,7 +104,7 @@ func (r *running) enter(ctx context.Context) (place, error) {
 	case err != nil:
 		return place{}, explain("run", err)
 	case life < min(limit, leastLife):
-		return place{}, schemas.Errorf(schemas.Unavailable, "run", "Deno ends the sandbox in %s, and the command may take %s", life, limit)
+		return place{}, schemas.OpErrorf(schemas.Unavailable, "run", "Deno ends the sandbox in %s, and the command may take %s", life, limit)
 	}
 	r.door = r.p.doorOf(r.box.ID, nil)
 	at, err := r.p.furnishOnce(ctx, r.door, r.box.Labels[labelBirth], r.spec())

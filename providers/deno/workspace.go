@@ -46,7 +46,7 @@ func (p *Provider) volume(ctx context.Context, namespace string) (string, error)
 	case err != nil:
 		return "", explain(opCreate, err)
 	case v.Region != p.opt.Region:
-		return "", schemas.Errorf(schemas.Unsupported, opCreate,
+		return "", schemas.OpErrorf(schemas.Unsupported, opCreate,
 			"the workspace is in the region %q of Deno, and this worker makes sandboxes in %s (--deno-region)",
 			schemas.Quotable(v.Region), p.opt.Region)
 	}
@@ -123,7 +123,7 @@ func (p *Provider) furnish(ctx context.Context, d *door, spec providers.Spec) (p
 	case err != nil:
 		return place{}, explain(opCreate, err)
 	case said.Exit != 0:
-		return place{}, schemas.Errorf(schemas.Unsupported, opCreate,
+		return place{}, schemas.OpErrorf(schemas.Unsupported, opCreate,
 			"the workspace of a sandbox cannot be prepared: its user must become root by sudo: %s", spool.Excerpt(said.Result))
 	}
 	return readPlace(said.Result, spec.Network.Credentials)
@@ -132,7 +132,7 @@ func (p *Provider) furnish(ctx context.Context, d *door, spec providers.Spec) (p
 // readPlace reads what furniture says at its end. Code: unavailable.
 func readPlace(text string, bound map[string][]string) (place, error) {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	strange := schemas.Errorf(schemas.Unavailable, opCreate, "the sandbox does not say who its user is: %s", spool.Excerpt(text))
+	strange := schemas.OpErrorf(schemas.Unavailable, opCreate, "the sandbox does not say who its user is: %s", spool.Excerpt(text))
 	if len(lines) != 2+len(bound) || lines[0] == "" || !strings.HasPrefix(lines[1], "/") {
 		return place{}, strange
 	}

@@ -75,7 +75,7 @@ func (cs *containers) clock(ctx context.Context) (time.Time, error) {
 
 // kept finds the kept container of a ref. Codes: not_found, unavailable.
 func (cs *containers) kept(ctx context.Context, ref schemas.Ref) (container.InspectResponse, error) {
-	gone := schemas.Errorf(schemas.NotFound, "run", "the sandbox is gone: reserve it again")
+	gone := schemas.OpErrorf(schemas.NotFound, "run", "the sandbox is gone: reserve it again")
 	if !isID(ref.ID) {
 		return container.InspectResponse{}, gone
 	}

@@ -87,7 +87,7 @@ func (s *secrets) forNew(r rules) (creds *egress.Credentials, label string, err 
 // derive makes what stands for secrets of what is known of them.
 func (s *secrets) derive(k *keptCredentials, rules *egress.Rules) (*egress.Credentials, error) {
 	if s.keys == nil {
-		return nil, schemas.Errorf(schemas.Unsupported, "relay", "this worker has no keys for secrets that are bound to hosts")
+		return nil, schemas.OpErrorf(schemas.Unsupported, "relay", "this worker has no keys for secrets that are bound to hosts")
 	}
 	key, seed, err := s.keys.Derive(k.Key, purpose, []byte(s.installation+" "+k.Nonce))
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *secrets) follow(creds *egress.Credentials, labels map[string]string) {
 func (e *execution) hide(creds *egress.Credentials) error {
 	switch {
 	case creds == nil && len(e.cmd.Network.Credentials) > 0: // the command would get the values themselves
-		return schemas.Errorf(schemas.NotFound, "run", "the sandbox was made without secrets that are bound to hosts: reserve it again")
+		return schemas.OpErrorf(schemas.NotFound, "run", "the sandbox was made without secrets that are bound to hosts: reserve it again")
 	case creds == nil:
 		return nil
 	}

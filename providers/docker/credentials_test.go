@@ -48,7 +48,7 @@ type ring string
 
 func (r ring) Derive(id, purpose string, text []byte) (string, []byte, error) {
 	if id != "" && id != string(r) {
-		return "", nil, schemas.Errorf(schemas.NotFound, "", "the key %s is not among those of this process", id)
+		return "", nil, schemas.Errorf(schemas.NotFound, "the key %s is not among those of this process", id)
 	}
 	sum := sha256.Sum256([]byte(string(r) + "\x00" + purpose + "\x00" + string(text)))
 	return string(r), sum[:], nil
@@ -121,7 +121,7 @@ func TestCredentialsOutliveTheirWorker(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if asked = id; value == "" {
-				return nil, schemas.Errorf(schemas.NotFound, "", "there is no such sandbox")
+				return nil, schemas.Errorf(schemas.NotFound, "there is no such sandbox")
 			}
 			return map[string]string{"API_KEY": value}, nil
 		}

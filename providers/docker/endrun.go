@@ -108,7 +108,7 @@ func (ps *processes) sweepOnce(ctx context.Context, id, mark string) error {
 	case err != nil:
 		return err
 	case state.Running:
-		return schemas.Errorf(schemas.Unavailable, "sweep", "the connection to the sweep broke")
+		return schemas.OpErrorf(schemas.Unavailable, "sweep", "the connection to the sweep broke")
 	}
 	return boxrun.SweepResult(state.ExitCode, "")
 }

@@ -213,6 +213,6 @@ func (e *execution) withoutWord(ctx context.Context, res providers.Result) (prov
 		res.OOMKilled, res.ExitCode = true, exitKilled
 		return res, nil
 	}
-	return res, schemas.Errorf(schemas.Interrupted, "run",
+	return res, schemas.OpErrorf(schemas.Interrupted, "run",
 		"the sandbox ended, or what watched over the command in it was killed, while the command ran")
 }

@@ -54,7 +54,7 @@ func (s imageSource) get(ctx context.Context) (programs string, err error) {
 	case err != nil && !missing:
 		return "", unreachable(s.engine, err)
 	case missing && s.policy == PullNever:
-		return "", schemas.Errorf(schemas.NotFound, "docker",
+		return "", schemas.OpErrorf(schemas.NotFound, "docker",
 			"the engine has no image %s: build it with \"docker build -t %[1]s deploy/sandbox\", or name another with --docker-image", s.name)
 	case missing || s.policy == PullAlways:
 		if err := s.pull(ctx); err != nil {

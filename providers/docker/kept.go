@@ -151,7 +151,7 @@ func (k *keptContainers) create(ctx context.Context, name string, labels map[str
 			return err
 		}
 		if len(all) >= k.terms.opt.Boxes {
-			return schemas.Errorf(schemas.Exhausted, "reserve",
+			return schemas.OpErrorf(schemas.Exhausted, "reserve",
 				"%d sandboxes are kept on this engine, as many as there may be (--docker-boxes): try later", len(all))
 		}
 	}
@@ -195,10 +195,10 @@ func (k *keptContainers) checkUsable(ctx context.Context, cmd providers.Command)
 		return err
 	}
 	if !c.State.Running || c.State.Paused {
-		return schemas.Errorf(schemas.NotFound, "run", "the sandbox was stopped: reserve it again")
+		return schemas.OpErrorf(schemas.NotFound, "run", "the sandbox was stopped: reserve it again")
 	}
 	if cmd.Spec.Account != "" && c.Config.Labels[labelRules] != k.terms.rules(cmd.Spec, cmd.Network, cmd.Mounts).digest() {
-		return schemas.Errorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
+		return schemas.OpErrorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func inspectEngine(ctx context.Context, engine *client.Client, runtime string) (
 		return facts{}, unreachable(engine, err)
 	}
 	if _, ok := info.Info.Runtimes[runtime]; runtime != "" && !ok {
-		return facts{}, schemas.Errorf(schemas.Unsupported, "docker",
+		return facts{}, schemas.OpErrorf(schemas.Unsupported, "docker",
 			"the engine has no runtime %q: install it and name it in the engine's daemon.json", runtime)
 	}
 	return factsOf(info.Info, runtime), nil
@@ -57,18 +57,18 @@ func (p *Provider) probe(ctx context.Context) error {
 		case line == "bash":
 			p.image.shell = line
 		case strings.HasPrefix(line, "missing "):
-			return schemas.Errorf(schemas.Unsupported, "docker",
+			return schemas.OpErrorf(schemas.Unsupported, "docker",
 				"the image %s has no %s: use another, such as the one in deploy/sandbox", p.image.name, line[len("missing "):])
 		case line == "unmarked":
 			p.containers.log.Warn("processes of a call cannot be identified in containers: "+
 				"a cancelled call of a persistent sandbox ends the whole container", "runtime", p.terms.opt.Runtime)
 		case strings.HasPrefix(line, "user ") && line != fmt.Sprintf("user %d", p.processes.owner.uid):
-			return schemas.Errorf(schemas.Unsupported, "docker",
+			return schemas.OpErrorf(schemas.Unsupported, "docker",
 				"commands in containers of %s run as %s and not as %d", p.image.name, line, p.processes.owner.uid)
 		}
 	}
 	if res.ExitCode != 0 {
-		return schemas.Errorf(schemas.Unsupported, "docker",
+		return schemas.OpErrorf(schemas.Unsupported, "docker",
 			"commands in containers of %s fail with exit code %d: %.200s", p.image.name, res.ExitCode, res.Stderr)
 	}
 	return nil

@@ -21,7 +21,7 @@ type containerRelay struct {
 func (w *containerRelay) close() {}
 
 func (rs *relays) start(container.InspectResponse, *egress.Rules, *egress.Credentials) (*containerRelay, error) {
-	return nil, schemas.Errorf(schemas.Unsupported, "relay", "%s", rs.terms.noRelay)
+	return nil, schemas.OpErrorf(schemas.Unsupported, "relay", "%s", rs.terms.noRelay)
 }
 
 func findRelayProblem(_ context.Context, t *terms, _ *builder) string {

@@ -42,7 +42,7 @@ func (rs *relays) forCall(ctx context.Context, id string, r rules, creds *egress
 		return nil, engineError("relay", err)
 	}
 	if found.Container.State == nil || !found.Container.State.Running {
-		return nil, schemas.Errorf(schemas.Unavailable, "relay", "the container has ended before its network was served")
+		return nil, schemas.OpErrorf(schemas.Unavailable, "relay", "the container has ended before its network was served")
 	}
 	return rs.start(found.Container, rules, creds)
 }

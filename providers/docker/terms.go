@@ -22,7 +22,7 @@ type terms struct {
 // check refuses what containers of this engine cannot keep.
 func (t *terms) check(spec providers.Spec, network schemas.Network, mounts []providers.Mount) error {
 	no := func(format string, args ...any) error {
-		return schemas.Errorf(schemas.Unsupported, "run", format, args...)
+		return schemas.OpErrorf(schemas.Unsupported, "run", format, args...)
 	}
 	if network.Mode == schemas.Restricted && t.noRelay != "" {
 		return no("this worker cannot keep the network mode %q for containers: %s; use %q, or another provider (\"sandjet doctor\" explains)",

@@ -173,7 +173,7 @@ func (d daemon) run(ctx context.Context, user string, args ...string) error {
 func (d daemon) output(ctx context.Context, user string, args ...string) (string, error) {
 	code, said, err := d.execute(ctx, user, args...)
 	if err == nil && code != 0 {
-		return "", schemas.Errorf(schemas.Unavailable, "run", "a program in the sandbox failed with %d: %s", code, said)
+		return "", schemas.OpErrorf(schemas.Unavailable, "run", "a program in the sandbox failed with %d: %s", code, said)
 	}
 	return said, err
 }

@@ -182,13 +182,13 @@ func (p *Provider) makeKept(ctx context.Context, box, key, rules string, spec pr
 		if slices.ContainsFunc(found, func(s sandbox) bool { return s.ID == made.ID }) {
 			chosen, err := p.choose(ctx, found)
 			if err == nil && chosen.ID != made.ID {
-				err = schemas.Errorf(schemas.Conflict, "reserve", "another worker has made it meanwhile")
+				err = schemas.OpErrorf(schemas.Conflict, "reserve", "another worker has made it meanwhile")
 			}
 			return refOf(made), err
 		}
 		if n == attempts || !again.Sleep(ctx, n) { // lists lag behind, or another worker has chosen and ended it
 			p.discard(made.ID)
-			return schemas.Ref{}, schemas.Errorf(schemas.Conflict, "reserve", "E2B does not list a sandbox that it has made")
+			return schemas.Ref{}, schemas.OpErrorf(schemas.Conflict, "reserve", "E2B does not list a sandbox that it has made")
 		}
 	}
 }

@@ -259,7 +259,7 @@ func explain(op string, err error) error {
 func gone(cause error) error {
 	const text = "the sandbox is gone, or paused: reserve it again"
 	if cause == nil {
-		return schemas.Errorf(schemas.NotFound, "run", text)
+		return schemas.OpErrorf(schemas.NotFound, "run", text)
 	}
 	return schemas.Wrap(schemas.NotFound, "run", text, fmt.Errorf("e2b: %w", cause))
 }

@@ -79,7 +79,7 @@ func (r *running) enter(ctx context.Context) (err error) {
 	case r.box.State == statePaused:
 		return gone(nil)
 	case r.cmd.Spec.Account != "" && r.box.Metadata[metaRules] != r.p.rulesOf(r.keptSpec()):
-		return schemas.Errorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
+		return schemas.OpErrorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
 	}
 	// The service counts from its own clock: this host's clock cannot show whether enough time is left.
 	if _, err := r.p.connect(ctx, r.box.ID, max(life, r.p.opt.Idle)); cloud.StatusOf(err) == http.StatusNotFound {

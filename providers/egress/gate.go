@@ -168,7 +168,7 @@ func (g *Gate) check(auth string, from netip.Addr) (Pass, error) {
 	plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(encoded))
 	user, text, ok := strings.Cut(string(plain), ":")
 	if err != nil || !ok || user != PassUser || !strings.EqualFold(scheme, "Basic") {
-		return Pass{}, schemas.Errorf(schemas.Denied, "pass",
+		return Pass{}, schemas.OpErrorf(schemas.Denied, "pass",
 			"no pass was shown: use the proxy that HTTPS_PROXY names, with its user and password")
 	}
 	p, err := ReadPass(text, g.Keys, time.Now())
@@ -176,7 +176,7 @@ func (g *Gate) check(auth string, from netip.Addr) (Pass, error) {
 		return Pass{}, err
 	}
 	if !slices.Contains(p.From, from) {
-		return Pass{}, schemas.Errorf(schemas.Denied, "pass",
+		return Pass{}, schemas.OpErrorf(schemas.Denied, "pass",
 			"the pass is for a sandbox at %v, and the connection comes from %s: is the cluster's traffic to services masqueraded?", p.From, from)
 	}
 	return p, nil
@@ -202,7 +202,7 @@ func (g *Gate) guest(ctx context.Context, p Pass) (*guest, error) {
 		v.users++
 		return v, nil
 	case len(g.guests) >= mostGuests:
-		return nil, schemas.Errorf(schemas.Exhausted, "egress", "%d sandboxes use this proxy, as many as may: try later", mostGuests)
+		return nil, schemas.OpErrorf(schemas.Exhausted, "egress", "%d sandboxes use this proxy, as many as may: try later", mostGuests)
 	}
 	v = &guest{conns: make(chan net.Conn), users: 1}
 	v.ctx, v.cancel = context.WithCancel(ctx)

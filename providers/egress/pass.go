@@ -37,7 +37,7 @@ func (p Pass) Sign(key ed25519.PrivateKey) (string, error) {
 	}
 	text := encode(said) + "." + encode(ed25519.Sign(key, append([]byte(passPurpose), said...)))
 	if len(text) > MaxPass {
-		return "", schemas.Errorf(schemas.Unsupported, "network",
+		return "", schemas.OpErrorf(schemas.Unsupported, "network",
 			"the lists of this network are too long for a proxy: %d bytes with all that belongs to them, at most %d", len(text), MaxPass)
 	}
 	return text, nil
@@ -49,20 +49,20 @@ func ReadPass(text string, keys []ed25519.PublicKey, now time.Time) (Pass, error
 	said, err1 := decode(first)
 	signature, err2 := decode(second)
 	if !ok || err1 != nil || err2 != nil || len(text) > MaxPass {
-		return Pass{}, schemas.Errorf(schemas.Denied, "pass", "the pass is none")
+		return Pass{}, schemas.OpErrorf(schemas.Denied, "pass", "the pass is none")
 	}
 	message := append([]byte(passPurpose), said...)
 	if !slices.ContainsFunc(keys, func(k ed25519.PublicKey) bool {
 		return len(k) == ed25519.PublicKeySize && ed25519.Verify(k, message, signature)
 	}) {
-		return Pass{}, schemas.Errorf(schemas.Denied, "pass", "the pass is signed by no key that this proxy knows")
+		return Pass{}, schemas.OpErrorf(schemas.Denied, "pass", "the pass is signed by no key that this proxy knows")
 	}
 	var p Pass
 	if err := json.Unmarshal(said, &p); err != nil || p.Sandbox == "" || len(p.From) == 0 {
-		return Pass{}, schemas.Errorf(schemas.Denied, "pass", "the pass does not say what it is for")
+		return Pass{}, schemas.OpErrorf(schemas.Denied, "pass", "the pass does not say what it is for")
 	}
 	if now.Unix() >= p.Until {
-		return Pass{}, schemas.Errorf(schemas.Denied, "pass", "the pass has ended: run the command again")
+		return Pass{}, schemas.OpErrorf(schemas.Denied, "pass", "the pass has ended: run the command again")
 	}
 	return p, nil
 }

@@ -70,7 +70,7 @@ type Rules struct {
 func Compile(n schemas.Network, private []netip.Prefix) (*Rules, error) {
 	r := &Rules{mode: cmp.Or(n.Mode, schemas.DenyAll), private: private, own: hostAddresses}
 	if !slices.Contains([]schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted}, r.mode) {
-		return nil, schemas.Errorf(schemas.Unsupported, "network", "the network mode %q is unknown", schemas.Quotable(string(r.mode)))
+		return nil, schemas.OpErrorf(schemas.Unsupported, "network", "the network mode %q is unknown", schemas.Quotable(string(r.mode)))
 	}
 	if r.mode != schemas.Restricted {
 		if len(n.AllowDomains)+len(n.AllowCIDRs)+len(n.DenyCIDRs)+len(n.Credentials) > 0 {
@@ -104,7 +104,7 @@ func Compile(n schemas.Network, private []netip.Prefix) (*Rules, error) {
 		if kind == "" {
 			continue
 		}
-		return nil, schemas.Errorf(schemas.Unsupported, "network",
+		return nil, schemas.OpErrorf(schemas.Unsupported, "network",
 			"allow_cidrs[%d]: %s is not public but %s network, and the operator of this worker does not open it "+
 				"(--private-networks)", i, p, kind)
 	}

@@ -210,7 +210,7 @@ func (c *Copies) compare(ctx context.Context, w schemas.Workspace, dir string, o
 	defer func() { _ = files.Close() }() // all that was written through it was written when it said so
 	placer, ok := files.(workspacefs.Placer)
 	if !ok {
-		return Report{}, schemas.Errorf(schemas.Unsupported, "files", "the provider's files cannot be replaced on a condition: S3 is not for it")
+		return Report{}, schemas.OpErrorf(schemas.Unsupported, "files", "the provider's files cannot be replaced on a condition: S3 is not for it")
 	}
 	s := &syncing{c: c, ctx: ctx, files: files, placer: placer, bucket: b, dir: dir, busy: out || live}
 	switch {

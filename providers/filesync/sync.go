@@ -65,7 +65,7 @@ func (s *syncing) run() (Report, error) {
 			s.c.Limits.entries(), s.c.Limits.Files)
 		return s.report, nil
 	case errors.Is(err, errOverBucket) && len(s.base.Files) == 0: // there is nothing that a call could remove
-		return Report{}, schemas.Errorf(schemas.Unsupported, "files",
+		return Report{}, schemas.OpErrorf(schemas.Unsupported, "files",
 			"the workspace has more on S3 than a copy may: the limits are %d files (--s3-files) and %d MiB (--s3-bytes)",
 			s.c.Limits.Files, s.c.Limits.Bytes>>20)
 	case errors.Is(err, errOverBucket):
@@ -96,7 +96,7 @@ func (s *syncing) run() (Report, error) {
 // not), unavailable.
 func (s *syncing) leavePlace() error {
 	if s.busy {
-		return schemas.Errorf(schemas.Unavailable, "files",
+		return schemas.OpErrorf(schemas.Unavailable, "files",
 			"the workspace is at another place on S3 than before, and a call or job still uses its files of the former place: try later")
 	}
 	left := slices.Collect(maps.Keys(s.hidden))
@@ -118,7 +118,7 @@ func (s *syncing) leavePlace() error {
 		for _, name := range left {
 			c.group("not stored there", name)
 		}
-		return schemas.Errorf(schemas.Unsupported, "files", "the workspace is at another place on S3 than before, and its copy on this host has "+
+		return schemas.OpErrorf(schemas.Unsupported, "files", "the workspace is at another place on S3 than before, and its copy on this host has "+
 			"changes that the former place does not have (%s): name the former bucket, prefix and endpoint again, have a call store or remove "+
 			"them, and then name the new ones", c.groups()[0])
 	}
@@ -128,7 +128,7 @@ func (s *syncing) leavePlace() error {
 		}
 		ok, err := s.untouched(name)
 		if err == nil && !ok {
-			return schemas.Errorf(schemas.Unavailable, "files", "%s is being changed: try later", schemas.Quotable(name))
+			return schemas.OpErrorf(schemas.Unavailable, "files", "%s is being changed: try later", schemas.Quotable(name))
 		}
 		if err == nil {
 			err = s.files.Remove(s.ctx, name)
@@ -230,7 +230,7 @@ func (s *syncing) mayRead() error {
 	if _, _, err := s.bucket.Get(s.ctx, temporary+"none", "", 0, 1); schemas.CodeOf(err) != schemas.Denied {
 		return nil
 	}
-	return schemas.Errorf(schemas.Denied, "files", "the credentials of the workspace on S3 may list its %d files and read none of them: "+
+	return schemas.OpErrorf(schemas.Denied, "files", "the credentials of the workspace on S3 may list its %d files and read none of them: "+
 		"allow them s3:GetObject below its prefix", len(s.remote))
 }
 

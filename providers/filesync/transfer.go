@@ -124,7 +124,7 @@ func (a *arrival) rest() error {
 		n := int(min(a.object.Size-a.sum.Size(), bucket.PartSize))
 		err := s.bucket.Part(s.ctx, a.name, a.object.ETag, a.sum.Size(), n, func(data []byte, _ bucket.Object) error {
 			if len(data) == 0 {
-				return schemas.Errorf(schemas.Unavailable, "files", "%s ends early on S3: try later", schemas.Quotable(a.name))
+				return schemas.OpErrorf(schemas.Unavailable, "files", "%s ends early on S3: try later", schemas.Quotable(a.name))
 			}
 			_, _ = a.sum.Write(data) // it never fails
 			return s.files.Write(s.ctx, a.beside, data, workspacefs.Append, nil)
@@ -248,7 +248,7 @@ func (s *syncing) settle(name string) error {
 		}
 		return s.settleWith(name, o)
 	}
-	return schemas.Errorf(schemas.Unavailable, "files", "%s is being changed and removed by another writer: try later", schemas.Quotable(name))
+	return schemas.OpErrorf(schemas.Unavailable, "files", "%s is being changed and removed by another writer: try later", schemas.Quotable(name))
 }
 
 func (s *syncing) settleWith(name string, o bucket.Object) error {
@@ -284,7 +284,7 @@ func (s *syncing) settleWith(name string, o bucket.Object) error {
 	case isGone(err) || errors.Is(err, bucket.ErrTorn): // the process that has it open continues: the next comparison stores it
 		return nil
 	case schemas.CodeOf(err) == schemas.Conflict:
-		return schemas.Errorf(schemas.Unavailable, "files", "%s cannot be stored: try later", schemas.Quotable(beside))
+		return schemas.OpErrorf(schemas.Unavailable, "files", "%s cannot be stored: try later", schemas.Quotable(beside))
 	case err != nil:
 		return err
 	}

@@ -141,7 +141,7 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	for syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		if !wait.Sleep(ctx, often) {
 			_ = f.Close()
-			return nil, schemas.Errorf(schemas.Unavailable, "files", "another call is bringing the workspace's files in or out: try later")
+			return nil, schemas.OpErrorf(schemas.Unavailable, "files", "another call is bringing the workspace's files in or out: try later")
 		}
 	}
 	return func() { _ = f.Close() }, nil

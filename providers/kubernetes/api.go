@@ -294,22 +294,22 @@ func explain(op string, err error) error {
 		return schemas.Wrap(schemas.Unavailable, op, "the API server did not answer in time", err)
 	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err) && isQuota(text):
 		if isQuota(text) {
-			return schemas.Errorf(schemas.Exhausted, op, "the namespace's quota is used up: %s", text)
+			return schemas.OpErrorf(schemas.Exhausted, op, "the namespace's quota is used up: %s", text)
 		}
-		return schemas.Errorf(schemas.Denied, op, "the API server does not accept our credentials")
+		return schemas.OpErrorf(schemas.Denied, op, "the API server does not accept our credentials")
 	case apierrors.IsForbidden(err):
-		return schemas.Errorf(schemas.Denied, op, "the API server refuses it: %s", text)
+		return schemas.OpErrorf(schemas.Denied, op, "the API server refuses it: %s", text)
 	case apierrors.IsNotFound(err):
-		return schemas.Errorf(schemas.NotFound, op, "there is no such object: %s", text)
+		return schemas.OpErrorf(schemas.NotFound, op, "there is no such object: %s", text)
 	case apierrors.IsBadRequest(err), apierrors.IsInvalid(err), apierrors.IsMethodNotSupported(err),
 		apierrors.IsRequestEntityTooLargeError(err):
-		return schemas.Errorf(schemas.Invalid, op, "the API server does not take it: %s", text)
+		return schemas.OpErrorf(schemas.Invalid, op, "the API server does not take it: %s", text)
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return schemas.Errorf(schemas.Conflict, op, "it was changed at the same time: %s", text)
+		return schemas.OpErrorf(schemas.Conflict, op, "it was changed at the same time: %s", text)
 	case apierrors.IsTooManyRequests(err) && seconds > 0:
-		return schemas.Errorf(schemas.Exhausted, op, "the API server is busy: try again after %d s", seconds)
+		return schemas.OpErrorf(schemas.Exhausted, op, "the API server is busy: try again after %d s", seconds)
 	case apierrors.IsTooManyRequests(err):
-		return schemas.Errorf(schemas.Exhausted, op, "the API server is busy")
+		return schemas.OpErrorf(schemas.Exhausted, op, "the API server is busy")
 	case fromServer:
 		return schemas.Wrap(schemas.Unavailable, op, "the API server cannot do it now", err)
 	}

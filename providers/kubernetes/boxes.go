@@ -76,7 +76,7 @@ func (bs *boxes) homeFree(ctx context.Context, b box, uid string) error {
 	case err != nil || home == nil:
 		return err
 	case home.GetDeletionTimestamp() != nil, len(home.GetOwnerReferences()) > 0 && !ownedBy(*home, uid):
-		return schemas.Errorf(schemas.Conflict, "reserve", "the home of the former sandbox is being removed")
+		return schemas.OpErrorf(schemas.Conflict, "reserve", "the home of the former sandbox is being removed")
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (bs *boxes) wake(ctx context.Context, b box, there *unstructured.Unstructur
 	case err != nil:
 		return nil, err
 	case there == nil || there.GetDeletionTimestamp() != nil:
-		return nil, schemas.Errorf(schemas.Conflict, "reserve", "the sandbox is being released")
+		return nil, schemas.OpErrorf(schemas.Conflict, "reserve", "the sandbox is being released")
 	}
 	change := object{}
 	if !bs.served.runs(there) {
@@ -127,10 +127,10 @@ func (bs *boxes) makePod(ctx context.Context, b box, policy *unstructured.Unstru
 	case err != nil:
 		return err
 	case there == nil:
-		return schemas.Errorf(schemas.Conflict, "reserve", "the pod was removed meanwhile")
+		return schemas.OpErrorf(schemas.Conflict, "reserve", "the pod was removed meanwhile")
 	case there.GetDeletionTimestamp() != nil || !ownedBy(*there, string(policy.GetUID())): // of a box that is being ended
 		err := bs.pods.podGone(ctx, b.name, string(there.GetUID()))
-		return errors.Join(schemas.Errorf(schemas.Conflict, "reserve", "the former pod is being ended"), err)
+		return errors.Join(schemas.OpErrorf(schemas.Conflict, "reserve", "the former pod is being ended"), err)
 	}
 	if mustRenew(policy.GetAnnotations()[noteUntil], b.until, bs.lifetime) {
 		notes := object{noteUntil: b.until.UTC().Format(time.RFC3339)}
@@ -226,7 +226,7 @@ func (bs *boxes) list(ctx context.Context, selector string) ([]unstructured.Unst
 
 // find finds the pod of a kept box, if it is still the one that the ref names.
 func (bs *boxes) find(ctx context.Context, ref schemas.Ref) (target, error) {
-	gone := schemas.Errorf(schemas.NotFound, "run", "the sandbox is gone: reserve it again")
+	gone := schemas.OpErrorf(schemas.NotFound, "run", "the sandbox is gone: reserve it again")
 	name, id, ok := parseRef(bs.api.namespace, ref)
 	if !ok {
 		return target{}, gone

@@ -158,7 +158,7 @@ func New(ctx context.Context, o Options) (*Provider, error) {
 	case err != nil:
 		return nil, err
 	case s.sandbox == "" && o.Mode == ModeSandbox:
-		return nil, schemas.Errorf(schemas.Unsupported, "connect",
+		return nil, schemas.OpErrorf(schemas.Unsupported, "connect",
 			"the cluster serves no Sandbox objects: install agent-sandbox, or choose the mode pod")
 	}
 	if o.WarmPool != "" && s.sandbox != "" {

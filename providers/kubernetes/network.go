@@ -12,12 +12,12 @@ import (
 // CIDR that is none.
 func refuseNetwork(n schemas.Network, by *Egress) error {
 	if len(n.Credentials) > 0 {
-		return schemas.Errorf(schemas.Unsupported, "run", "network.credentials: a pod cannot be kept from the value of a variable: "+
+		return schemas.OpErrorf(schemas.Unsupported, "run", "network.credentials: a pod cannot be kept from the value of a variable: "+
 			"leave them out, or use another provider")
 	}
 	if len(n.AllowDomains) > 0 {
 		if by == nil {
-			return schemas.Errorf(schemas.Unsupported, "run", "network.allowDomains: a NetworkPolicy knows addresses and no names, and this worker "+
+			return schemas.OpErrorf(schemas.Unsupported, "run", "network.allowDomains: a NetworkPolicy knows addresses and no names, and this worker "+
 				"has no egress proxy: apply deploy/kubernetes/egress.yaml and name its service with --kubernetes-egress, or use allowCidrs")
 		}
 		if _, err := egress.Compile(n, by.Private); err != nil {

@@ -47,9 +47,9 @@ func (ps *pods) ready(ctx context.Context, name, box string) (podState, error) {
 				problem = "its former pod is still being ended"
 			case s.over:
 				found, problem = s, "its pod has ended: "+s.problem
-				return true, schemas.Errorf(schemas.NotFound, "reserve", "the sandbox has ended: %s", s.problem)
+				return true, schemas.OpErrorf(schemas.NotFound, "reserve", "the sandbox has ended: %s", s.problem)
 			case s.hopeless:
-				return true, schemas.Errorf(schemas.Unavailable, "start box", "%s", s.problem)
+				return true, schemas.OpErrorf(schemas.Unavailable, "start box", "%s", s.problem)
 			case s.ready:
 				found = s
 				return true, nil
@@ -60,7 +60,7 @@ func (ps *pods) ready(ctx context.Context, name, box string) (podState, error) {
 		return false, nil
 	})
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
-		return podState{}, schemas.Errorf(schemas.Unavailable, "start box", "the sandbox was not ready within %s: %s",
+		return podState{}, schemas.OpErrorf(schemas.Unavailable, "start box", "the sandbox was not ready within %s: %s",
 			ps.patience, problem)
 	}
 	return found, err
@@ -88,7 +88,7 @@ func (ps *pods) gone(ctx context.Context, name string, those func(unstructured.U
 		return !slices.ContainsFunc(all, those), nil
 	})
 	if err != nil && ctx.Err() != nil {
-		return schemas.Errorf(schemas.Unavailable, "end box", "its pod is still there after %s", endTimeout)
+		return schemas.OpErrorf(schemas.Unavailable, "end box", "its pod is still there after %s", endTimeout)
 	}
 	return err
 }

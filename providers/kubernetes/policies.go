@@ -31,7 +31,7 @@ func (s *policies) make(ctx context.Context, b box) (*unstructured.Unstructured,
 	case err != nil:
 		return nil, err
 	case there == nil || there.GetDeletionTimestamp() != nil || there.GetAnnotations()[noteLeaving] != "":
-		return nil, schemas.Errorf(schemas.Conflict, "reserve", "the sandbox is being released")
+		return nil, schemas.OpErrorf(schemas.Conflict, "reserve", "the sandbox is being released")
 	case sameJSON(there.Object["spec"], wanted["spec"]):
 		return there, nil
 	}
@@ -49,7 +49,7 @@ func (s *policies) own(ctx context.Context, name string, owner *unstructured.Uns
 		return err
 	}
 	if policy == nil {
-		return schemas.Errorf(schemas.Conflict, "reserve", "the sandbox's policy was removed while the sandbox was made")
+		return schemas.OpErrorf(schemas.Conflict, "reserve", "the sandbox's policy was removed while the sandbox was made")
 	}
 	if ownedBy(*policy, string(owner.GetUID())) {
 		return nil

@@ -149,7 +149,7 @@ func (x *proxies) through(ctx context.Context, t target, token string, data []by
 		life = cmd.Timeout + cmd.Grace + spareTime
 	}
 	if len(t.pod.addresses) == 0 {
-		return nil, schemas.Errorf(schemas.Unavailable, "run", "the cluster does not say which address the sandbox has")
+		return nil, schemas.OpErrorf(schemas.Unavailable, "run", "the cluster does not say which address the sandbox has")
 	}
 	pass := egress.Pass{
 		Sandbox: t.pod.uid, Account: cmd.Spec.Account, From: t.pod.addresses, Until: time.Now().Add(life).Unix(), Network: cmd.Network,

@@ -48,7 +48,7 @@ func (bs *boxes) attempt(ctx context.Context, b box) (identity, error) {
 	if now, err := bs.anchor(ctx, b.name); err != nil {
 		return identity{}, err
 	} else if now == nil || now.GetUID() != anchor.GetUID() || now.GetAnnotations()[noteLeaving] != "" {
-		return identity{}, schemas.Errorf(schemas.Conflict, "reserve", "the sandbox was released while it started")
+		return identity{}, schemas.OpErrorf(schemas.Conflict, "reserve", "the sandbox was released while it started")
 	}
 	return identity{box: string(anchor.GetUID()), pod: s.uid, container: s.container}, nil
 }

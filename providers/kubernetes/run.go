@@ -124,7 +124,7 @@ func (e *execution) broken(ctx context.Context, streamErr error, res providers.R
 	case known:
 		return res, schemas.Wrap(schemas.Interrupted, "run", "the box was removed while the command ran", streamErr)
 	case !res.Started && code.Code == 127:
-		return res, schemas.Errorf(schemas.Unsupported, "run", "the image %s has no bash", e.image)
+		return res, schemas.OpErrorf(schemas.Unsupported, "run", "the image %s has no bash", e.image)
 	}
 	if err := e.processes.end(ctx, e.target, e.token); err != nil {
 		streamErr = errors.Join(streamErr, err)
@@ -138,13 +138,13 @@ func refusal(reason string, cmd providers.Command) error {
 	case "dir":
 		return schemas.Invalidf("dir", "%q is not a directory in the sandbox", schemas.Quotable(cmd.Dir))
 	case "disk":
-		return schemas.Errorf(schemas.Exhausted, "run", "the sandbox has no room on its disk for the run's files")
+		return schemas.OpErrorf(schemas.Exhausted, "run", "the sandbox has no room on its disk for the run's files")
 	case "cancelled":
-		return schemas.Errorf(schemas.Unavailable, "run", "the run was ended before it started")
+		return schemas.OpErrorf(schemas.Unavailable, "run", "the run was ended before it started")
 	}
 	if slices.Contains([]string{"bash 4.4", "setsid", "dd", "mkfifo", "cat", "env", "grep", "wc", "rm", "mkdir"}, reason) {
-		return schemas.Errorf(schemas.Unsupported, "run",
+		return schemas.OpErrorf(schemas.Unsupported, "run",
 			"the image lacks %s: use one with bash 4.4 or newer, coreutils, grep and util-linux", reason)
 	}
-	return schemas.Errorf(schemas.Unavailable, "run", "the sandbox did not start the command")
+	return schemas.OpErrorf(schemas.Unavailable, "run", "the sandbox did not start the command")
 }

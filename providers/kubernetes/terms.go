@@ -45,7 +45,7 @@ func (t *terms) isolation() schemas.Isolation {
 // check reports the first thing that is asked of a box and cannot be kept.
 func (t *terms) check(spec providers.Spec, network schemas.Network) error {
 	cannot := func(format string, args ...any) error {
-		return schemas.Errorf(schemas.Unsupported, "run", format, args...)
+		return schemas.OpErrorf(schemas.Unsupported, "run", format, args...)
 	}
 	if network.Mode != "" && !slices.Contains(t.opt.Networks, network.Mode) {
 		return cannot("network mode %q is not kept here: use one of %v", schemas.Quotable(string(network.Mode)), t.opt.Networks)
@@ -76,9 +76,9 @@ func (t *terms) check(spec providers.Spec, network schemas.Network) error {
 func (t *terms) checkStorage(m providers.Mount) error {
 	switch {
 	case m.Storage != "" && m.Storage != storageS3:
-		return schemas.Errorf(schemas.Unsupported, "run", "workspaces on %s are not known here", schemas.Quotable(m.Storage))
+		return schemas.OpErrorf(schemas.Unsupported, "run", "workspaces on %s are not known here", schemas.Quotable(m.Storage))
 	case m.Storage == storageS3 && t.opt.S3.Bucket == "":
-		return schemas.Errorf(schemas.Unsupported, "run", "the workspace is on S3, and no bucket is named: "+
+		return schemas.OpErrorf(schemas.Unsupported, "run", "the workspace is on S3, and no bucket is named: "+
 			"give the worker --kubernetes-s3-bucket, in a cluster with the driver %s", driverS3)
 	}
 	return nil

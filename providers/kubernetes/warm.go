@@ -113,7 +113,7 @@ func (wp *warmPool) bound(ctx context.Context, name string) (*unstructured.Unstr
 	sandbox, problem := "", "see whether the controller of agent-sandbox runs with its extensions"
 	err := wp.api.await(waiting, wp.served.poolClaimResource(), labelBox+"="+name, func(all []unstructured.Unstructured) (bool, error) {
 		if len(all) == 0 {
-			return true, schemas.Errorf(schemas.Unavailable, "start box", "its claim was removed")
+			return true, schemas.OpErrorf(schemas.Unavailable, "start box", "its claim was removed")
 		}
 		sandbox, _, _ = unstructured.NestedString(all[0].Object, "status", "sandbox", "name")
 		if s := notReady(all[0]); s != "" {
@@ -122,7 +122,7 @@ func (wp *warmPool) bound(ctx context.Context, name string) (*unstructured.Unstr
 		return sandbox != "", nil
 	})
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
-		return nil, schemas.Errorf(schemas.Unavailable, "start box", "no sandbox was bound to its claim within %s: %s",
+		return nil, schemas.OpErrorf(schemas.Unavailable, "start box", "no sandbox was bound to its claim within %s: %s",
 			wp.patience, problem)
 	}
 	if err != nil {
@@ -130,7 +130,7 @@ func (wp *warmPool) bound(ctx context.Context, name string) (*unstructured.Unstr
 	}
 	o, err := wp.api.get(ctx, wp.served.boxResource(), sandbox)
 	if err == nil && o == nil {
-		err = schemas.Errorf(schemas.Unavailable, "start box", "the sandbox that was bound to its claim is gone")
+		err = schemas.OpErrorf(schemas.Unavailable, "start box", "the sandbox that was bound to its claim is gone")
 	}
 	return o, err
 }

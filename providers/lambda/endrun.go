@@ -37,10 +37,10 @@ func (p *Provider) EndRun(ctx context.Context, _ string, _ schemas.AccountID, id
 	left := time.Until(at)
 	switch {
 	case !known:
-		return schemas.Errorf(schemas.Unavailable, "end run",
+		return schemas.OpErrorf(schemas.Unavailable, "end run",
 			"a command on Lambda cannot be ended, and another worker has begun it: it ends at its time limit")
 	case left > endWait || !wait.Sleep(ctx, max(left, 0)):
-		return schemas.Errorf(schemas.Unavailable, "end run", "a command on Lambda cannot be ended: it ends at its time limit")
+		return schemas.OpErrorf(schemas.Unavailable, "end run", "a command on Lambda cannot be ended: it ends at its time limit")
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func isolation(confined []string) schemas.Isolation {
 // refuse reports the first thing that is asked of a run and cannot be kept. Codes: unsupported, invalid.
 func (p *Provider) refuse(cmd providers.Command) error {
 	cannot := func(format string, args ...any) error {
-		return schemas.Errorf(schemas.Unsupported, "run", format, args...)
+		return schemas.OpErrorf(schemas.Unsupported, "run", format, args...)
 	}
 	spec, n := cmd.Spec, cmd.Network
 	switch {

@@ -111,7 +111,7 @@ func encode(r invocation.Request) ([]byte, error) {
 		return nil, schemas.Wrap(schemas.Invalid, "run", "the command cannot be sent", err)
 	}
 	if b.Len() > invocation.MaxPayload {
-		return nil, schemas.Errorf(schemas.Invalid, "run", tooLarge)
+		return nil, schemas.OpErrorf(schemas.Invalid, "run", tooLarge)
 	}
 	return b.Bytes(), nil
 }
@@ -230,7 +230,7 @@ func functionFailed(res providers.Result, cmd providers.Command, how string, pay
 	}
 	_ = json.Unmarshal(payload, &said) // nothing is said then
 	timedOut, unstarted := failed(said.Kind, said.Text)
-	cause := schemas.Errorf(schemas.Internal, "invoke", "%s %s: %s", how, schemas.Quotable(said.Kind), schemas.Quotable(said.Text))
+	cause := schemas.OpErrorf(schemas.Internal, "invoke", "%s %s: %s", how, schemas.Quotable(said.Kind), schemas.Quotable(said.Text))
 	if unstarted {
 		return res, schemas.Wrap(schemas.Unsupported, "run", "the program of the function does not start: \"sandjet doctor\" explains", cause)
 	}
@@ -255,7 +255,7 @@ func finished(res providers.Result, cmd providers.Command, payload []byte) (prov
 		if code != schemas.Invalid && code != schemas.Unavailable {
 			code = schemas.Unsupported
 		}
-		return res, schemas.Errorf(code, "run", "the function has not started the command: %s", schemas.Quotable(string(r.Err())))
+		return res, schemas.OpErrorf(code, "run", "the function has not started the command: %s", schemas.Quotable(string(r.Err())))
 	}
 	level := isolation(r.Confined)
 	res.Started, res.Isolation, res.Truncated, res.TimedOut = true, &level, r.Truncated, r.TimedOut

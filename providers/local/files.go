@@ -67,7 +67,7 @@ func (p *Provider) makeWorkspace(account schemas.AccountID, namespace string) er
 	case err != nil:
 		return schemas.Wrap(schemas.Unavailable, "open workspace", "the workspace's directory cannot be looked at", err)
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
-		return schemas.Errorf(schemas.Unavailable, "open workspace", "the workspace is not a directory")
+		return schemas.OpErrorf(schemas.Unavailable, "open workspace", "the workspace is not a directory")
 	case id == 0 || int(st.Uid) == id:
 		p.files.Attribute(account, namespace)
 		return nil
@@ -78,7 +78,7 @@ func (p *Provider) makeWorkspace(account schemas.AccountID, namespace string) er
 		p.files.Attribute(account, namespace)
 		return nil
 	default:
-		return schemas.Errorf(schemas.Unavailable, "open workspace",
+		return schemas.OpErrorf(schemas.Unavailable, "open workspace",
 			"the workspace's files belong to another user of the host (%d, not %d): they were made by a worker under another user; give them "+
 				"away with chown -R", st.Uid, id)
 	}

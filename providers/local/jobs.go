@@ -220,7 +220,7 @@ func (p *Provider) findJob(ctx context.Context, ref schemas.JobRef) (*job, error
 }
 
 func errNoJob() error {
-	return schemas.Errorf(schemas.NotFound, "job", "no such job was started in this sandbox, or it is too long ago")
+	return schemas.OpErrorf(schemas.NotFound, "job", "no such job was started in this sandbox, or it is too long ago")
 }
 
 // JobStatus reports whether the job runs, and how it ended when it does not.
@@ -286,12 +286,12 @@ func (p *Provider) StopJob(ctx context.Context, ref schemas.JobRef, grace time.D
 }
 
 func errElsewhere() error {
-	return schemas.Errorf(schemas.Unavailable, "job", "another process of this host runs the job: ask the worker that manages it")
+	return schemas.OpErrorf(schemas.Unavailable, "job", "another process of this host runs the job: ask the worker that manages it")
 }
 
 // errJobEnded says that a job takes nothing more.
 func errJobEnded() error {
-	return schemas.Errorf(schemas.Conflict, "job", "the job has ended")
+	return schemas.OpErrorf(schemas.Conflict, "job", "the job has ended")
 }
 
 // signalOf knows the signals of [schemas.JobSignals].
@@ -375,7 +375,7 @@ func (i *jobInput) write(ctx context.Context, data []byte, eof bool) (n int, err
 }
 
 func errNoInput() error {
-	return schemas.Errorf(schemas.Conflict, "write job", "the job has ended, or its input is closed")
+	return schemas.OpErrorf(schemas.Conflict, "write job", "the job has ended, or its input is closed")
 }
 
 // tooSlow is why a write was abandoned.
@@ -383,5 +383,5 @@ func tooSlow(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
-	return schemas.Errorf(schemas.Timeout, "write job", "the job reads too slowly: what is missing was not written")
+	return schemas.OpErrorf(schemas.Timeout, "write job", "the job reads too slowly: what is missing was not written")
 }

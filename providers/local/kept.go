@@ -178,10 +178,10 @@ func (p *Provider) find(cmd providers.Command) (sb *sandbox, leave func(), err e
 	defer p.mu.Unlock()
 	k := p.kept[cmd.Sandbox.ID]
 	if k == nil || !k.made() || k.ref != cmd.Sandbox || !k.alive() {
-		return nil, nil, schemas.Errorf(schemas.NotFound, "run", "the sandbox is gone: reserve it again")
+		return nil, nil, schemas.OpErrorf(schemas.NotFound, "run", "the sandbox is gone: reserve it again")
 	}
 	if !slices.Equal(k.mounts, cmd.Mounts) || !sameNetwork(k.network, cmd.Network) {
-		return nil, nil, schemas.Errorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
+		return nil, nil, schemas.OpErrorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
 	}
 	k.inside++
 	k.used = time.Now()

@@ -140,9 +140,9 @@ func (s *space) over() string { return s.says(s.what, s.flag, "--workspace-files
 func (s *space) refusal() *refused {
 	switch {
 	case s.full():
-		return &refused{why: fullSpace, err: schemas.Errorf(schemas.Exhausted, "write", "%s", s.over())}
+		return &refused{why: fullSpace, err: schemas.OpErrorf(schemas.Exhausted, "write", "%s", s.over())}
 	case s.account != nil && s.account.full():
-		return &refused{why: fullAccount, err: schemas.Errorf(schemas.Exhausted, "write", "%s",
+		return &refused{why: fullAccount, err: schemas.OpErrorf(schemas.Exhausted, "write", "%s",
 			s.account.says(accountOver, "--account-workspace-quota", "--account-workspace-quota"))}
 	}
 	return nil

@@ -153,10 +153,10 @@ func (p *Provider) makeRoom(account schemas.AccountID) (victim *kept, err error)
 	}
 	if victim == nil {
 		if own {
-			return nil, schemas.Errorf(schemas.Exhausted, "reserve",
+			return nil, schemas.OpErrorf(schemas.Exhausted, "reserve",
 				"calls or jobs run in all %d sandboxes that are kept for this account (--account-boxes): let one end first", counts[account])
 		}
-		return nil, schemas.Errorf(schemas.Exhausted, "reserve",
+		return nil, schemas.OpErrorf(schemas.Exhausted, "reserve",
 			"calls or jobs run in all %d sandboxes that this worker keeps (--max-boxes): try later", total)
 	}
 	delete(p.kept, at)

@@ -135,7 +135,7 @@ func refusal(obstacles []Obstacle, left string) error {
 	for _, o := range obstacles {
 		text = append(text, fmt.Sprintf("%s: %s (%s)", o.Level, o.Reason, o.Remedy))
 	}
-	return schemas.Errorf(schemas.Unsupported, "local", "this host cannot make a sandbox of namespaces: %s; %s",
+	return schemas.OpErrorf(schemas.Unsupported, "local", "this host cannot make a sandbox of namespaces: %s; %s",
 		strings.Join(text, "; "), left)
 }
 

@@ -237,7 +237,7 @@ func processes(boxes, most int) int {
 // prepare makes a provider that has not chosen its level.
 func prepare(o Options) (*Provider, error) {
 	if o.StateDir == "" || o.Workspaces == "" {
-		return nil, schemas.Errorf(schemas.Invalid, "local", "a state directory and a directory for workspaces are needed")
+		return nil, schemas.OpErrorf(schemas.Invalid, "local", "a state directory and a directory for workspaces are needed")
 	}
 	p := &Provider{opt: o, log: o.Log, kept: map[string]*kept{}, ids: hostIDs(), modes: []box.Mode{box.Isolated, box.Landlocked}}
 	if p.log == nil {
@@ -311,7 +311,7 @@ func makeDir(dir string) error {
 func findProgram(explicit string) (path, rung, unused string, err error) {
 	if explicit != "" {
 		if err := unix.Access(explicit, unix.X_OK); err != nil {
-			return "", "", "", schemas.Errorf(schemas.Invalid, "local", "the box binary %s cannot be executed: %w", explicit, err)
+			return "", "", "", schemas.OpErrorf(schemas.Invalid, "local", "the box binary %s cannot be executed: %w", explicit, err)
 		}
 		path, err = filepath.Abs(explicit)
 		if err != nil {

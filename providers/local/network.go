@@ -40,11 +40,11 @@ func (p *Provider) relayed(mode schemas.NetworkMode) bool {
 func (p *Provider) rules(n schemas.Network) (*egress.Rules, error) {
 	switch {
 	case n.Mode == schemas.Restricted && p.mode != box.Isolated:
-		return nil, schemas.Errorf(schemas.Unsupported, "run",
+		return nil, schemas.OpErrorf(schemas.Unsupported, "run",
 			"this host makes no network namespaces (level %s), so it cannot keep the network mode %q: use %q (\"sandjet doctor\" explains)",
 			levelOf(p.mode), n.Mode, schemas.DenyAll)
 	case p.relayed(n.Mode) && p.noRelay != "":
-		return nil, schemas.Errorf(schemas.Unsupported, "run", "this host cannot keep the network mode %q: %s; \"sandjet doctor\" explains",
+		return nil, schemas.OpErrorf(schemas.Unsupported, "run", "this host cannot keep the network mode %q: %s; \"sandjet doctor\" explains",
 			n.Mode, p.noRelay)
 	}
 	return egress.Compile(n, p.opt.PrivateNetworks)

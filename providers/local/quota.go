@@ -153,7 +153,7 @@ func (q *quotas) use(a schemas.AccountID, name string) *refused {
 // refusal is why nothing may be written. The lock is held.
 func (q *quotas) refusal(s *space) *refused {
 	if !q.short.IsZero() {
-		return &refused{why: fullDisk, err: schemas.Errorf(schemas.Unavailable, "write",
+		return &refused{why: fullDisk, err: schemas.OpErrorf(schemas.Unavailable, "write",
 			"%s, so nothing is written: try again later, or delete files with bash", q.room.says())}
 	}
 	return s.refusal()

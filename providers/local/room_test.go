@@ -65,7 +65,7 @@ func TestLittleRoom(t *testing.T) {
 				}
 				res, err := p.Run(t.Context(), cmd)
 				if err == nil && string(res.Stdout) != "up\nmore\n" {
-					err = schemas.Errorf(schemas.Internal, "test", "stdout %q, stderr %q", res.Stdout, res.Stderr)
+					err = schemas.OpErrorf(schemas.Internal, "test", "stdout %q, stderr %q", res.Stdout, res.Stderr)
 				}
 				quiet <- err
 			}()

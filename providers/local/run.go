@@ -93,23 +93,23 @@ func (p *Provider) check(spec providers.Spec, network schemas.Network, mounts []
 		return err
 	}
 	if network.Mode != "" && !slices.Contains(p.opt.Networks, network.Mode) {
-		return schemas.Errorf(schemas.Unsupported, "run", "the operator of this worker does not allow the network mode %q: it has --networks %v",
+		return schemas.OpErrorf(schemas.Unsupported, "run", "the operator of this worker does not allow the network mode %q: it has --networks %v",
 			network.Mode, p.opt.Networks)
 	}
 	switch {
 	case p.opt.MaxMemory > 0 && spec.MemoryLimit > p.opt.MaxMemory:
-		return schemas.Errorf(schemas.Unsupported, "run", "the operator of this worker allows a box %d MiB of memory (--max-memory), not %d",
+		return schemas.OpErrorf(schemas.Unsupported, "run", "the operator of this worker allows a box %d MiB of memory (--max-memory), not %d",
 			p.opt.MaxMemory>>20, spec.MemoryLimit>>20)
 	case p.opt.MaxCPUs > 0 && spec.CPUs > p.opt.MaxCPUs:
-		return schemas.Errorf(schemas.Unsupported, "run",
+		return schemas.OpErrorf(schemas.Unsupported, "run",
 			"the operator of this worker allows a box %g processors (--max-cpus), not %g", p.opt.MaxCPUs, spec.CPUs)
 	case !p.reaches(spec.MinIsolation):
-		return schemas.Errorf(schemas.Unsupported, "run", "isolation %q was asked for and this host has %s: \"sandjet doctor\" explains",
+		return schemas.OpErrorf(schemas.Unsupported, "run", "isolation %q was asked for and this host has %s: \"sandjet doctor\" explains",
 			spec.MinIsolation, p.isolation.Level)
 	case spec.Pids > 0 && !profile.PidsLimit:
-		return schemas.Errorf(schemas.Unsupported, "run", "this host cannot limit the processes of a box")
+		return schemas.OpErrorf(schemas.Unsupported, "run", "this host cannot limit the processes of a box")
 	case spec.CPUs > 0 && !profile.CPULimit:
-		return schemas.Errorf(schemas.Unsupported, "run",
+		return schemas.OpErrorf(schemas.Unsupported, "run",
 			"this host cannot limit the processors of a box: it needs cgroups that the worker may write")
 	}
 	for i, m := range mounts {
@@ -264,7 +264,7 @@ func (r *running) carryOut(ctx context.Context, env map[string]string, res provi
 		res.ExitCode = 128 + int(unix.SIGKILL)
 		return res, nil
 	case !ok:
-		return res, schemas.Errorf(schemas.Interrupted, "run", "the box ended while the command ran")
+		return res, schemas.OpErrorf(schemas.Interrupted, "run", "the box ended while the command ran")
 	default:
 		return res, nil
 	}

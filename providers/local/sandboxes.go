@@ -258,7 +258,7 @@ func (p *Provider) launch() (*box.Spawner, error) {
 }
 
 func errClosed(op string) error {
-	return schemas.Errorf(schemas.Unavailable, op, "the provider is closed")
+	return schemas.OpErrorf(schemas.Unavailable, op, "the provider is closed")
 }
 
 // boxError gives an error of package box a code.

@@ -94,7 +94,7 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 	}
 	switch {
 	case s.Tags[tagBox] != digest:
-		return schemas.Ref{}, schemas.Errorf(schemas.Unavailable, "reserve",
+		return schemas.Ref{}, schemas.OpErrorf(schemas.Unavailable, "reserve",
 			"another's sandbox has the name %s: end it, or choose another --modal-app", nameOf(digest))
 	case s.Tags[tagRules] != rules || time.Since(madeAt(s.Tags)) > longest-providers.RunLimit:
 		p.log.Info("persistent sandbox replaced, it has other rules or its day is over", "sandbox", id, "account", spec.Account)
@@ -143,7 +143,7 @@ func (p *Provider) checkMarks(ctx context.Context, id string) error {
 		return explain("reserve", err)
 	case code != 0:
 		p.discard(id)
-		return schemas.Errorf(schemas.Unsupported, "reserve",
+		return schemas.OpErrorf(schemas.Unsupported, "reserve",
 			"in a sandbox of Modal with this image or runtime commands cannot be distinguished, so that none is kept: its operator chooses "+
 				"--modal-runtime vm and an image with bash and grep: %s", excerpt(said))
 	}

@@ -176,7 +176,7 @@ func (p *Provider) create(ctx context.Context, o order) (box, error) {
 	var e *cloud.Error
 	switch {
 	case err == nil && b.id == "":
-		return box{}, schemas.Errorf(schemas.Unavailable, "create", "Modal does not say which sandbox it has made")
+		return box{}, schemas.OpErrorf(schemas.Unavailable, "create", "Modal does not say which sandbox it has made")
 	case err == nil:
 	case !errors.As(err, &e) || e.Route != "SandboxCreateV2" || e.Status != 0 && e.Status < 500 && e.Status != http.StatusConflict || !e.Sent:
 		return box{}, explain("create", err)
@@ -300,7 +300,7 @@ func explain(op string, err error) error {
 func gone(cause error) error {
 	const text = "the sandbox is gone: reserve it again"
 	if cause == nil {
-		return schemas.Errorf(schemas.NotFound, "run", text)
+		return schemas.OpErrorf(schemas.NotFound, "run", text)
 	}
 	return schemas.Wrap(schemas.NotFound, "run", text, fmt.Errorf("modal: %w", cause))
 }

@@ -144,7 +144,7 @@ func (r *router) shortly(ctx context.Context, args ...string) (code int, said st
 	case end.HasSignal():
 		return 128 + int(end.GetSignal()), strings.TrimSpace(out.String()), nil
 	}
-	return 0, "", schemas.Errorf(schemas.Unavailable, "run", "Modal does not say how a command ended")
+	return 0, "", schemas.OpErrorf(schemas.Unavailable, "run", "Modal does not say how a command ended")
 }
 
 // reload lets the sandbox see changes by other writers of its volumes. Where files are open there the service refuses it, and what is there

@@ -103,7 +103,7 @@ func (r *running) enter(ctx context.Context) error {
 	case err != nil:
 		return err
 	case r.cmd.Spec.Account != "" && s.Tags[tagRules] != r.p.rulesOf(r.spec()):
-		return schemas.Errorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
+		return schemas.OpErrorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
 	}
 	r.id = s.ID
 	if r.router, err = r.p.modal.enter(ctx, r.id); cloud.StatusOf(err) == http.StatusNotFound {

@@ -160,7 +160,7 @@ func (c *client) fetchToken(ctx context.Context) (string, error) {
 	defer cancel()
 	said, err := c.raw.AuthTokenGet(ctx, &pb.AuthTokenGetRequest{})
 	if err == nil && said.GetToken() == "" {
-		err = schemas.Errorf(schemas.Unavailable, "ask", "Modal gives no token for the credentials of this worker")
+		err = schemas.OpErrorf(schemas.Unavailable, "ask", "Modal gives no token for the credentials of this worker")
 	}
 	return said.GetToken(), err
 }
@@ -198,7 +198,7 @@ func (c *client) ready(ctx context.Context, app *sdk.App) (*sdk.Image, error) {
 	built, err := c.sdk.Images.FromRegistry(c.opt.Image, nil).Build(ctx, app, nil)
 	if err != nil {
 		if failed, ok := errors.AsType[sdk.RemoteError](err); ok {
-			return nil, schemas.Errorf(schemas.Unsupported, "create", "Modal cannot build the image %s: %s", c.opt.Image,
+			return nil, schemas.OpErrorf(schemas.Unsupported, "create", "Modal cannot build the image %s: %s", c.opt.Image,
 				cloud.Clean(failed.Exception, c.opt.TokenID, c.opt.TokenSecret))
 		}
 		return nil, err
@@ -324,7 +324,7 @@ func (c *client) list(ctx context.Context, tags map[string]string) ([]sandbox, e
 		}
 		last := page[len(page)-1].GetCreatedAt()
 		if before != 0 && last >= before { // it would never end
-			return nil, schemas.Errorf(schemas.Unavailable, "list", "Modal lists sandboxes in no order")
+			return nil, schemas.OpErrorf(schemas.Unavailable, "list", "Modal lists sandboxes in no order")
 		}
 		before = last
 	}
@@ -352,7 +352,7 @@ func (c *client) volume(ctx context.Context, name string) (string, error) {
 		Environment: c.opt.Environment, CreateIfMissing: true, Version: volumeVersion,
 	})
 	if wrong, ok := errors.AsType[sdk.InvalidError](err); ok {
-		return "", schemas.Errorf(schemas.Unsupported, "create", "the volume of a workspace on Modal cannot be used: %s", wrong.Exception)
+		return "", schemas.OpErrorf(schemas.Unsupported, "create", "the volume of a workspace on Modal cannot be used: %s", wrong.Exception)
 	}
 	if err != nil {
 		return "", err
@@ -380,7 +380,7 @@ func (c *client) enter(ctx context.Context, id string) (*router, error) {
 	case said.GetTaskResult() != nil:
 		return nil, gone(nil)
 	case said.GetTaskId() == "":
-		return nil, schemas.Errorf(schemas.Unavailable, "run", "the sandbox is not on a machine yet")
+		return nil, schemas.OpErrorf(schemas.Unavailable, "run", "the sandbox is not on a machine yet")
 	}
 	access := func(ctx context.Context) (*pb.SandboxGetCommandRouterAccessResponse, error) {
 		return c.raw.SandboxGetCommandRouterAccess(ctx, pb.SandboxGetCommandRouterAccessRequest_builder{SandboxId: &id}.Build())
@@ -391,7 +391,7 @@ func (c *client) enter(ctx context.Context, id string) (*router, error) {
 	}
 	at, err := url.Parse(first.GetUrl())
 	if err != nil || at.Scheme != "https" || at.Hostname() == "" { // the token goes nowhere else
-		return nil, schemas.Errorf(schemas.Unavailable, "run", "Modal says no address under which the sandbox is reached")
+		return nil, schemas.OpErrorf(schemas.Unavailable, "run", "Modal says no address under which the sandbox is reached")
 	}
 	t := &token{text: first.GetJwt(), got: time.Now(), fetch: func(ctx context.Context) (string, error) {
 		again, err := access(ctx)

@@ -170,7 +170,7 @@ func (b *Bare) box(cmd providers.Command) (box *bareBox, done func() error, err 
 	defer b.mu.Unlock()
 	box, ok := b.boxes[cmd.Sandbox.ID]
 	if !ok || box.ref != cmd.Sandbox {
-		return nil, nil, schemas.Errorf(schemas.NotFound, "run", "the sandbox is gone: reserve it again")
+		return nil, nil, schemas.OpErrorf(schemas.NotFound, "run", "the sandbox is gone: reserve it again")
 	}
 	box.running.Add(1)
 	return box, func() error { box.running.Done(); return nil }, nil
@@ -180,11 +180,11 @@ func (b *Bare) box(cmd providers.Command) (box *bareBox, done func() error, err 
 func refuse(spec providers.Spec, network schemas.Network) error {
 	switch {
 	case network.Mode != "" && network.Mode != schemas.DenyAll && network.Mode != schemas.AllowAll:
-		return schemas.Errorf(schemas.Unsupported, "run", "a bare process cannot be kept to network mode %q", network.Mode)
+		return schemas.OpErrorf(schemas.Unsupported, "run", "a bare process cannot be kept to network mode %q", network.Mode)
 	case spec.MinIsolation != "" && spec.MinIsolation != bareLevel:
-		return schemas.Errorf(schemas.Unsupported, "run", "isolation %s was asked for, a bare process has %s", spec.MinIsolation, bareLevel)
+		return schemas.OpErrorf(schemas.Unsupported, "run", "isolation %s was asked for, a bare process has %s", spec.MinIsolation, bareLevel)
 	case spec.MemoryLimit > 0 || spec.Pids > 0 || spec.CPUs > 0:
-		return schemas.Errorf(schemas.Unsupported, "run", "a bare process cannot be limited in memory, processes or processors")
+		return schemas.OpErrorf(schemas.Unsupported, "run", "a bare process cannot be limited in memory, processes or processors")
 	default:
 		return nil
 	}

@@ -107,7 +107,7 @@ func await(ctx context.Context, cmd providers.Command, box *bareBox, child *exec
 		return nil
 	}
 	if box.gone.Err() != nil && ctx.Err() == nil && !errors.Is(cause, providers.ErrTimeout) {
-		cause = schemas.Errorf(schemas.Interrupted, "run", "the box was released while the command ran")
+		cause = schemas.OpErrorf(schemas.Interrupted, "run", "the box was released while the command ran")
 	}
 	_ = syscall.Kill(-child.Process.Pid, syscall.SIGKILL) // it may have ended just now
 	<-ended

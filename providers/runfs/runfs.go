@@ -187,7 +187,7 @@ func refusal(word string, r providers.Result) error {
 		return c
 	}
 	if word == "incomplete" {
-		return schemas.Errorf(schemas.Unavailable, "files", "the content did not arrive whole in the sandbox: try again")
+		return schemas.OpErrorf(schemas.Unavailable, "files", "the content did not arrive whole in the sandbox: try again")
 	}
 	return fmt.Errorf("files by a run: %s: %s", word, excerpt(r.Stderr))
 }

@@ -42,7 +42,7 @@ func parse(b []byte) (answer, error) {
 }
 
 func errAnswer(field string) error {
-	return schemas.Errorf(schemas.Unavailable, "job", "the sandbox's answer cannot be understood: %s", field)
+	return schemas.OpErrorf(schemas.Unavailable, "job", "the sandbox's answer cannot be understood: %s", field)
 }
 
 // number reads a field that must be there.
@@ -148,22 +148,22 @@ func exitError(op string, res providers.Result) error {
 	said := schemas.Quotable(strings.TrimSpace(string(res.Stderr)))
 	switch {
 	case res.TimedOut && op == "start job":
-		return schemas.Errorf(schemas.Interrupted, op, "the start took too long: it is unknown whether the job runs")
+		return schemas.OpErrorf(schemas.Interrupted, op, "the start took too long: it is unknown whether the job runs")
 	case res.TimedOut:
-		return schemas.Errorf(schemas.Unavailable, op, "the sandbox took too long to answer")
+		return schemas.OpErrorf(schemas.Unavailable, op, "the sandbox took too long to answer")
 	case res.ExitCode == exitAway:
-		return schemas.Errorf(schemas.NotFound, op, "no such job was started in this sandbox")
+		return schemas.OpErrorf(schemas.NotFound, op, "no such job was started in this sandbox")
 	case res.ExitCode == exitOld:
-		return schemas.Errorf(schemas.Unsupported, op, "the sandbox cannot run background jobs: %s", said)
+		return schemas.OpErrorf(schemas.Unsupported, op, "the sandbox cannot run background jobs: %s", said)
 	case res.ExitCode == exitRefused && op == "start job":
-		return schemas.Errorf(schemas.Denied, op, "%s", said)
+		return schemas.OpErrorf(schemas.Denied, op, "%s", said)
 	case res.ExitCode == exitRefused:
-		return schemas.Errorf(schemas.Conflict, op, "%s", said)
+		return schemas.OpErrorf(schemas.Conflict, op, "%s", said)
 	case res.ExitCode == exitFull:
-		return schemas.Errorf(schemas.Exhausted, op, "%s", said)
+		return schemas.OpErrorf(schemas.Exhausted, op, "%s", said)
 	case op == "start job":
-		return schemas.Errorf(schemas.Interrupted, op, "it is unknown whether the job runs: %s", said)
+		return schemas.OpErrorf(schemas.Interrupted, op, "it is unknown whether the job runs: %s", said)
 	default:
-		return schemas.Errorf(schemas.Unavailable, op, "the sandbox fails to answer: %s", said)
+		return schemas.OpErrorf(schemas.Unavailable, op, "the sandbox fails to answer: %s", said)
 	}
 }

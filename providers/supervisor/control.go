@@ -91,10 +91,10 @@ func (p *Provider) WriteJob(ctx context.Context, ref schemas.JobRef, data []byte
 	case written < 0 || written > int64(len(data)):
 		return 0, errAnswer("written")
 	case a.fields["problem"] == "timeout":
-		return int(written), schemas.Errorf(schemas.Timeout, "write to job",
+		return int(written), schemas.OpErrorf(schemas.Timeout, "write to job",
 			"the job reads too slowly: it took %d of %d bytes", written, len(data))
 	case a.fields["problem"] == "closed":
-		return int(written), schemas.Errorf(schemas.Conflict, "write to job", "the job has closed its input")
+		return int(written), schemas.OpErrorf(schemas.Conflict, "write to job", "the job has closed its input")
 	default:
 		return int(written), nil
 	}
@@ -115,7 +115,7 @@ func inputOf(o Options, ref schemas.JobRef, verb, instance string, args ...any) 
 		return nil, err
 	}
 	if !wire(instance) || ref.Sandbox.IsZero() {
-		return nil, schemas.Errorf(schemas.NotFound, verb+" job", "no such job was started")
+		return nil, schemas.OpErrorf(schemas.NotFound, verb+" job", "no such job was started")
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\n%s\n%s\n%s\n", verb, o.JobsDir, ref.ID, instance)

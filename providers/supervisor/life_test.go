@@ -377,7 +377,7 @@ func TestWrapLeavesOthersAlone(t *testing.T) {
 type runner struct{}
 
 func (runner) Run(context.Context, providers.Command) (providers.Result, error) {
-	return providers.Result{}, schemas.Errorf(schemas.Unavailable, "run", "there is nothing here")
+	return providers.Result{}, schemas.OpErrorf(schemas.Unavailable, "run", "there is nothing here")
 }
 
 func TestStartJobRefuses(t *testing.T) {

@@ -110,7 +110,7 @@ func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers
 		return schemas.JobRef{}, err
 	}
 	if a.fields["instance"] == "" {
-		return schemas.JobRef{}, schemas.Errorf(schemas.Interrupted, "start job", "the sandbox does not say what it has started")
+		return schemas.JobRef{}, schemas.OpErrorf(schemas.Interrupted, "start job", "the sandbox does not say what it has started")
 	}
 	p.remember(box, rules{cmd.Network, cmd.Mounts, cmd.Spec})
 	return schemas.JobRef{Sandbox: box, ID: id, Instance: a.fields["instance"]}, nil

@@ -69,7 +69,7 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 	case err != nil:
 		return schemas.Ref{}, explain("reserve", err)
 	case b.Sandbox.Tags[tagInstallation] != p.opt.Installation || fromTag(b.Sandbox.Tags[tagKey]) != key:
-		return schemas.Ref{}, schemas.Errorf(schemas.Unavailable, "reserve",
+		return schemas.Ref{}, schemas.OpErrorf(schemas.Unavailable, "reserve",
 			"another's sandbox has the name %s: delete it, or choose another --vercel-installation", name)
 	case has != rules:
 		p.log.Info("persistent sandbox replaced by one with other rules", "sandbox", name, "account", spec.Account)

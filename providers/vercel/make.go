@@ -190,7 +190,7 @@ func (p *Provider) createOnce(ctx context.Context, n newSandbox, birth string) (
 		Method: http.MethodPost, Path: "/v3/sandboxes", Query: p.query(), Body: n, Into: &b, Wait: p.opt.Start,
 	})
 	if err == nil && (b.Sandbox.Name != n.Name || b.Session.ID == "") {
-		err = schemas.Errorf(schemas.Unavailable, "create", "Vercel does not say which sandbox it has made")
+		err = schemas.OpErrorf(schemas.Unavailable, "create", "Vercel does not say which sandbox it has made")
 	}
 	var e *cloud.Error
 	if err == nil || !errors.As(err, &e) || e.Status != 0 && e.Status < 500 || !e.Sent {
@@ -267,7 +267,7 @@ func (p *Provider) awake(ctx context.Context, b box) (box, error) {
 			return b, explain("start", err)
 		}
 		if !again.Sleep(ctx, n) {
-			return b, schemas.Errorf(schemas.Unavailable, "start", "a sandbox of Vercel does not start in time: it is %q",
+			return b, schemas.OpErrorf(schemas.Unavailable, "start", "a sandbox of Vercel does not start in time: it is %q",
 				schemas.Quotable(b.Session.Status))
 		}
 	}
@@ -316,7 +316,7 @@ func (p *Provider) ended(ctx context.Context, id string) error {
 		case err != nil:
 			return err
 		case !again.Sleep(ctx, n):
-			return schemas.Errorf(schemas.Unavailable, "end", "a sandbox of Vercel does not end: it is %q", schemas.Quotable(r.Status))
+			return schemas.OpErrorf(schemas.Unavailable, "end", "a sandbox of Vercel does not end: it is %q", schemas.Quotable(r.Status))
 		}
 	}
 	return nil
@@ -367,7 +367,7 @@ func explain(op string, err error) error {
 func gone(cause error) error {
 	const text = "the sandbox is gone, or stopped: reserve it again"
 	if cause == nil {
-		return schemas.Errorf(schemas.NotFound, "run", text)
+		return schemas.OpErrorf(schemas.NotFound, "run", text)
 	}
 	return schemas.Wrap(schemas.NotFound, "run", text, fmt.Errorf("vercel: %w", cause))
 }

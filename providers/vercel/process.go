@@ -281,7 +281,7 @@ func (p *process) takeWord(word string) error {
 		}
 		return nil
 	case "full":
-		err := schemas.Errorf(schemas.Exhausted, "run", "the sandbox has no room for a command")
+		err := schemas.OpErrorf(schemas.Exhausted, "run", "the sandbox has no room for a command")
 		p.fail(err)
 		return &garbledError{err}
 	}

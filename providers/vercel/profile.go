@@ -48,7 +48,7 @@ func isolation() schemas.Isolation {
 // refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
 func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
 	cannot := func(format string, args ...any) error {
-		return schemas.Errorf(schemas.Unsupported, "run", format, args...)
+		return schemas.OpErrorf(schemas.Unsupported, "run", format, args...)
 	}
 	switch {
 	case n.Mode != "" && !slices.Contains(p.opt.Networks, n.Mode):
@@ -120,7 +120,7 @@ func checkNetwork(b box, n schemas.Network) error {
 			return nil
 		}
 	}
-	return schemas.Errorf(schemas.Unsupported, "create", "Vercel does not keep this network for the project of this worker")
+	return schemas.OpErrorf(schemas.Unsupported, "create", "Vercel does not keep this network for the project of this worker")
 }
 
 // same reports whether two lists have the same members.

@@ -90,7 +90,7 @@ func (r *running) enter(ctx context.Context) (err error) {
 	case b.Session.ID != id || b.Session.Status != statusRunning:
 		return gone(nil)
 	case r.cmd.Spec.Account != "" && rules != r.p.rulesOf(r.spec()):
-		return schemas.Errorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
+		return schemas.OpErrorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
 	}
 	r.box = b
 	return r.p.extend(ctx, b, max(life, r.p.opt.Idle), r.program.Limit)

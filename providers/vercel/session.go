@@ -125,7 +125,7 @@ func readExecuted(route string, clean func(string) string, answer []byte) (e exe
 func (s session) run(ctx context.Context, what, script string, args ...string) error {
 	e, err := s.execute(ctx, what, endTimeout, script, args...)
 	if err == nil && e.Exit != 0 {
-		err = schemas.Errorf(schemas.Unavailable, "run", "a program in the sandbox failed with %d: %s", e.Exit, excerpt(e.Output))
+		err = schemas.OpErrorf(schemas.Unavailable, "run", "a program in the sandbox failed with %d: %s", e.Exit, excerpt(e.Output))
 	}
 	return err
 }
@@ -140,7 +140,7 @@ func (s session) start(ctx context.Context, limit time.Duration, script string, 
 	c.Body, c.Into, c.Wait = bash(limit, script, args...), &said, endTimeout
 	_, err = s.p.client.Do(ctx, c)
 	if err == nil && said.Command.ID == "" {
-		err = schemas.Errorf(schemas.Unavailable, "run", "Vercel does not say which command it has started")
+		err = schemas.OpErrorf(schemas.Unavailable, "run", "Vercel does not say which command it has started")
 	}
 	return said.Command.ID, err
 }

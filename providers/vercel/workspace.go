@@ -107,7 +107,7 @@ func (p *Provider) furnish(ctx context.Context, id string, mounts []providers.Mo
 		case err != nil:
 			return schemas.Wrap(schemas.Unavailable, "create", "the workspace of the sandbox cannot be prepared", err)
 		case said.Exit != 0:
-			return schemas.Errorf(schemas.Unsupported, "create",
+			return schemas.OpErrorf(schemas.Unsupported, "create",
 				"the workspace of a sandbox cannot be prepared: its user %s must become root by sudo: %s", p.opt.User, excerpt(said.Output))
 		}
 	}

@@ -48,7 +48,7 @@ func (c Context) bytes() []byte {
 // Seal seals plain with the current key. Code: unsupported (the ring has no key).
 func (r *Ring) Seal(plain []byte, c Context) (Sealed, error) {
 	if r == nil {
-		return Sealed{}, schemas.Errorf(schemas.Unsupported, "",
+		return Sealed{}, schemas.Errorf(schemas.Unsupported,
 			"there is no key to encrypt secrets with: give one with --secrets-key-file or SANDJET_SECRETS_KEYS")
 	}
 	id := r.Current()
@@ -66,10 +66,10 @@ func (r *Ring) Seal(plain []byte, c Context) (Sealed, error) {
 func (r *Ring) Open(s Sealed, c Context) ([]byte, error) {
 	switch {
 	case s.Algorithm != Algorithm:
-		return nil, schemas.Errorf(schemas.Unavailable, "", "it is encrypted by %q, which this version does not know",
+		return nil, schemas.Errorf(schemas.Unavailable, "it is encrypted by %q, which this version does not know",
 			schemas.Quotable(s.Algorithm))
 	case !r.Has(s.Key):
-		return nil, schemas.Errorf(schemas.Unavailable, "",
+		return nil, schemas.Errorf(schemas.Unavailable,
 			"it is encrypted with the key %q, which this process does not have: add it with --secrets-key-file or SANDJET_SECRETS_KEYS",
 			schemas.Quotable(s.Key))
 	case len(s.IV) != ivBytes || len(s.Tag) != tagBytes:
@@ -85,7 +85,7 @@ func (r *Ring) Open(s Sealed, c Context) ([]byte, error) {
 }
 
 func damaged(key string) error {
-	return schemas.Errorf(schemas.Internal, "",
+	return schemas.Errorf(schemas.Internal,
 		"what is encrypted with the key %s cannot be decrypted: it was changed, or moved here from another place, or another key has "+
 			"that id", key)
 }

@@ -25,8 +25,7 @@ func signingKey(secret []byte) ([]byte, error) {
 // check it, and make it. Code: unsupported (the ring has no key).
 func (r *Ring) Sign(purpose string, message []byte) (key string, signature []byte, err error) {
 	if r == nil {
-		return "", nil, schemas.Errorf(schemas.Unsupported, "",
-			"there is no key to sign with: give one with --secrets-key-file or SANDJET_SECRETS_KEYS")
+		return "", nil, schemas.Errorf(schemas.Unsupported, "there is no key to sign with: give one with --secrets-key-file or SANDJET_SECRETS_KEYS")
 	}
 	key = r.Current()
 	return key, r.sign(key, purpose, message), nil
@@ -47,10 +46,10 @@ func (r *Ring) Derive(id, purpose string, text []byte) (key string, secret []byt
 	}
 	switch {
 	case r == nil:
-		return "", nil, schemas.Errorf(schemas.Unsupported, "",
+		return "", nil, schemas.Errorf(schemas.Unsupported,
 			"there is no key to derive secrets from: give one with --secrets-key-file or SANDJET_SECRETS_KEYS")
 	case !r.Has(key):
-		return "", nil, schemas.Errorf(schemas.NotFound, "",
+		return "", nil, schemas.Errorf(schemas.NotFound,
 			"the key %s is not among those of this process: give it with --secrets-key-file or SANDJET_SECRETS_KEYS", schemas.Quotable(key))
 	}
 	return key, r.sign(key, "derive "+purpose, text), nil

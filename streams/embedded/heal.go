@@ -153,7 +153,7 @@ var errNotRunning = errors.New("it is not running")
 func (d *storeDir) writable() error {
 	const op, piece = "write to the data directory", 64 << 10
 	if room := d.room(); room < leastRoom && !d.temp {
-		return schemas.Errorf(schemas.Exhausted, op, "%s has %d MiB free, at least %d are needed", d.path, room>>20, leastRoom>>20)
+		return schemas.OpErrorf(schemas.Exhausted, op, "%s has %d MiB free, at least %d are needed", d.path, room>>20, leastRoom>>20)
 	}
 	name := filepath.Join(d.path, "write.probe")
 	defer os.Remove(name) //nolint:errcheck // it is small, and written over the next time

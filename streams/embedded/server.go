@@ -158,7 +158,7 @@ func (s *Server) start(ctx context.Context) error {
 		if reason == "" {
 			reason = "it was not ready within " + readyWithin.String()
 		}
-		return schemas.Errorf(schemas.Unavailable, op, "%s", reason)
+		return schemas.OpErrorf(schemas.Unavailable, op, "%s", reason)
 	}
 	if n := log.outdated(); n > 0 {
 		s.log.Info("log was not closed cleanly, indexes rebuilt", "indexes", n)
@@ -384,7 +384,7 @@ func (s *Server) Durability() Durability { return s.options.Durability }
 func (s *Server) InProcessConn() (net.Conn, error) {
 	srv := s.running.Load()
 	if srv == nil {
-		return nil, schemas.Errorf(schemas.Unavailable, "connect", "the embedded server is stopped")
+		return nil, schemas.OpErrorf(schemas.Unavailable, "connect", "the embedded server is stopped")
 	}
 	conn, err := srv.InProcessConn()
 	if err != nil {
@@ -405,13 +405,13 @@ func (s *Server) CanWrite() error {
 func (s *Server) Healthy() error {
 	srv := s.running.Load()
 	if srv == nil {
-		return schemas.Errorf(schemas.Unavailable, "health", "the embedded server is stopped")
+		return schemas.OpErrorf(schemas.Unavailable, "health", "the embedded server is stopped")
 	}
 	if err := s.CanWrite(); err != nil {
 		return err
 	}
 	if h := srv.Healthz(nil); h.StatusCode != http.StatusOK {
-		return schemas.Errorf(schemas.Unavailable, "health", "the embedded server is not well: %s", h.Error)
+		return schemas.OpErrorf(schemas.Unavailable, "health", "the embedded server is not well: %s", h.Error)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func openStoreDir(path string, memory bool) (*storeDir, error) {
 	}
 	if room := d.room(); room < leastRoom && !memory {
 		d.close()
-		return nil, schemas.Errorf(schemas.Exhausted, op,
+		return nil, schemas.OpErrorf(schemas.Exhausted, op,
 			"%s has %d MiB free, at least %d are needed: make room or choose another with --data-dir",
 			d.path, room>>20, leastRoom>>20)
 	}
@@ -75,7 +75,7 @@ func (d *storeDir) take() error {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return schemas.Wrap(schemas.Unavailable, op, d.path+" cannot be locked", err)
 		}
-		return schemas.Errorf(schemas.Conflict, op, "%s is in use%s: stop that one or choose another with --data-dir", d.path, holder(f))
+		return schemas.OpErrorf(schemas.Conflict, op, "%s is in use%s: stop that one or choose another with --data-dir", d.path, holder(f))
 	}
 	if err := errors.Join(f.Truncate(0), writeAt(f, strconv.Itoa(os.Getpid())+"\n")); err != nil {
 		f.Close() //nolint:errcheck // the error before counts

@@ -111,20 +111,20 @@ func (t *Queue[T]) put(a schemas.AccountID, size int, v T, now time.Time) error 
 
 func (t *Queue[T]) add(a schemas.AccountID, size int, v T, now time.Time) error {
 	if t.closed {
-		return schemas.Errorf(schemas.Unavailable, "", closedToNewRequests)
+		return schemas.Errorf(schemas.Unavailable, closedToNewRequests)
 	}
 	if !t.paced(a, now) {
-		return schemas.Errorf(schemas.Exhausted, "", "the account makes more than %d requests a second here: slow down", t.shares.PerSecond)
+		return schemas.Errorf(schemas.Exhausted, "the account makes more than %d requests a second here: slow down", t.shares.PerSecond)
 	}
 	size += costOfOneRequest
 	l := t.lanes[a]
 	if l != nil && len(l.queue) > 0 {
 		switch {
 		case len(l.queue) >= t.shares.Waiting || l.bytes+size > t.shares.WaitingBytes:
-			return schemas.Errorf(schemas.Exhausted, "",
+			return schemas.Errorf(schemas.Exhausted,
 				"%d requests of the account wait here already: wait for their answers before you ask more", len(l.queue))
 		case t.waiting >= mostWaiting || t.bytes+size > mostWaitingBytes:
-			return schemas.Errorf(schemas.Unavailable, "", "too many requests wait here: ask again later")
+			return schemas.Errorf(schemas.Unavailable, "too many requests wait here: ask again later")
 		}
 	}
 	if l == nil {
@@ -368,6 +368,6 @@ func (t *Queue[T]) Run(ctx context.Context, start func(v T, done func()), refuse
 	t.ready = nil
 	t.mu.Unlock()
 	for _, v := range left {
-		refuse(v, schemas.Errorf(schemas.Unavailable, "", closedToNewRequests))
+		refuse(v, schemas.Errorf(schemas.Unavailable, closedToNewRequests))
 	}
 }

@@ -160,9 +160,9 @@ func (k CalloutKeys) open(body []byte, sender string) (*jwt.AuthorizationRequest
 	const op = "read the server's question"
 	switch {
 	case k.curve == nil && sender != "":
-		return nil, schemas.Errorf(schemas.Invalid, op, "it is encrypted: add the seed (SX…) of the server's xkey to the keys")
+		return nil, schemas.OpErrorf(schemas.Invalid, op, "it is encrypted: add the seed (SX…) of the server's xkey to the keys")
 	case k.curve != nil && sender == "":
-		return nil, schemas.Errorf(schemas.Denied, op, "it is not encrypted: set xkey to %s in the server's auth_callout", k.XKey())
+		return nil, schemas.OpErrorf(schemas.Denied, op, "it is not encrypted: set xkey to %s in the server's auth_callout", k.XKey())
 	case k.curve != nil:
 		plain, err := k.curve.Open(body, sender)
 		if err != nil {
@@ -184,7 +184,7 @@ func (k CalloutKeys) decide(q *jwt.AuthorizationRequestClaims, placement string,
 	const op = "answer the server's question"
 	a := jwt.NewAuthorizationResponseClaims(q.UserNkey)
 	if a == nil {
-		return nil, schemas.Errorf(schemas.Invalid, op, "it names no user")
+		return nil, schemas.OpErrorf(schemas.Invalid, op, "it names no user")
 	}
 	a.Audience = q.Server.ID
 	id, until, known := tenants(q.ConnectOptions.Username, q.ConnectOptions.Password)

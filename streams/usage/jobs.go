@@ -72,7 +72,7 @@ func (j *Jobs) Admit(ctx context.Context, a schemas.AccountID) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if c.counted+c.since >= j.most {
-		return schemas.Errorf(schemas.Exhausted, "",
+		return schemas.Errorf(schemas.Exhausted,
 			"the account has %d background jobs that have not ended, and may have %d: wait until some have ended, or stop some "+
 				"(sandjet jobs ls, sandjet jobs stop)", c.counted+c.since, j.most)
 	}

@@ -199,7 +199,7 @@ func errQuota(c Class, used, quota int64) error {
 	if c == Durable {
 		what, remedy = "durable streams", "delete some"
 	}
-	return schemas.Errorf(schemas.Exhausted, "publish",
+	return schemas.OpErrorf(schemas.Exhausted, "publish",
 		"the account keeps %d bytes of %s, and may keep %d: %s, or ask the operator for more", used, what, quota, remedy)
 }
 
@@ -379,7 +379,7 @@ func (m *Meter) Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, 
 	defer m.mu.Unlock()
 	e := m.account(a)
 	if e.read.IsZero() {
-		return schemas.Usage{}, schemas.Errorf(schemas.Unavailable, "count what an account keeps", "the log does not answer: try again")
+		return schemas.Usage{}, schemas.OpErrorf(schemas.Unavailable, "count what an account keeps", "the log does not answer: try again")
 	}
 	sum := e.sum()
 	return schemas.Usage{

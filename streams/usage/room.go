@@ -216,7 +216,7 @@ func errFull(w Work) error {
 	if w == Accepted {
 		what = "only records and deletions are written"
 	}
-	return schemas.Errorf(schemas.Unavailable, "publish",
+	return schemas.OpErrorf(schemas.Unavailable, "publish",
 		"the log is full: %s until something was deleted or has aged out, or the operator gives it more room: "+
 			"free space on its disk, or a larger --max-store", what)
 }

@@ -124,17 +124,17 @@ func refused(err error) schemas.UsedResult {
 func (c *carrying) request(t turns.ToolCall) (schemas.Request, error) {
 	tool, ok := c.mind.Tools[t.Name]
 	if !ok {
-		return schemas.Request{}, schemas.Errorf(schemas.NotFound, "", "there is no tool %q", schemas.Quotable(t.Name))
+		return schemas.Request{}, schemas.Errorf(schemas.NotFound, "there is no tool %q", schemas.Quotable(t.Name))
 	}
 	if len(t.Input) == 0 || t.Input[0] != '{' {
-		return schemas.Request{}, schemas.Errorf(schemas.Invalid, "", "the input is not a JSON object: write it again")
+		return schemas.Request{}, schemas.Errorf(schemas.Invalid, "the input is not a JSON object: write it again")
 	}
 	b, err := schemas.EncodeJSON(schemas.Request{
 		ID: t.ID, Agent: c.hold.Agent, Conversation: c.conversation, Turn: c.state.Turn, Tool: tool, Input: t.Input, Dialect: c.mind.Dialect,
 		Origin: c.origin(), WaitForWorker: true,
 	})
 	if err != nil {
-		return schemas.Request{}, schemas.Errorf(schemas.Invalid, "", "the input is not JSON")
+		return schemas.Request{}, schemas.Errorf(schemas.Invalid, "the input is not JSON")
 	}
 	return schemas.DecodeRequest(b)
 }

@@ -189,7 +189,7 @@ func (c *carrying) think(ctx context.Context) (bool, error) {
 		c.mind.Config.Conversation = c.key()
 		return true, nil
 	case err == nil:
-		err = schemas.Errorf(schemas.Unsupported, "", "the agent has no model")
+		err = schemas.Errorf(schemas.Unsupported, "the agent has no model")
 	case schemas.CodeOf(err).Retryable() || ctx.Err() != nil:
 		return false, err
 	}

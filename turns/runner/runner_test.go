@@ -532,7 +532,7 @@ func TestAnAgentThatIsGone(t *testing.T) {
 		testwait.OK(t, err)
 		time.Sleep(time.Minute)
 		w.mu.Lock()
-		w.minds = schemas.Errorf(schemas.NotFound, "", "there is no agent %q", agent)
+		w.minds = schemas.Errorf(schemas.NotFound, "there is no agent %q", agent)
 		w.mu.Unlock()
 		for range 180 {
 			if time.Sleep(time.Minute); len(w.ends()) > 0 {

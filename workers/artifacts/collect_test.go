@@ -312,9 +312,9 @@ func TestBoundsOfArtifacts(t *testing.T) {
 		want string
 	}{
 		"conversation": {func(d *desk) { d.kept = schemas.MaxArtifactsKept - 1 }, "outputs/a=a outputs/b!conversation_full"},
-		"account": {func(d *desk) { d.room = schemas.Errorf(schemas.Exhausted, "", "full") },
+		"account": {func(d *desk) { d.room = schemas.Errorf(schemas.Exhausted, "full") },
 			"outputs/a!account_full outputs/b!account_full"},
-		"log": {func(d *desk) { d.room = schemas.Errorf(schemas.Unavailable, "", "full") }, "outputs/a!log_full outputs/b!log_full"},
+		"log": {func(d *desk) { d.room = schemas.Errorf(schemas.Unavailable, "full") }, "outputs/a!log_full outputs/b!log_full"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -149,7 +149,7 @@ func list(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (r sc
 		})
 	}
 	if workspacefs.CodeOf(err) == workspacefs.ErrTooMany {
-		return r, schemas.Errorf(schemas.Exhausted, "list", "there are more than %d entries: list a folder below it", schemas.MaxFilesListed)
+		return r, schemas.OpErrorf(schemas.Exhausted, "list", "there are more than %d entries: list a folder below it", schemas.MaxFilesListed)
 	}
 	if err != nil {
 		return r, err
@@ -296,7 +296,7 @@ func appendTo(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest, p
 			size = was.Size()
 		}
 		if size < q.Offset {
-			return nil, schemas.Errorf(schemas.Conflict, "upload", "the upload has %d bytes: continue from there", size)
+			return nil, schemas.OpErrorf(schemas.Conflict, "upload", "the upload has %d bytes: continue from there", size)
 		}
 		done := size - q.Offset
 		if was != nil && done >= int64(len(piece)) {
@@ -343,7 +343,7 @@ func makeRoom(ctx context.Context, fsys workspacefs.FS, now time.Time) error {
 		return err
 	}
 	if n >= schemas.MaxUploads {
-		return schemas.Errorf(schemas.Exhausted, "upload", "%d files of this workspace have not arrived whole yet, as many as may: "+
+		return schemas.OpErrorf(schemas.Exhausted, "upload", "%d files of this workspace have not arrived whole yet, as many as may: "+
 			"end or continue one, or remove it from %s", n, schemas.UploadsFolder)
 	}
 	return nil
@@ -423,11 +423,11 @@ func tryCommit(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) 
 	}
 	switch {
 	case gone:
-		return nil, false, false, schemas.Errorf(schemas.NotFound, "upload", "the upload is gone: begin again")
+		return nil, false, false, schemas.OpErrorf(schemas.NotFound, "upload", "the upload is gone: begin again")
 	case err != nil:
 		return nil, false, false, err
 	case staged.Size() != q.Size:
-		return nil, false, false, schemas.Errorf(schemas.Conflict, "upload", "the upload has %d bytes and not %d: continue from there",
+		return nil, false, false, schemas.OpErrorf(schemas.Conflict, "upload", "the upload has %d bytes and not %d: continue from there",
 			staged.Size(), q.Size)
 	case terr != nil && workspacefs.CodeOf(terr) != workspacefs.ErrNotFound:
 		return nil, false, false, terr
@@ -547,7 +547,7 @@ func remove(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (mo
 	switch workspacefs.CodeOf(err) {
 	case workspacefs.ErrNotEmpty:
 		if !q.Recursive {
-			return false, schemas.Errorf(schemas.Conflict, "remove", "the folder is not empty: only a recursive removal removes it")
+			return false, schemas.OpErrorf(schemas.Conflict, "remove", "the folder is not empty: only a recursive removal removes it")
 		}
 	case workspacefs.ErrNotFound:
 		if q.Again {

@@ -92,7 +92,7 @@ func (r *Room) admit(ctx context.Context, fsys workspacefs.FS, q schemas.FileReq
 	if ok, _, err := r.fits(ctx, m, q, more, age); ok || err != nil {
 		return err
 	}
-	return schemas.Errorf(schemas.Exhausted, "path", "the workspace is full: on S3 it may have %d files (--s3-files) and %d MiB (--s3-bytes): "+
+	return schemas.OpErrorf(schemas.Exhausted, "path", "the workspace is full: on S3 it may have %d files (--s3-files) and %d MiB (--s3-bytes): "+
 		"remove some files, and then try again", r.Files, r.Bytes>>20)
 }
 

@@ -42,9 +42,9 @@ func (m *Manager) control(ctx context.Context, data []byte) ([]byte, error) {
 	}
 	switch {
 	case p.Value.Worker != m.me():
-		return nil, schemas.Errorf(schemas.Unavailable, "job", "the job has moved to another worker: try again")
+		return nil, schemas.OpErrorf(schemas.Unavailable, "job", "the job has moved to another worker: try again")
 	case m.controller == nil:
-		return nil, schemas.Errorf(schemas.Unsupported, "job", "this sandbox has no live job control")
+		return nil, schemas.OpErrorf(schemas.Unsupported, "job", "this sandbox has no live job control")
 	}
 	if err := streams.StillAwaited(ctx); err != nil {
 		return nil, err

@@ -180,7 +180,7 @@ func (x *Launch) takePlaces(ctx context.Context) error {
 			x.places = append(x.places, place)
 		case schemas.CodeOf(err) == schemas.Exhausted:
 			o.Limited(limit.name)
-			return schemas.Errorf(schemas.Exhausted, "",
+			return schemas.Errorf(schemas.Exhausted,
 				"background job limit reached (%d concurrent): that many run %s. Wait until one has ended, or stop one with async_status",
 				limit.most, limit.where)
 		default:

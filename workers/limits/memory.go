@@ -29,7 +29,7 @@ func (m *Memory) Acquire(ctx context.Context, key, holder string, most int, ttl 
 		return Lease{}, schemas.Wrap(schemas.CodeOf(err), "acquire", "the wait for a place was ended", err)
 	}
 	if most <= 0 || ttl <= 0 {
-		return Lease{}, schemas.Errorf(schemas.Invalid, "acquire", "a cap needs places and time: got %d and %s", most, ttl)
+		return Lease{}, schemas.OpErrorf(schemas.Invalid, "acquire", "a cap needs places and time: got %d and %s", most, ttl)
 	}
 	now := time.Now()
 	m.mu.Lock()
@@ -38,7 +38,7 @@ func (m *Memory) Acquire(ctx context.Context, key, holder string, most int, ttl 
 	if _, mine := held[holder]; !mine && len(held) >= most {
 		held.dropEnded(now)
 		if len(held) >= most {
-			return Lease{}, schemas.Errorf(schemas.Exhausted, "acquire", "all %d places are held: try again later", most)
+			return Lease{}, schemas.OpErrorf(schemas.Exhausted, "acquire", "all %d places are held: try again later", most)
 		}
 	}
 	if held == nil {

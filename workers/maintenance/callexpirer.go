@@ -135,7 +135,7 @@ func (c *CallExpirer) handle(ctx context.Context, d streams.Delivery[schemas.Dea
 			return streams.RetryAfter(again, err)
 		}
 		if living {
-			return streams.RetryAfter(leases.TTL, schemas.Errorf(schemas.Unavailable, "closer",
+			return streams.RetryAfter(leases.TTL, schemas.OpErrorf(schemas.Unavailable, "closer",
 				"the worker that started the call still lives: its result may come"))
 		}
 	}
@@ -145,7 +145,7 @@ func (c *CallExpirer) handle(ctx context.Context, d streams.Delivery[schemas.Dea
 	}
 	written, err := lifecycle.FinishUnheld(ctx, c.Bus, r, state, now)
 	if err == nil && !written {
-		err = schemas.Errorf(schemas.Unavailable, "closer", "the call was started or ended just now: its state must be looked up")
+		err = schemas.OpErrorf(schemas.Unavailable, "closer", "the call was started or ended just now: its state must be looked up")
 	}
 	if err != nil {
 		return streams.RetryAfter(again, err)
@@ -193,6 +193,6 @@ func deadResult(c schemas.Call, l schemas.DeadLetter, due time.Time, started boo
 		return lifecycle.ExpiredResult(c) // no worker would have run it any more
 	}
 	code := cmp.Or(l.Code, schemas.Internal)
-	return lifecycle.FailedResult(c, schemas.Errorf(code, "",
+	return lifecycle.FailedResult(c, schemas.Errorf(code,
 		"the call failed after %d deliveries (%s): its dead letter %s says why", l.Deliveries, code, l.ID))
 }

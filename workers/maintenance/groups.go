@@ -184,7 +184,7 @@ func (h *followUps) claim(
 		case err != nil:
 			return j, false, fmt.Errorf("look up the job: %w", err)
 		case j.Completion == nil:
-			return j, false, schemas.Errorf(schemas.Unavailable, "follow up", "the job %s is in its group but not settled: that is tried again", id)
+			return j, false, schemas.OpErrorf(schemas.Unavailable, "follow up", "the job %s is in its group but not settled: that is tried again", id)
 		case j.FollowUp == string(f):
 			return j, true, nil
 		case j.FollowUp != "" || !wanted(j):

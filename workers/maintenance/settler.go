@@ -120,7 +120,7 @@ func (s *Settler) begin() *settling {
 // handle settles one job. Its return value is the verdict for the log.
 func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Completion]) error {
 	if d.Account != d.Value.Account {
-		return schemas.Errorf(schemas.Invalid, "settle", "the end of a job of %s came as one of %s",
+		return schemas.OpErrorf(schemas.Invalid, "settle", "the end of a job of %s came as one of %s",
 			schemas.Quotable(string(d.Value.Account)), d.Account)
 	}
 	absent := x.bus.Absent()
@@ -176,7 +176,7 @@ func (x *settling) final(ctx context.Context, d streams.Delivery[schemas.Complet
 		switch {
 		case errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted:
 			// Records are made before anything runs and kept for as long as this message: so it is not a job of this log.
-			return j, false, schemas.Errorf(schemas.NotFound, "settle",
+			return j, false, schemas.OpErrorf(schemas.NotFound, "settle",
 				"the job %s has no record: nothing is known that could follow from its end", c.Job)
 		case err != nil:
 			return j, false, fmt.Errorf("look up the job: %w", err)

@@ -151,7 +151,7 @@ func (b *Instances) claim(ctx context.Context, key string, h *instance, ref sche
 		case hooked:
 			return nil
 		case row.Hooking != other && row.Hooking != b.me():
-			return schemas.Errorf(schemas.Unavailable, "onCreate", "another worker makes the sandbox ready: the call waits for it")
+			return schemas.OpErrorf(schemas.Unavailable, "onCreate", "another worker makes the sandbox ready: the call waits for it")
 		}
 		row.Hooking = b.me()
 		return nil

@@ -234,7 +234,7 @@ func (b *Instances) Acquire(ctx context.Context, q Request) (*Stay, error) {
 			return nil, err
 		}
 	}
-	return nil, schemas.Errorf(schemas.Unavailable, "reserve",
+	return nil, schemas.OpErrorf(schemas.Unavailable, "reserve",
 		"the sandbox's instance ends again and again: the call waits for one that stays")
 }
 

@@ -22,7 +22,7 @@ func (k keeps) Profile() providers.Profile {
 }
 
 func (keeps) Run(context.Context, providers.Command) (providers.Result, error) {
-	return providers.Result{}, schemas.Errorf(schemas.Unsupported, "run", "nothing is run here")
+	return providers.Result{}, schemas.OpErrorf(schemas.Unsupported, "run", "nothing is run here")
 }
 
 func (keeps) Reserve(_ context.Context, key string, _ providers.Spec) (schemas.Ref, error) {

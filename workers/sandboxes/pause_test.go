@@ -87,7 +87,7 @@ func (e *engine) Run(_ context.Context, cmd providers.Command) (providers.Result
 			return providers.Result{Started: true}, nil
 		}
 	}
-	return providers.Result{}, schemas.Errorf(schemas.NotFound, "run", "gone")
+	return providers.Result{}, schemas.OpErrorf(schemas.NotFound, "run", "gone")
 }
 
 // enter begins a run in a box, or reports that there is none; leave ends it and reports how often it was hurt.

@@ -370,7 +370,7 @@ func (b *Instances) still(begun clock.Reading, t *streams.Tenure) error {
 		b.between()
 	}
 	if clock.Since(begun) > releaseWithin {
-		return schemas.Errorf(schemas.Interrupted, "put away", "the worker stalled")
+		return schemas.OpErrorf(schemas.Interrupted, "put away", "the worker stalled")
 	}
 	return t.Held()
 }

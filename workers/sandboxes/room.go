@@ -16,10 +16,10 @@ func (b *Instances) claimRoom(key string, account schemas.AccountID) (*instance,
 	defer b.mu.Unlock()
 	if b.AccountMost > 0 {
 		if !b.read {
-			return nil, schemas.Errorf(schemas.Unavailable, "reserve", "how many persistent sandboxes the account has is not known yet: try again")
+			return nil, schemas.OpErrorf(schemas.Unavailable, "reserve", "how many persistent sandboxes the account has is not known yet: try again")
 		}
 		if live := b.liveBeside(key, account); live >= b.AccountMost {
-			return nil, schemas.Errorf(schemas.Exhausted, "reserve",
+			return nil, schemas.OpErrorf(schemas.Exhausted, "reserve",
 				"the account has %d persistent sandboxes that run on the provider %q, as many as it may (--account-sandboxes): "+
 					"end one (sandjet sandboxes instances rm), or wait until one has been idle", live, b.Name)
 		}

@@ -117,7 +117,7 @@ func (l *lists) ListKept(_ context.Context, deployment string) ([]providers.Kept
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.away {
-		return nil, schemas.Errorf(schemas.Unavailable, "list", "the engine is away")
+		return nil, schemas.OpErrorf(schemas.Unavailable, "list", "the engine is away")
 	}
 	if l.between != nil {
 		l.between()
@@ -136,7 +136,7 @@ func (l *lists) Release(_ context.Context, ref schemas.Ref) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.away {
-		return schemas.Errorf(schemas.Unavailable, "release", "the engine is away")
+		return schemas.OpErrorf(schemas.Unavailable, "release", "the engine is away")
 	}
 	for of := range l.of {
 		l.of[of] = slices.DeleteFunc(l.of[of], func(b providers.KeptBox) bool { return b.Ref == ref })

@@ -27,7 +27,7 @@ type stubborn struct {
 func (s *stubborn) Release(ctx context.Context, ref schemas.Ref) error {
 	s.asked.Add(1)
 	if s.refuses.Add(-1) >= 0 {
-		return schemas.Errorf(schemas.Unavailable, "release", "the engine is busy")
+		return schemas.OpErrorf(schemas.Unavailable, "release", "the engine is busy")
 	}
 	return s.engine.Release(ctx, ref)
 }

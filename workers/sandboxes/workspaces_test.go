@@ -31,7 +31,7 @@ func (d disk) SweepWorkspaces(ctx context.Context, s providers.WorkspaceSweep) (
 	d.looks.mu.Lock()
 	defer d.looks.mu.Unlock()
 	if gone, err := s.Removed(ctx, "acct_1"); !gone || err != nil || s.Held() != nil {
-		return 0, schemas.Errorf(schemas.Internal, "", "the look has not what it needs")
+		return 0, schemas.Errorf(schemas.Internal, "the look has not what it needs")
 	}
 	d.looks.by[d.name]++
 	d.looks.passed += s.Passed

@@ -21,12 +21,12 @@ func Same(shown, secret string) bool {
 
 // Forged is the error of a request that is not from the service. It says why to people, and to no forger anything to go by.
 func Forged(format string, args ...any) error {
-	return schemas.Errorf(schemas.Denied, "", format, args...)
+	return schemas.Errorf(schemas.Denied, format, args...)
 }
 
 // Lacks is the error of a record without a field of its credential that is needed.
 func Lacks(field string) error {
-	return schemas.Errorf(schemas.NotFound, "", "the channel has no %s: set it to take in what the service posts", field)
+	return schemas.Errorf(schemas.NotFound, "the channel has no %s: set it to take in what the service posts", field)
 }
 
 // Fresh says whether a signature's time is near enough to now.

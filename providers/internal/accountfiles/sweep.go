@@ -153,7 +153,7 @@ func (f *Folder) Occupy(namespace string) (*os.File, error) {
 	}
 	_ = file.Close()
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, schemas.Errorf(schemas.Unavailable, "open workspace", "the workspace's files are being removed with their account: try again")
+		return nil, schemas.OpErrorf(schemas.Unavailable, "open workspace", "the workspace's files are being removed with their account: try again")
 	}
 	return nil, nil //nolint:nilnil // as said
 }

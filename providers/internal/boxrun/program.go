@@ -66,7 +66,7 @@ func SweepResult(code int, said string) error {
 	case sweepStays:
 		return schemas.Wrap(schemas.Unavailable, "sweep", "something of the command in the sandbox stays", ErrStays)
 	default:
-		return schemas.Errorf(schemas.Unavailable, "sweep", "a program in the sandbox failed with %d: %s", code, said)
+		return schemas.OpErrorf(schemas.Unavailable, "sweep", "a program in the sandbox failed with %d: %s", code, said)
 	}
 }
 

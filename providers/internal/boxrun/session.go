@@ -130,7 +130,7 @@ func (s *Session) Ready(ctx context.Context) error {
 	case "nodirectory":
 		return schemas.Invalidf("dir", "the working directory cannot be entered")
 	case "full":
-		return schemas.Errorf(schemas.Exhausted, "run", "the sandbox has no room for the input of the command")
+		return schemas.OpErrorf(schemas.Exhausted, "run", "the sandbox has no room for the input of the command")
 	default:
 		return &NotStartedError{Text: s.complaint.String()}
 	}

@@ -76,7 +76,7 @@ func (r *Run) Carry(ctx context.Context, res providers.Result) (providers.Result
 	case cause != nil:
 		return res, cause
 	case !ok:
-		return res, schemas.Errorf(schemas.Interrupted, "run",
+		return res, schemas.OpErrorf(schemas.Interrupted, "run",
 			"the sandbox ended, or the connection to it broke, while the command ran: what it has done is not known")
 	}
 	return res, nil

@@ -50,7 +50,7 @@ func Elect(ctx context.Context, ids []string, mark Marker) (chosen string, lost 
 		case has == MarkLost:
 			lost = append(lost, id)
 		default:
-			return "", nil, schemas.Errorf(schemas.Conflict, "reserve",
+			return "", nil, schemas.OpErrorf(schemas.Conflict, "reserve",
 				"the sandbox does not say which mark it has: %q", schemas.Quotable(has))
 		}
 	}

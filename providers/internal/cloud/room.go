@@ -96,7 +96,7 @@ func (s *Slot) Fits(listed []Running) error {
 }
 
 func (r *Room) full(running int) error {
-	return schemas.Errorf(schemas.Exhausted, "create",
+	return schemas.OpErrorf(schemas.Exhausted, "create",
 		"%d sandboxes run on %s, as many as there may be (%s): try later", running, r.Service, r.Flag)
 }
 

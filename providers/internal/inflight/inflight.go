@@ -24,7 +24,7 @@ func (w *Work) Begin() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return schemas.Errorf(schemas.Unavailable, "run", "the provider is closed")
+		return schemas.OpErrorf(schemas.Unavailable, "run", "the provider is closed")
 	}
 	w.all.Add(1)
 	return nil

@@ -101,11 +101,11 @@ func (p *Process) begin(input []byte) error {
 	words := strings.Fields(said.Result)
 	switch {
 	case len(words) == 1 && words[0] == wordAnother:
-		return schemas.Errorf(schemas.NotFound, "run", "the sandbox is gone, or stopped: reserve it again")
+		return schemas.OpErrorf(schemas.NotFound, "run", "the sandbox is gone, or stopped: reserve it again")
 	case len(words) == 1 && words[0] == wordFull:
-		return schemas.Errorf(schemas.Exhausted, "run", "the sandbox has no room for a command")
+		return schemas.OpErrorf(schemas.Exhausted, "run", "the sandbox has no room for a command")
 	case said.Exit != 0 || len(words) != 2 || words[0] != wordBegun:
-		return schemas.Errorf(schemas.Unavailable, "run", "the sandbox does not start the command: %d, %s", said.Exit, Excerpt(said.Result))
+		return schemas.OpErrorf(schemas.Unavailable, "run", "the sandbox does not start the command: %d, %s", said.Exit, Excerpt(said.Result))
 	}
 	p.dir = words[1]
 	close(p.begun)

@@ -62,7 +62,7 @@ type Executed struct {
 func Run(ctx context.Context, box Box, what, script string, args ...string) (string, error) {
 	said, err := box.Execute(ctx, what, endTimeout, script, args...)
 	if err == nil && said.Exit != 0 {
-		err = schemas.Errorf(schemas.Unavailable, "run", "a program in the sandbox failed with %d: %s", said.Exit, Excerpt(said.Result))
+		err = schemas.OpErrorf(schemas.Unavailable, "run", "a program in the sandbox failed with %d: %s", said.Exit, Excerpt(said.Result))
 	}
 	return strings.TrimSpace(said.Result), err
 }
@@ -85,7 +85,7 @@ func SweepOnce(ctx context.Context, box Box, path, mark string) error {
 func Epoch(ctx context.Context, box Box) (string, error) {
 	text, err := Run(ctx, box, Look, beginScript, "epoch")
 	if err == nil && (text == "" || len(strings.Fields(text)) != 1 || len(text) > 100) {
-		err = schemas.Errorf(schemas.Unavailable, "reserve", "the sandbox does not say when it was started: %s", Excerpt(text))
+		err = schemas.OpErrorf(schemas.Unavailable, "reserve", "the sandbox does not say when it was started: %s", Excerpt(text))
 	}
 	return text, err
 }

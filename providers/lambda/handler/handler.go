@@ -81,7 +81,7 @@ func (h *Handler) Run(ctx context.Context, r invocation.Request) invocation.Resp
 
 func (h *Handler) run(ctx context.Context, r invocation.Request, res *invocation.Response) (err error) {
 	if h.dirty && !endAll(0) {
-		return schemas.Errorf(schemas.Unavailable, "", "something of an earlier command in this environment cannot be ended")
+		return schemas.Errorf(schemas.Unavailable, "something of an earlier command in this environment cannot be ended")
 	}
 	h.dirty = false
 	workspace, err := h.workspace(r)
@@ -123,7 +123,7 @@ func (h *Handler) workspace(r invocation.Request) (string, error) {
 	case r.Namespace == "":
 		return "", nil
 	case h.Workspaces == "":
-		return "", schemas.Errorf(schemas.Unsupported, "", "this function has no file system, which workspaces need")
+		return "", schemas.Errorf(schemas.Unsupported, "this function has no file system, which workspaces need")
 	case r.WorkspaceRoot != "" && filepath.Clean(r.WorkspaceRoot) != filepath.Clean(h.Workspaces):
 		return "", schemas.Invalidf("workspace_root", "is %s in this function", h.Workspaces)
 	}
@@ -182,7 +182,7 @@ func find(name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", schemas.Errorf(schemas.Unsupported, "", "the function's image has no %s", name)
+	return "", schemas.Errorf(schemas.Unsupported, "the function's image has no %s", name)
 }
 
 // environment is a command's variables. Reserved names win.
@@ -276,7 +276,7 @@ func (c *command) carryOut(ctx context.Context) error {
 	limit := c.request.Timeout()
 	if end, ok := ctx.Deadline(); ok {
 		if limit = min(limit, time.Until(end)-c.request.Grace()-reserve); limit <= 0 {
-			return schemas.Errorf(schemas.Unavailable, "", "too little of the function's time is left to start a command")
+			return schemas.Errorf(schemas.Unavailable, "too little of the function's time is left to start a command")
 		}
 	}
 	p, err := launch(c.start, c.env)
@@ -404,9 +404,9 @@ func (p *process) awaitExec(holds *[]string) error {
 		case err != nil:
 			return schemas.Wrap(schemas.Unavailable, "", "the start of the command was not heard", err)
 		case w.Dir:
-			return schemas.Errorf(schemas.Invalid, "dir", "%s", w.Wrong)
+			return schemas.OpErrorf(schemas.Invalid, "dir", "%s", w.Wrong)
 		case w.Wrong != "":
-			return schemas.Errorf(schemas.Unsupported, "", "the command cannot be started: %s", w.Wrong)
+			return schemas.Errorf(schemas.Unsupported, "the command cannot be started: %s", w.Wrong)
 		default:
 			*holds = append(*holds, w.Holds)
 		}

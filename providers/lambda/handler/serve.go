@@ -37,7 +37,7 @@ func (h *Handler) Serve() error {
 		return err
 	}
 	runtime.StartWithOptions(h)
-	return schemas.Errorf(schemas.Unavailable, "", "the runtime API has ended")
+	return schemas.Errorf(schemas.Unavailable, "the runtime API has ended")
 }
 
 // Invoke answers one invocation. It has no error: what is wrong with a request is in the response.

@@ -187,13 +187,13 @@ func DecodeResponse(payload []byte) (Response, error) {
 	}
 	switch {
 	case r.OK && r.ExitCode == nil && !r.TimedOut:
-		return r, schemas.Errorf(schemas.Internal, "", "the function's answer does not say how the command ended")
+		return r, schemas.Errorf(schemas.Internal, "the function's answer does not say how the command ended")
 	case r.OK && r.ExitCode != nil && (*r.ExitCode < 0 || *r.ExitCode > 255):
-		return r, schemas.Errorf(schemas.Internal, "", "the function's answer has the exit code %d, which there is not", *r.ExitCode)
+		return r, schemas.Errorf(schemas.Internal, "the function's answer has the exit code %d, which there is not", *r.ExitCode)
 	case r.OK && r.ExitCode != nil && r.TimedOut:
-		return r, schemas.Errorf(schemas.Internal, "", "the function's answer has an exit code of a command that timed out")
+		return r, schemas.Errorf(schemas.Internal, "the function's answer has an exit code of a command that timed out")
 	case r.DurationMS < 0 || r.StdoutTotal < 0 || r.StderrTotal < 0 || len(r.Out()) > mostBack || len(r.Err()) > mostBack:
-		return r, schemas.Errorf(schemas.Internal, "", "the function's answer has a number that is out of range")
+		return r, schemas.Errorf(schemas.Internal, "the function's answer has a number that is out of range")
 	}
 	return r, nil
 }

@@ -92,7 +92,7 @@ func (s Service) client(ctx context.Context, key string) (*kms.Client, error) {
 		cfg.Region = a.Region
 	}
 	if cfg.Region == "" {
-		return nil, schemas.Errorf(schemas.Invalid, "",
+		return nil, schemas.Errorf(schemas.Invalid,
 			"there is no AWS region for the key %s: set AWS_REGION, or name the key by its ARN", schemas.Quotable(key))
 	}
 	if _, err := cfg.Credentials.Retrieve(ctx); err != nil { // asked for here, as KMS's own error hides why

@@ -80,12 +80,12 @@ func (l *Limiter) Acquire(ctx context.Context, key, holder string, most int, ttl
 		return limits.Lease{}, problem(ctx, "acquire", err)
 	}
 	if most <= 0 || ttl <= 0 || holder == "" {
-		return limits.Lease{}, schemas.Errorf(schemas.Invalid, "acquire",
+		return limits.Lease{}, schemas.OpErrorf(schemas.Invalid, "acquire",
 			"a cap needs places, time and a holder: got %d, %s and %q", most, ttl, holder)
 	}
 	token, err := l.acquire.Run(ctx, l.db, keys(key), holder, most, micros(ttl)).Text()
 	if errors.Is(err, redis.Nil) {
-		return limits.Lease{}, schemas.Errorf(schemas.Exhausted, "acquire", "all %d places are held: try again later", most)
+		return limits.Lease{}, schemas.OpErrorf(schemas.Exhausted, "acquire", "all %d places are held: try again later", most)
 	}
 	if err != nil {
 		return limits.Lease{}, problem(ctx, "acquire", err)
@@ -100,7 +100,7 @@ func (l *Limiter) Acquire(ctx context.Context, key, holder string, most int, ttl
 // Renew implements [limits.Limiter].
 func (l *Limiter) Renew(ctx context.Context, ttl time.Duration, leases ...limits.Lease) ([]limits.Lease, error) {
 	if ttl <= 0 {
-		return nil, schemas.Errorf(schemas.Invalid, "renew", "a lease needs time: got %s", ttl)
+		return nil, schemas.OpErrorf(schemas.Invalid, "renew", "a lease needs time: got %s", ttl)
 	}
 	kept, err := l.each(ctx, "renew", l.renew, leases, micros(ttl))
 	if err != nil {
