@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestAnnouncementsAreBounded: what nobody here acts on is forgotten, and what was stored last is there.
+// TestAnnouncementsAreBounded: announcements that no waiter of this process reads are dropped, and the latest one is kept.
 func TestAnnouncementsAreBounded(t *testing.T) {
 	t.Parallel()
 	var a announcements

@@ -92,7 +92,7 @@ func TestAskAndAnswer(t *testing.T) {
 	})
 }
 
-// TestARequestThatWaitedTooLongIsNotCarriedOut: who asked has given up, and may have done something else since.
+// TestARequestThatWaitedTooLongIsNotCarriedOut: its caller has timed out by then, and may have done something else since.
 //
 //guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestARequestThatWaitedTooLongIsNotCarriedOut(t *testing.T) {

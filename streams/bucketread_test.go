@@ -8,8 +8,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// TestAllReadsWhatIsThereAndEnds: each key once with its latest value, nothing of what was deleted, and what
-// cannot be read is told beside the rest.
+// TestAllReadsWhatIsThereAndEnds: All yields each key once with its latest value and no deleted key. It reports values that cannot be
+// read, and yields the rest.
 func TestAllReadsWhatIsThereAndEnds(t *testing.T) {
 	t.Parallel()
 	b := natstest.Start(t).Bus

@@ -75,8 +75,8 @@ func TestRecordsOfJobsCountForTheirAccount(t *testing.T) {
 	})
 }
 
-// TestWhatBucketsKeepCountsAgainstTheQuota: an account whose records of jobs fill its quota begins nothing more, but what it has ends; once
-// its records are gone, it goes on.
+// TestWhatBucketsKeepCountsAgainstTheQuota: an account whose job records fill its quota can start nothing more, but its running work
+// ends. Once its records are removed, it can start work again.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestWhatBucketsKeepCountsAgainstTheQuota(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// watched is what a watch of the groups has told, by "<key>@<revision>".
+// watched returns what a watch of the groups has reported, as "<key>@<revision>".
 func watched(t *testing.T, b *streams.Bus, after uint64) (told func() []string) {
 	ctx, stop := context.WithCancel(t.Context())
 	var mu sync.Mutex
@@ -102,7 +102,7 @@ func TestAWatchGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-// anew makes the bucket of the groups anew.
+// The bucket of the groups is deleted and created again.
 func anew(t *testing.T, b *streams.Bus) {
 	t.Helper()
 	testwait.OK(t, b.DeleteStream(t.Context(), "KV_groups"))

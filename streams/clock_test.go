@@ -53,7 +53,7 @@ func TestAHostWhoseClockIsWrongGoesByTheLogsAndSaysSo(t *testing.T) {
 
 //guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAClockThatIsSetRightIsNoticed(t *testing.T) {
-	var wrong atomic.Int64 // the clock is read by whoever asks the log
+	var wrong atomic.Int64 // the log's clock is read by each process that asks the log
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		if b.ClockWarning() != "" {
 			t.Fatal("it begins with a warning")
@@ -63,7 +63,7 @@ func TestAClockThatIsSetRightIsNoticed(t *testing.T) {
 		if off := b.ClockOff(); off.Round(time.Second) != time.Hour || b.ClockWarning() == "" {
 			t.Errorf("the difference is %s, and it says %q", off, b.ClockWarning())
 		}
-		wrong.Store(0) // and back: that is a leap of the log's, which is doubted first
+		wrong.Store(0) // and back: the log's clock has jumped, which is doubted first
 		time.Sleep(6 * time.Minute)
 		if off := b.ClockOff(); off.Round(time.Second) != time.Hour {
 			t.Errorf("a leap was believed at once: %s", off)

@@ -13,13 +13,13 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// part is what happens on a log from a time on, whose server and clock are started anew for it.
+// part is what happens on a log from some time on. Its server and clock are started again for it.
 type part struct {
 	at time.Duration
 	do func(t *testing.T, b *streams.Bus)
 }
 
-// play plays a log whose clock is set while its server is started anew: each part has a virtual time of its own, which begins at the same
+// play plays a log whose clock is set while its server restarts. Each part has a separate virtual time, and all of them begin at the same
 // moment.
 func play(t *testing.T, parts ...part) {
 	t.Helper()
@@ -67,8 +67,8 @@ func (w *backward) after(t *testing.T, b *streams.Bus) streams.PlacedPiece {
 	return streams.PlacedPiece{Piece: piece, Seq: at.Seq}
 }
 
-// TestWhatIsStoredAfterTheLogsClockWasSetBackIsFound: a conversation is read from about when a call was accepted on, by stamps. What the
-// call has got since then is found all the same, whatever the stamps say by then.
+// TestWhatIsStoredAfterTheLogsClockWasSetBackIsFound: a conversation is read by stamps, from about the time when a call was accepted.
+// Events that were stored since are found, even if their stamps are earlier.
 //
 //guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestWhatIsStoredAfterTheLogsClockWasSetBackIsFound(t *testing.T) {
@@ -219,7 +219,7 @@ func TestMessagesSinceATimeAreFoundAfterTheLogsClockWasSetBack(t *testing.T) {
 //guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestNoCertaintyOutlastsAStepOfTheLogsClock(t *testing.T) {
 	for _, by := range []time.Duration{-time.Hour, time.Hour} {
-		var off atomic.Int64 // the clock is read by whoever asks the log
+		var off atomic.Int64 // the log's clock is read by each process that asks the log
 		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 			time.Sleep(time.Hour)
 			sure, stored := b.Certainty(), b.Now()

@@ -110,7 +110,7 @@ func TestNothingIsTakenInHandBehindTheEnd(t *testing.T) {
 	}
 }
 
-// What the server has sent to a consumer that ends goes back at once, so that another has it before the server misses an answer.
+// Messages that the server has sent to a closing consumer are nak'ed at once, so that another consumer gets them before AckWait is over.
 func TestWhatIsOnItsWayToAConsumerThatEndsGoesBack(t *testing.T) {
 	const rounds, calls = 20, 40
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -40,8 +40,8 @@ func letters(t *testing.T, b *streams.Bus) []schemas.DeadLetter {
 	return testwait.Must(streams.OpenDeadLetters(b).List(t.Context(), "", 0))(t)
 }
 
-// TestRedeliveryAfterAckWait is the canary of the server's upgrades: what a dead process had in hand
-// comes again after AckWait, not earlier and not much later.
+// TestRedeliveryAfterAckWait is the canary of the server's upgrades: messages that a dead process had in flight are redelivered after
+// AckWait, not earlier and not much later.
 func TestRedeliveryAfterAckWait(t *testing.T) {
 	var log *streams.Options
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -287,7 +287,7 @@ func TestExhaustedWhileNobodyLives(t *testing.T) {
 	}, func(s *natstest.Settings) { log = &s.Log })
 }
 
-// TestADeletedConsumerIsMadeAgain: somebody removes the durable by hand.
+// TestADeletedConsumerIsMadeAgain: an operator deletes the durable consumer.
 func TestADeletedConsumerIsMadeAgain(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		var seen heap[schemas.CallID]

@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// undecidedAnswers are those of a leader that has proposed an earlier message and not heard of a majority yet.
+// undecidedAnswers are the answers of a leader that has proposed an earlier message and has no answer of a majority yet.
 func undecidedAnswers() []string {
 	return []string{
 		`{"error":{"code":400,"err_code":10164,"description":"wrong last sequence"},"stream":"FAKE","seq":0}`,

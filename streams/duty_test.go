@@ -167,7 +167,7 @@ func TestAHolderThatStoodStillKnowsThatTheDutyIsAnothers(t *testing.T) {
 				return
 			}
 			first := tenure.Held()
-			p.bus.Cut() // its renewals do not get through while it stands still
+			p.bus.Cut() // its renewals do not get through while it is suspended
 			time.Sleep(11 * time.Minute)
 			mu.Lock()
 			defer mu.Unlock()

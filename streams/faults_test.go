@@ -59,11 +59,10 @@ func (b *Bus) Received() uint64 {
 	return n
 }
 
-// Drop makes every watch begin anew, as after a lost connection.
+// Drop restarts every watch, as after a lost connection.
 func (b *Bus) Drop() { b.drops.Notify() }
 
-// Swallow makes the log take publications of clients and never confirm them, as one that cannot write. Taken is told
-// of each.
+// Swallow makes the log take publications of clients and never confirm them, like a log that cannot write. It calls taken for each.
 func (b *Bus) Swallow(ctx context.Context, taken func()) error {
 	if err := b.js.DeleteStream(ctx, streamIntake); err != nil {
 		return err
@@ -120,7 +119,7 @@ func EventsWithoutOutline() Topic[schemas.Event] {
 	return t
 }
 
-// Requests calls heard with each request that any process makes on a subject, by its subject and body, in their order.
+// Requests calls its function with each request that any process makes on a subject, by its subject and body, in their order.
 func (b *Bus) Requests(subject string, heard func(subject string, body []byte)) error {
 	if _, err := b.publish.Subscribe(subject, func(m *nats.Msg) { heard(m.Subject, m.Data) }); err != nil {
 		return err
@@ -145,7 +144,7 @@ func (b *Bus) HasStream(ctx context.Context, name string) error {
 	return err
 }
 
-// SpoilPayload makes the newest of the large payloads in a bucket one that cannot be read, until mend is called.
+// SpoilPayload makes the newest of the large payloads in a bucket unreadable until the returned function is called.
 func (b *Bus) SpoilPayload(ctx context.Context, bucket string) (mend func() error, err error) {
 	m, err := b.reader.getLast(ctx, "OBJ_"+bucket, "$O."+bucket+".M.*")
 	if err != nil {

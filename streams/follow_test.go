@@ -213,7 +213,7 @@ func TestAwaitResult(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx := t.Context()
 		c := callOf("a")
-		c.Accepted = c.Accepted.Add(-30 * time.Minute) // the clock of whoever accepted it is wrong
+		c.Accepted = c.Accepted.Add(-30 * time.Minute) // the process that accepted it has a wrong clock
 		testwait.OK(t, streams.Calls.Publish(ctx, b, c))
 		results := make(chan schemas.Result, 2)
 		wait := func() {

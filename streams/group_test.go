@@ -29,7 +29,7 @@ func TestGroupedCallsAreStoredOnceEach(t *testing.T) {
 				for end := time.Now().Add(within); errors.Is(err, schemas.ErrUnavailable) && time.Now().Before(end); { // a slow disk
 					err = streams.Calls.Publish(t.Context(), l.Bus, c)
 					if errors.Is(err, schemas.ErrConflict) && testwait.Must(streams.FindCall(t.Context(), l.Bus, account, c.ID))(t).Digest == c.Digest {
-						err = nil // it was there, and only the word of it was lost
+						err = nil // it was stored, and only the acknowledgement was lost
 					}
 				}
 				switch {

@@ -18,8 +18,8 @@ import (
 	"github.com/sandjet/sandjet/streams/fair"
 )
 
-// TestAServerThatCouldNotWriteIsHealed: writing to files is made impossible for a while, as a full disk does. What was
-// confirmed is there afterwards, health tells the truth all the time, and writing works again without a restart of the process.
+// TestAServerThatCouldNotWriteIsHealed: writing to files is made impossible for a while, as by a full disk. Confirmed messages are there
+// afterwards, health reports the true state all the time, and writing works again without a restart of the process.
 //
 // It does so in a process of its own: the limit is the process's, and go test writes files too.
 //

@@ -19,7 +19,7 @@ import (
 
 const otherAccount schemas.AccountID = "acct_other"
 
-// ack is what a publisher is told.
+// ack is the answer to a publisher.
 type ack struct {
 	Stream    string
 	Seq       uint64
@@ -59,8 +59,7 @@ func publishFor(t *testing.T, nc *nats.Conn, a schemas.AccountID, body string, h
 	return got
 }
 
-// TestMessageIDsAreAnAccountsOwn: whoever used an id before, another account's publication of the same id is
-// another one.
+// TestMessageIDsAreAnAccountsOwn: the same message id of two accounts names two messages, whichever account used it first.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestMessageIDsAreAnAccountsOwn(t *testing.T) {
@@ -86,8 +85,8 @@ func TestMessageIDsAreAnAccountsOwn(t *testing.T) {
 	}
 }
 
-// TestHeadersTellNothingOfOthers: what the log is asked to compare with its state is refused, whatever its
-// state is, and places are not told.
+// TestHeadersTellNothingOfOthers: headers that ask the log to compare something with its state are refused in any state, and the answer
+// does not contain sequences.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestHeadersTellNothingOfOthers(t *testing.T) {
@@ -139,8 +138,8 @@ func TestPublicationsAreTakenAfterARestart(t *testing.T) {
 	})
 }
 
-// TestTheDoorDoesNotWaitForALogThatCannotWrite: what it has in hand when it closes is refused within a moment, so that
-// the log can be started again.
+// TestTheDoorDoesNotWaitForALogThatCannotWrite: publications in flight are refused within a moment when the NATS API closes, so that the
+// log can be started again.
 //
 //guarantee:a-log-that-could-not-write-continues-when-it-can
 func TestTheDoorDoesNotWaitForALogThatCannotWrite(t *testing.T) {
@@ -170,7 +169,7 @@ func TestADoorThatWasNeverOpenedEndsWithoutAnError(t *testing.T) {
 	l := natstest.Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 20 { // it may be connected all the same
+	for range 20 { // it may still be connected
 		testwait.OK(t, streams.IntakeDoor{Bus: l.Bus}.Run(ctx))
 	}
 }

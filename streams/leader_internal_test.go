@@ -86,7 +86,7 @@ func TestALookAtALeaderIsShared(t *testing.T) {
 	})
 }
 
-// A leader that is heard of again may be one that others have replaced.
+// Between the failed read and the next one, another server may have replaced the leader.
 //
 //guarantee:what-was-confirmed-is-found-at-every-server-of-a-cluster
 func TestALookThatFailsPutsTheNextInDoubt(t *testing.T) {
@@ -113,8 +113,8 @@ func TestALookThatFailsPutsTheNextInDoubt(t *testing.T) {
 	})
 }
 
-// Between a look of long ago and the one of now another server may have led, so that the answer is one of a leader that was cut off. Who
-// cannot be sure in five repetitions is told to try again.
+// Between an old read and the current one another server may have led, so that the answer may be that of a leader that was cut off. If
+// five repetitions do not settle it, the caller gets an error and tries again.
 func TestALookOfLongAgoDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := schemas.Errorf(schemas.NotFound, "there is none")

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
-// An event whose payload is gone for good is a gap, whoever reads it; it is never skipped.
+// An event whose payload is gone for good is a gap for every reader. It is never skipped.
 //
 //guarantee:what-was-confirmed-is-found-at-every-server-of-a-cluster
 func TestAnEventWhosePayloadIsGoneIsAGap(t *testing.T) {

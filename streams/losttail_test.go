@@ -13,8 +13,8 @@ import (
 	"github.com/sandjet/sandjet/streams/fair"
 )
 
-// A log comes back without its end, as after a power cut, and grows again: whoever has seen the end is told so,
-// though there are other events at its places now.
+// The log comes back without its newest messages, as after a power cut, and grows again. A reader that has seen the lost messages gets an
+// error, although other events have their sequences now.
 //
 //guarantee:a-conversation-has-no-holes
 func TestACursorOfALostEndIsRecognised(t *testing.T) {

@@ -37,7 +37,7 @@ func gone(key string, revision uint64) BucketEntry[string] {
 	return BucketEntry[string]{Key: key, Revision: revision, Deleted: true}
 }
 
-// What this process writes and what the watch reports reach a mirror in any order: a key never goes back.
+// Writes of this process and reports of the watch reach a mirror in any order. A key never returns to an older value.
 func TestAMirrorNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	own := func(p BucketEntry[string]) func(*Mirror[string, string], scripted) {

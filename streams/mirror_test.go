@@ -59,7 +59,7 @@ func TestAMirrorKeepsWhatIsThere(t *testing.T) {
 		put("k4", false)
 		want("after a lost connection", "k0", "k3", "k4")
 
-		anew(t, b) // the log has lost its end: what is not there any more is not told as deleted
+		anew(t, b) // the log has lost its end: keys that are missing are not reported as deleted
 		put("k3", false)
 		testwait.Must(streams.OpenBucket[string](b, streams.GroupRecords).Put(t.Context(), "k4", "no group"))(t)
 		b.Drop()

@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// TestOldCallsThatCannotBeRead: one whose input cannot be read is known by its summary; what is no call is told, until it has a dead
-// letter.
+// TestOldCallsThatCannotBeRead: a call whose input cannot be read is reported by its summary. A message that is not a call is reported
+// until it is dead-lettered.
 //
 //guarantee:one-result-for-every-accepted-call
 func TestOldCallsThatCannotBeRead(t *testing.T) {

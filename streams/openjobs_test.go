@@ -17,14 +17,14 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// jobMirror is what a watch of jobs has told.
+// jobMirror is what a watch of jobs has reported.
 type jobMirror struct {
 	watch *lifecycle.JobWatch
 	stop  func()
 
 	mu    sync.Mutex
 	count int
-	jobs  map[string]schemas.JobState // "" when it was told as gone
+	jobs  map[string]schemas.JobState // "" when it was reported as removed
 }
 
 // mirrorJobs watches jobs in a bubble until it is stopped.

@@ -28,7 +28,7 @@ func TestEveryReconnectIsCounted(t *testing.T) {
 		before = after
 	}
 	var all sync.WaitGroup
-	for range 8 { // whoever counts after a change sees it, whoever takes the token
+	for range 8 { // a process that counts after a change sees it, whichever process takes the token
 		all.Go(func() {
 			last := r.count()
 			for range 1000 {

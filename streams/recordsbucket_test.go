@@ -160,8 +160,8 @@ func TestAnOlderBucketOfRecordsIsBroughtUpToDate(t *testing.T) {
 	}
 }
 
-// TestAProcessThatWasAwayForgetsWhatWasDeleted: marks of deletions end, and the copy of whoever was away meanwhile must not keep the
-// record, which may be the key of an account, for ever.
+// TestAProcessThatWasAwayForgetsWhatWasDeleted: markers of deletions expire. A process that was disconnected meanwhile must not keep the
+// record in its copy for ever, because it may be the key of an account.
 //
 //guarantee:tenants-are-isolated
 func TestAProcessThatWasAwayForgetsWhatWasDeleted(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestALetterThatIsSentTwiceIsOneMessage: whether the first time is not confirmed or the letter is not removed. A publication stays what
-// its publisher called it, also when it is given up and sent again once more.
+// TestALetterThatIsSentTwiceIsOneMessage: the same letter is sent twice because the first publication is not confirmed, or because the
+// letter is not removed. A publication keeps the message id of its publisher, also when it is dead-lettered and sent again once more.
 //
 //guarantee:one-result-for-every-accepted-call
 func TestALetterThatIsSentTwiceIsOneMessage(t *testing.T) {

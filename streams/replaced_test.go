@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/streams/fair"
 )
 
-// TestAWordIsSaidOfTheMessageItIsMeantFor: the log is restarted while a message is in flight. If it has the message still, it is
-// acknowledged; if another message has taken its sequence since, in a log that was made anew, that one is left alone.
+// TestAWordIsSaidOfTheMessageItIsMeantFor: the log is restarted while a message is in flight. If the log still has the message, it is
+// acknowledged. If the stream was recreated and another message has its sequence, that message is not acknowledged.
 //
 //guarantee:side-effects-are-started-at-most-once
 func TestAWordIsSaidOfTheMessageItIsMeantFor(t *testing.T) {

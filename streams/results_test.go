@@ -137,7 +137,7 @@ func TestAWaiterIsNotToldOfAFormerUseOfTheID(t *testing.T) {
 	})
 }
 
-// TestWaitersOutliveTheirStream: one that is made anew begins to count anew.
+// TestWaitersOutliveTheirStream: a stream that was recreated counts from 1 again.
 func TestWaitersOutliveTheirStream(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		c := callOf("a")
@@ -151,7 +151,7 @@ func TestWaitersOutliveTheirStream(t *testing.T) {
 			}
 			result <- r
 		}()
-		time.Sleep(time.Minute) // streams are told apart by when they were made
+		time.Sleep(time.Minute) // streams are distinguished by when they were created
 		testwait.OK(t, b.DeleteStream(t.Context(), "EVENTS_00"))
 		testwait.OK(t, b.Again(t.Context()))
 		finish(t, b, c, "anew")

@@ -171,8 +171,8 @@ func TestAConversationKeepsSoManyEventsAndWhatRuns(t *testing.T) {
 	})
 }
 
-// TestAnEndedCallStaysUntilItsWorkerHasAcknowledgedIt: a worker that dies between the result and its acknowledgement leaves a call
-// that is handed out again. Whoever gets it must find the result.
+// TestAnEndedCallStaysUntilItsWorkerHasAcknowledgedIt: a worker dies between the result and its acknowledgement, so that the call is
+// redelivered. The worker that gets it must find the result.
 //
 //guarantee:side-effects-are-started-at-most-once
 func TestAnEndedCallStaysUntilItsWorkerHasAcknowledgedIt(t *testing.T) {

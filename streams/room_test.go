@@ -13,9 +13,9 @@ import (
 	"github.com/sandjet/sandjet/streams/fair"
 )
 
-// TestAFullLogKeepsRoomForWhatEndsIt: durable streams fill the log as far as they may. Nothing new is taken then, in the words of a
-// full log; what follows from accepted work still goes on, and leases, records and removals when that has no room either. So it is
-// for another process, and after a restart; a removal makes the room again.
+// TestAFullLogKeepsRoomForWhatEndsIt: durable streams fill the log up to their limit. New work is refused then with the error of a full
+// log. What follows from accepted work can still be stored; leases, records and removals can be stored even when that room is used up.
+// The same holds for another process and after a restart. A removal frees the room again.
 //
 //guarantee:pauses-cuts-and-full-disks
 //guarantee:what-one-tenant-can-do-to-another

@@ -33,7 +33,7 @@ func TestServedProvidersAreKnown(t *testing.T) {
 		}
 		first, stop := begin()
 		defer stop()
-		want(first, "local", true) // whoever serves it may start at this moment
+		want(first, "local", true) // its worker may start at this moment
 		time.Sleep(20 * time.Second)
 		want(first, "local", false)
 		testwait.OK(t, streams.NoteServed(t.Context(), b, "local"))

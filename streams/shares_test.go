@@ -172,7 +172,7 @@ func TestThousandsOfOneAccountLeaveOthersTheirTurn(t *testing.T) {
 		if other > time.Second {
 			t.Errorf("the other account waited %s; want less than a second", other)
 		}
-		if most := 8 * flood * each / slots; last > most { // slots idle while what was put back is away
+		if most := 8 * flood * each / slots; last > most { // slots idle while nak'ed messages wait for their redelivery
 			t.Errorf("all of it took %s; want less than %s", last, most)
 		}
 		t.Logf("the other account after %s, the last of all after %s", other, last)

@@ -16,9 +16,8 @@ import (
 	"github.com/sandjet/sandjet/streams/fair"
 )
 
-// TestTensOfThousandsOfOneAccountLeaveOthersTheirTurn: in virtual time, one account has 30,000 calls waiting, more than
-// a consumer used to hand back, when another account's call comes. It is begun after as many as were in hand, and
-// everything ends once.
+// TestTensOfThousandsOfOneAccountLeaveOthersTheirTurn: in virtual time, one account has 30,000 calls waiting, more than a consumer used
+// to nak, when the call of another account arrives. That call is started after as many calls as were in flight, and every call ends once.
 //
 //guarantee:one-result-for-every-accepted-call
 //guarantee:what-one-tenant-can-do-to-another
@@ -63,7 +62,7 @@ func TestTensOfThousandsOfOneAccountLeaveOthersTheirTurn(t *testing.T) {
 			defer mu.Unlock()
 			return begun
 		}
-		for n := range 20 { // as it goes on
+		for n := range 20 { // while the flood continues
 			at := count()
 			id := fmt.Sprint("other_", n)
 			publish(otherAccount, id)

@@ -16,9 +16,9 @@ import (
 
 const neighbour schemas.AccountID = "acct_quiet"
 
-// TestAnAccountThatKeepsMuchIsHeldAlone: an account writes until its quotas are used up, through two gateways. It is told that they
-// are its own; a neighbour's work goes on, and so does what was accepted of the account. The quotas hold after a restart of the log
-// and for a new gateway, and removals make the room again.
+// TestAnAccountThatKeepsMuchIsHeldAlone: an account writes through two gateways until its quotas are used up. The errors name its quotas.
+// The work of a neighbour continues, and so does accepted work of the account. The quotas hold after a restart of the log and for a new
+// gateway, and removals free the room again.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestAnAccountThatKeepsMuchIsHeldAlone(t *testing.T) {
@@ -209,8 +209,9 @@ func TestWhatIsPutAsideCountsForItsAccount(t *testing.T) {
 	})
 }
 
-// TestWhatIsPutAsideCountsAgainstTheQuota: an account that fills its quota with what waits for its time begins nothing more, while that goes on
-// waiting and others begin. A large one counts with its payload. When all have come, it begins again.
+// TestWhatIsPutAsideCountsAgainstTheQuota: an account that fills its quota with delayed messages can start nothing more, while those
+// still wait and other accounts start work. A large message counts with its payload. When all are due and delivered, the account can
+// start work again.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestWhatIsPutAsideCountsAgainstTheQuota(t *testing.T) {

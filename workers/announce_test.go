@@ -104,8 +104,8 @@ func TestWhoHasAdmittedACallNeedNotAnnounceItAgain(t *testing.T) {
 	})
 }
 
-// TestACallIsAnnouncedOnceHoweverLate: a call that waited for long is announced by whoever starts or ends it,
-// unless it is announced, which the log may not recognise any more.
+// TestACallIsAnnouncedOnceHoweverLate: a call that waited for long is announced by the process that starts or ends it, unless it is
+// announced already, which duplicate detection may no longer cover.
 //
 //guarantee:one-result-for-every-accepted-call
 func TestACallIsAnnouncedOnceHoweverLate(t *testing.T) {
@@ -159,7 +159,7 @@ func TestACallIsAnnouncedOnceHoweverLate(t *testing.T) {
 	}
 }
 
-// TestTheCallExpirerAnnouncesWhatItEnds: so does who ends calls that no worker has in hand.
+// TestTheCallExpirerAnnouncesWhatItEnds: the CallExpirer announces the calls that it ends and that no worker has in flight.
 //
 //guarantee:one-result-for-every-accepted-call
 func TestTheCallExpirerAnnouncesWhatItEnds(t *testing.T) {

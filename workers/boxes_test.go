@@ -40,8 +40,8 @@ func (d *deletable) Workspace(ctx context.Context, a schemas.AccountID, id schem
 	return d.specs.Workspace(ctx, a, id)
 }
 
-// keeps is a provider that keeps boxes and notes which were released. What a release ends is made anew
-// with the next epoch.
+// keeps is a provider whose boxes outlive their release. It notes which boxes were released. A box that a release has ended is created again with the
+// next epoch.
 type keeps struct {
 	fake
 

@@ -18,7 +18,7 @@ import (
 	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
-// closing runs a closer until the returned function is called.
+// closing runs a CallExpirer until the returned function is called.
 func closing(w *world, providers ...string) (stop func()) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -55,8 +55,8 @@ func (w *world) accept(c schemas.Call) schemas.Call {
 	return c
 }
 
-// TestCallsThatWereLeftForDaysEnd: everything is off for longer than a call is the record of its id. Each
-// that was accepted has its end soon after somebody is back, says the truth in it, and is forgotten then.
+// TestCallsThatWereLeftForDaysEnd: all processes are off for longer than the log keeps message ids. Each accepted call ends soon after a
+// process is back. Its result states what happened, and the call is forgotten then.
 //
 //guarantee:one-result-for-every-accepted-call
 func TestCallsThatWereLeftForDaysEnd(t *testing.T) {
@@ -109,7 +109,7 @@ func leftFor(t *testing.T, away time.Duration, withWorker bool) {
 	})
 }
 
-// TestCallsAreForgottenAfterADay: what has its end leaves the log, what is younger or waits for a person stays.
+// TestCallsAreForgottenAfterADay: calls that have ended leave the log. Younger calls, and calls that wait for a person, stay.
 func TestCallsAreForgottenAfterADay(t *testing.T) {
 	natstest.Hours(t)
 	inWorld(t, func(t *testing.T, w *world) {
@@ -139,8 +139,9 @@ func TestCallsAreForgottenAfterADay(t *testing.T) {
 	})
 }
 
-// TestAParkedCallThatWasNeverAskedAboutHasItsEnd: the process that parked a call died before it made the record of its approval. The
-// call is not taken for one that is done: it has a question and its end before it is forgotten. One that has its end needs none.
+// TestAParkedCallThatWasNeverAskedAboutHasItsEnd: the process that parked a call died before it created the record of its approval. The
+// call is not taken for one that has ended: its question and its result are published before it is forgotten. A call that has ended needs
+// neither.
 //
 //guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestAParkedCallThatWasNeverAskedAboutHasItsEnd(t *testing.T) {
@@ -318,8 +319,8 @@ func TestADeadLetterGetsItsResult(t *testing.T) {
 	})
 }
 
-// TestOverdueCallsEndWithoutAWorker: a call that nobody takes has its result soon after its deadline,
-// one that a worker died over is told to be interrupted, and a worker that comes later runs neither.
+// TestOverdueCallsEndWithoutAWorker: a call that no worker takes gets its result soon after its deadline. If a worker died over it, the
+// result is interrupted. A worker that comes later runs neither call.
 //
 //guarantee:one-result-for-every-accepted-call
 func TestOverdueCallsEndWithoutAWorker(t *testing.T) {

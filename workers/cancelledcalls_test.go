@@ -63,7 +63,7 @@ func TestCancelWhileItRuns(t *testing.T) {
 					return r, err
 				}}
 				w.employ(p)
-				w.employ(p) // another one hears of it too, and leaves it alone
+				w.employ(p) // another worker is notified of it too, and does not touch it
 				c := w.publish(w.call("call_1", tool))
 				w.untilStarted(c)
 				w.cancel(c)

@@ -11,8 +11,8 @@ import (
 )
 
 // TestACallIsNotRunTwiceWhenTheLogsClockIsSetBack: a worker dies when its call has started, or has its result, and is not acknowledged.
-// Until the next one takes the call, the log's server is started anew with its clock set back. Each of the two parts has a virtual time
-// of its own, which begins at the same moment.
+// Before the next worker takes the call, the log's server is restarted with its clock set back. Each of the two parts has a separate
+// virtual time, and both begin at the same moment.
 //
 //guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestACallIsNotRunTwiceWhenTheLogsClockIsSetBack(t *testing.T) {
@@ -51,8 +51,8 @@ func setBackAfter(t *testing.T, by time.Duration, at stage, want schemas.Status)
 	}, dir)
 }
 
-// TestACancelIsHeardWhenTheLogsClockIsSetBack: it is stored with a stamp that lies before that of the call. It ends the call that runs, the
-// one that waits, the one that nobody serves, and the one that a worker takes later.
+// TestACancelIsHeardWhenTheLogsClockIsSetBack: the cancel is stored with a stamp earlier than that of the call. It ends a call that runs,
+// one that waits, one that no worker serves, and one that a worker takes later.
 //
 //guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestACancelIsHeardWhenTheLogsClockIsSetBack(t *testing.T) {

@@ -11,14 +11,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// outliving is a provider whose runs go on when their worker has died, until somebody ends them.
+// outliving is a provider whose runs continue when their worker has died, until another process ends them.
 type outliving struct {
 	fake
 
 	start time.Duration // that a run may take until it starts
 
 	mu    sync.Mutex
-	left  map[string]bool // runs that go on, by id
+	left  map[string]bool // runs that continue, by id
 	away  func() bool     // whether the engine cannot be reached; nil: never
 	ended []string        // what was asked for
 }
@@ -99,7 +99,7 @@ func TestAnInterruptedRunIsEndedFirst(t *testing.T) {
 	}
 }
 
-// TestARunThatCannotBeEndedIsWaitedFor: its engine is away. The call has its end when the run has, or cannot be there any more.
+// TestARunThatCannotBeEndedIsWaitedFor: its engine is unavailable. The call ends when the run has ended, or cannot exist any more.
 //
 //guarantee:side-effects-are-started-at-most-once
 func TestARunThatCannotBeEndedIsWaitedFor(t *testing.T) {
@@ -133,7 +133,8 @@ func TestARunThatCannotBeEndedIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestARunWhoseEngineIsLostIsEndedFirst: the provider does not know how a run ended, and nothing of it may go on when its call has ended.
+// TestARunWhoseEngineIsLostIsEndedFirst: the provider does not know how a run ended. Nothing of the run may continue when its call has
+// ended.
 //
 //guarantee:side-effects-are-started-at-most-once
 func TestARunWhoseEngineIsLostIsEndedFirst(t *testing.T) {

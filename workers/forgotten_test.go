@@ -35,7 +35,7 @@ func (w *world) trim(c schemas.Call) {
 	}
 }
 
-// TestACallThatEndedIsNotRunAgainAfterRetention: its worker dies before it can acknowledge the call, and nobody takes it until its
+// TestACallThatEndedIsNotRunAgainAfterRetention: its worker dies before it can acknowledge the call. No worker takes the call until its
 // conversation has long had too many events.
 //
 //guarantee:side-effects-are-started-at-most-once

@@ -225,7 +225,7 @@ func (w *world) publish(c schemas.Call) schemas.Call {
 	return c
 }
 
-// announce tells that the call was accepted.
+// announce publishes that the call was accepted.
 func (w *world) announce(c schemas.Call) {
 	w.t.Helper()
 	if err := streams.Events.Publish(w.t.Context(), w.bus, schemas.AcceptedEvent(c)); err != nil {

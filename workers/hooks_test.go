@@ -136,8 +136,8 @@ func TestAFailedResumeLeavesTheBox(t *testing.T) {
 	})
 }
 
-// A worker dies after onCreate has run and before anybody knows: it runs once more, in the same box where
-// that outlives its worker, and the call has one result.
+// A worker dies after onCreate has run and before that is recorded. The script runs once more, in the same box if the box outlives its
+// worker, and the call has one result.
 //
 //guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestScriptsRunAgainWhenTheirWorkerDies(t *testing.T) {

@@ -25,7 +25,7 @@ func (h listingHost) ListKept(context.Context, string) ([]providers.KeptBox, err
 	return boxes, nil
 }
 
-// wantReplaced fails unless the job of a call has failed because its box was made anew.
+// wantReplaced fails unless the job of a call has failed because its box was created again.
 func (w *world) wantReplaced(call schemas.Call) {
 	w.t.Helper()
 	done := w.ended(call)
@@ -35,7 +35,7 @@ func (w *world) wantReplaced(call schemas.Call) {
 	}
 }
 
-// Whoever notices that a job's box is another one by now says the same of it.
+// Each process that notices that a job's box was replaced reports the same result.
 //
 //guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestAJobWhoseBoxWasMadeAnewHasFailed(t *testing.T) {

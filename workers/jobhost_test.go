@@ -30,8 +30,8 @@ type jobHost struct {
 	before  func(n int) error                             // of the nth start: fails it before anything runs
 	after   func(n int) error                             // likewise, when it runs already
 	blocked func(context.Context, schemas.JobRef) error   // of every look
-	stopped func(schemas.JobRef)                          // told of every stop
-	asked   func(providers.Command, providers.JobOptions) // told of every start
+	stopped func(schemas.JobRef)                          // called for every stop
+	asked   func(providers.Command, providers.JobOptions) // called for every start
 
 	mu       sync.Mutex
 	boxes    map[string]schemas.Ref // by key

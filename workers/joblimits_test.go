@@ -81,7 +81,7 @@ func TestTheOperatorBoundsTheJobsOfASandbox(t *testing.T) {
 	})
 }
 
-// wayward is a limiter that is away at times and may forget.
+// wayward is a limiter that is unavailable at times and may forget.
 type wayward struct {
 	limits.Limiter
 

@@ -179,7 +179,7 @@ func (p *sluggish) StartJob(ctx context.Context, id schemas.JobID, cmd providers
 	return p.jobHost.StartJob(ctx, id, cmd, o)
 }
 
-// starter can start jobs and not look after them.
+// starter can start jobs and cannot monitor them.
 type starter struct{ host *jobHost }
 
 func (p starter) Profile() providers.Profile { return p.host.Profile() }
@@ -214,7 +214,7 @@ func TestAJobThatNobodyCanLookAtEndsWithItsLifetime(t *testing.T) {
 	})
 }
 
-// What others have declared lost must not go on running when it turns up again.
+// A job that another process has declared lost must not keep running when it turns up again.
 func TestAJobThatWasDeclaredLostIsStopped(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		var stops atomic.Int32

@@ -39,7 +39,7 @@ func TestABackgroundJobComesHome(t *testing.T) {
 				w.employ(h, func(wk *Worker) {
 					wk.Limiter, wk.AccountJobs = memory, 5
 					wk.at = func(s stage, _ schemas.Call) error {
-						if s == atLaunched { // long enough for an end to be told before the start
+						if s == atLaunched { // long enough for an end to be reported before the start
 							time.Sleep(2 * time.Second)
 						}
 						return nil
@@ -123,7 +123,7 @@ func TestAWorkerMayDieAtEveryStageOfALaunch(t *testing.T) {
 	}
 }
 
-// A worker that was only asleep must not launch what others have called not launched.
+// A worker that was only suspended must not launch a job that another process has settled as not launched.
 func TestAWorkerThatSleptDoesNotLaunch(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		w.settleJobs()
@@ -352,7 +352,7 @@ func TestRedeliveredResultsWithoutALaunchSettleTheJob(t *testing.T) {
 	})
 }
 
-// Whoever gave up the call of a dead worker may not have known of the launch: the job counts.
+// The process that ended the call of a dead worker may not have known of the launch: the job counts.
 func TestAResultWithoutAStatusIDDoesNotEndAJobThatRuns(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		died := make(chan *employed, 1)

@@ -31,8 +31,8 @@ func meanwhile(at stage, do func(schemas.Call)) func(*Worker) {
 	}
 }
 
-// TestAPauseBeforeTheProofStartsNothing: what another worker did while this one stood still is found, also
-// when the log does not recognise its proof any more.
+// TestAPauseBeforeTheProofStartsNothing: what another worker did while this one was suspended is found, also when duplicate detection no
+// longer covers its proof.
 //
 //guarantee:pauses-cuts-and-full-disks
 //guarantee:side-effects-are-started-at-most-once
@@ -64,7 +64,7 @@ func TestAPauseBeforeTheProofStartsNothing(t *testing.T) {
 	}
 }
 
-// TestAPauseBeforeTheProofCostsNoCall: nobody else had the call, so it is run.
+// TestAPauseBeforeTheProofCostsNoCall: no other worker had the call, so it is run.
 //
 //guarantee:side-effects-are-started-at-most-once
 func TestAPauseBeforeTheProofCostsNoCall(t *testing.T) {
@@ -80,8 +80,8 @@ func TestAPauseBeforeTheProofCostsNoCall(t *testing.T) {
 	})
 }
 
-// TestWhoEndsAnUnstartedCallTakesItsStart: a worker that still makes ready for a call cannot start it once
-// somebody has ended it, whatever it has heard.
+// TestWhoEndsAnUnstartedCallTakesItsStart: a worker that still prepares a call cannot start it once another process has ended it, whether
+// the worker has been notified or not.
 //
 //guarantee:side-effects-are-started-at-most-once
 func TestWhoEndsAnUnstartedCallTakesItsStart(t *testing.T) {
@@ -127,7 +127,7 @@ func TestAStartedCallIsNotEndedAsUnstarted(t *testing.T) {
 	})
 }
 
-// TestASlowPreparationHearsOfACancel: a cancelled call that is still made ready shows no start.
+// TestASlowPreparationHearsOfACancel: a call that is cancelled during its preparation shows no start.
 //
 //guarantee:cancelling-kills-and-stopping-finishes
 func TestASlowPreparationHearsOfACancel(t *testing.T) {
@@ -165,7 +165,7 @@ func TestACancelIsOfOneUseOfAnID(t *testing.T) {
 	})
 }
 
-// TestAnOverdueCallIsEndedOnce: the closer has ended a call that a busy worker is handed long after.
+// TestAnOverdueCallIsEndedOnce: the CallExpirer has ended a call that is delivered to a busy worker long after.
 //
 //guarantee:one-result-for-every-accepted-call
 func TestAnOverdueCallIsEndedOnce(t *testing.T) {

@@ -168,7 +168,7 @@ func TestAWorkerDiesBeforeItLooked(t *testing.T) {
 		run := p.run
 		p.run = func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 			r, err := run(ctx, cmd)
-			cut(first.bus) // it has written, and nobody has looked
+			cut(first.bus) // it has written, and no process has read it
 			first.stop()
 			died <- first
 			return r, err

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
-// host is a provider of one process: its boxes, and what is in them, are nobody else's.
+// host is a provider of one process: only that process reaches its boxes and what is in them.
 type host struct {
 	name string
 
@@ -92,7 +92,7 @@ func TestAKeptBoxIsOneBoxForAllWorkers(t *testing.T) {
 			return box
 		}
 		first := calls(12)
-		// Its owner dies: the next calls have a box of another worker, and again all the same.
+		// Its owner dies: the next calls share one box of another worker.
 		for i, h := range hosts {
 			if first[:1] == h.name {
 				cut(workers[i].bus)

@@ -34,7 +34,7 @@ func TestACallThatAdmissionRefusedIsNotStarted(t *testing.T) {
 	}
 }
 
-// What a model has written wrongly is told it, and costs nothing.
+// The model is notified of its mistake in the result, and the call costs nothing.
 func TestAMisusedToolIsNotStarted(t *testing.T) {
 	for name, tool := range map[string]schemas.Tool{"an input": schemas.ToolBash, "a tool": "browse", "a status": schemas.ToolAsyncStatus} {
 		t.Run(name, func(t *testing.T) {

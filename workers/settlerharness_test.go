@@ -115,7 +115,7 @@ func fromChannel(j *schemas.Job) {
 	j.Origin = &schemas.Origin{Kind: "channel", Channel: "telegram", Route: json.RawMessage(`{"chat":1}`)}
 }
 
-// end tells that a job has completed.
+// end publishes that a job has completed.
 func (w *world) end(j schemas.Job, change ...func(*schemas.Completion)) {
 	w.t.Helper()
 	zero := 0
@@ -148,7 +148,7 @@ func all[T schemas.Eventer](w *world, topic streams.Topic[T], filter string) []T
 	return list
 }
 
-// told counts the events of a conversation by their ids, those that webhooks may want.
+// The result counts the published events of a conversation by their ids, only those that webhooks may want.
 func (w *world) told(c schemas.ConversationID) map[string]int {
 	w.t.Helper()
 	count := map[string]int{}
@@ -160,7 +160,7 @@ func (w *world) told(c schemas.ConversationID) map[string]int {
 	return count
 }
 
-// onceEach fails unless exactly these events were told on a conversation, each once with one delivery.
+// onceEach fails unless exactly these events were published on a conversation, each once with one delivery.
 func (w *world) onceEach(c schemas.ConversationID, ids ...string) {
 	w.t.Helper()
 	told := w.told(c)

@@ -91,7 +91,7 @@ func TestDrain(t *testing.T) {
 				if d := time.Since(later); d > 20*time.Second {
 					t.Errorf("the stop took %v, with a grace of 10 s", d)
 				}
-				if c.want == schemas.StatusInterrupted { // told by the worker itself, with what was printed
+				if c.want == schemas.StatusInterrupted { // reported by the worker itself, with what was printed
 					if r := w.want(call, c.want); r.Output == nil || r.Output.Stdout != "begun\n" || !strings.Contains(r.Text, "shut down") {
 						t.Errorf("result %+v", r)
 					}
@@ -161,7 +161,7 @@ func TestARunThatDoesNotEndGivesItsSlotBack(t *testing.T) {
 	})
 }
 
-// TestAWorkerStopsWithoutARunThatDoesNotEnd: the call of a run that cannot be ended is told to be interrupted.
+// TestAWorkerStopsWithoutARunThatDoesNotEnd: the result of a call whose run cannot be ended is interrupted.
 //
 //guarantee:cancelling-kills-and-stopping-finishes
 func TestAWorkerStopsWithoutARunThatDoesNotEnd(t *testing.T) {

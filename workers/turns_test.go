@@ -83,7 +83,7 @@ func TestOneAccountsCallsLeaveOthersTheirTurn(t *testing.T) {
 	})
 }
 
-// searching is a provider where the searches of an account go on in this process until their context ends.
+// searching is a provider where the searches of an account run in this process until their context ends.
 type searching struct {
 	*fake
 

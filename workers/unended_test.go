@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// unattended is a provider that cannot end a run: it goes on for some time after its context.
+// unattended is a provider that cannot end a run: the run continues for some time after its context is done.
 func unattended(away time.Duration) *outliving {
 	p := newOutliving()
 	begun := time.Now()
@@ -26,7 +26,7 @@ func unattended(away time.Duration) *outliving {
 	return p
 }
 
-// TestACancelledRunThatGoesOnIsSaidTo: nobody reads that a command was killed which nobody could kill.
+// TestACancelledRunThatGoesOnIsSaidTo: if a command could not be killed, its result does not say that it was.
 func TestACancelledRunThatGoesOnIsSaidTo(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := unattended(0)
@@ -42,7 +42,7 @@ func TestACancelledRunThatGoesOnIsSaidTo(t *testing.T) {
 	})
 }
 
-// TestAStoppedWorkersRunThatGoesOnIsWaitedFor: its call has its end when it has, by the next worker.
+// TestAStoppedWorkersRunThatGoesOnIsWaitedFor: the next worker ends the call when the run has ended.
 func TestAStoppedWorkersRunThatGoesOnIsWaitedFor(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := unattended(3 * time.Minute)

@@ -86,7 +86,7 @@ func TestDecideInvariants(t *testing.T) {
 			f.left = -time.Second
 		}
 		if !f.looked && (f.finished || f.starts > 0 || f.alive || f.forgotten) {
-			continue // known only after a look
+			continue // known only after a read
 		}
 		if f.forgotten && (f.finished || f.starts > 0 || f.alive || !f.doubt) {
 			continue // only what shows nothing is, and only where it may have been handed out before

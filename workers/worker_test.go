@@ -162,7 +162,7 @@ func TestAnAccountAtItsCapLeavesRoomForOthers(t *testing.T) {
 		if d := time.Since(begun); d > 5*time.Second {
 			t.Errorf("another account waited %v behind one that is at its cap", d)
 		}
-		for _, c := range flood { // some were put back far more often than a broken call may be
+		for _, c := range flood { // some were nak'ed far more often than a broken call may be
 			w.want(c, schemas.StatusCompleted)
 			w.once(c)
 		}
@@ -254,7 +254,7 @@ func TestAnotherProvidersCallIsLeftAlone(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.employ(&fake{})
 		other := w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Provider = "elsewhere" }))
-		w.cancel(other) // heard by the worker, and not its to answer
+		w.cancel(other) // the worker is notified of it, and it is not the worker's to answer
 		time.Sleep(time.Minute)
 		if got := w.types(other); len(got) != 1 {
 			t.Errorf("events %v of a call of another provider", got)
@@ -333,15 +333,15 @@ func TestRecordsThatAreMissingOrAway(t *testing.T) {
 	})
 }
 
-// TestNothingFollowsAResult: a worker that was taken for dead tells nothing more of a call that others have ended, and
-// ends its run.
+// TestNothingFollowsAResult: a worker that was taken for dead publishes nothing more of a call that another process has ended, and ends
+// its run.
 //
 //guarantee:one-result-for-every-accepted-call
 func TestNothingFollowsAResult(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		over := make(chan error, 1)
 		p := &fake{run: func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
-			for range 4 { // it prints nothing while its worker is away
+			for range 4 { // it prints nothing while its worker is unavailable
 				cmd.Output(providers.Chunk{Data: []byte("tick\n")})
 				if !wait.Sleep(ctx, 30*time.Second) {
 					break
