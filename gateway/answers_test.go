@@ -46,9 +46,9 @@ func (e *edge) leave(path, key string) (take func() int) {
 	}
 }
 
-// TestAnswersInMemoryAreBounded: what an account's clients do not read takes no more than its share of memory, and what those of all do
-// not read no more than all may. Small answers are given all the same, and a call whose result has no room is never an error, by which it
-// might be made again.
+// TestAnswersInMemoryAreBounded: answers that the clients of one account do not read take no more memory than its share, and those of all
+// accounts no more than the total. Small answers are still given. A call whose result has no room is never answered with an error, after
+// which the client might send it again.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestAnswersInMemoryAreBounded(t *testing.T) {

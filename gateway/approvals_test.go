@@ -364,8 +364,8 @@ func TestApprovalsOverNATSFitIntoAMessage(t *testing.T) {
 	}
 }
 
-// A question outlives the log's server. The answer may find the log half back: then it counts all the
-// same, and the ApprovalExpirer does what follows.
+// A question outlives the log's server. If the log has only partly recovered when the answer comes, the answer still counts, and the
+// ApprovalExpirer does what follows.
 //
 //guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestApprovalsOutliveTheLogsServer(t *testing.T) {

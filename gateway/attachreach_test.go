@@ -7,8 +7,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestTheReachOfAnAttachToken: calls are refused unless what they stand for is within it, and so are repeats of calls that
-// somebody else made. A token without a reach sends what it always did.
+// TestTheReachOfAnAttachToken: calls are refused unless all that they refer to is within the token's reach, and so are repeats of calls
+// of another client. A token without a reach sends what it always did.
 func TestTheReachOfAnAttachToken(t *testing.T) {
 	t.Parallel()
 	e, _ := ticketed(t)

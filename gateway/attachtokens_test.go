@@ -191,7 +191,7 @@ func TestATokenIsRenewedInBand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.c.Close() // or else the gateway's end would write to nobody
+		defer s.c.Close() // or else the gateway's end would write to a pipe without a reader
 		if f := s.next(); f.Op != "expiring" {
 			t.Errorf("%+v; want a warning", f)
 		}

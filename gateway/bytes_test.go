@@ -91,7 +91,7 @@ func TestAnEventHasTheSameBytesOnEveryWay(t *testing.T) {
 	again.write(`{"op":"attach","conv":"c_1","after":"-1"}`)
 	replayed := e.stream(ctx, path, http.Header{"Last-Event-Id": {"-1"}})
 	followed := page("?after=-1")
-	other := open(t) // nobody follows it there: pages are read from the log
+	other := open(t) // no reader follows it there: pages are read from the log
 	other.note("c_1", 1, text)
 	for n, live := range want {
 		if got := event(again); got != live {

@@ -253,8 +253,8 @@ func (c clockBook) Resolve(ctx context.Context, a schemas.AccountID, r schemas.R
 	return c.book.Resolve(ctx, a, r)
 }
 
-// TestRepeatCompletesACrashedAdmission: the process died after the call was on the log and before
-// its conversation was told; the repeat tells it.
+// TestRepeatCompletesACrashedAdmission: the process died after it stored the call and before it published call.accepted. The repeat
+// publishes it.
 //
 //guarantee:the-same-id-is-the-same-call
 func TestRepeatCompletesACrashedAdmission(t *testing.T) {

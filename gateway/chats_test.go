@@ -62,7 +62,7 @@ func openChat(t *testing.T, record string) *chatEdge {
 	return &chatEdge{e, decode[schemas.ChatChannel](t, a)}
 }
 
-// write posts what somebody has written, and returns the status.
+// write posts a message of a person, and returns the status.
 func (e *chatEdge) write(event, text string) int {
 	return e.postIn(channel.Inbound{Kind: channel.Text, Event: event, Text: text})
 }

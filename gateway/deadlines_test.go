@@ -30,8 +30,8 @@ func (e *edge) raw(text string) net.Conn {
 	return c
 }
 
-// TestABodyThatNeverComesHoldsNothing: whatever is announced and not sent, the client is answered, at once where nobody
-// wants the body, and the connection ends soon.
+// TestABodyThatNeverComesHoldsNothing: a client that announces a body and does not send it is answered, at once where the body is not
+// needed, and the connection ends soon.
 //
 //guarantee:a-client-that-neither-sends-nor-reads-holds-nothing-for-long
 func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
@@ -125,7 +125,8 @@ func TestAnAnswerThatNobodyTakesIsDropped(t *testing.T) {
 	})
 }
 
-// TestConnectionsAreLimited: by address and in all; who is refused is told so, and the place of one that ends is free.
+// TestConnectionsAreLimited: by address and in total. A refused client is answered with the reason, and the slot of a connection that
+// ends is free.
 //
 //guarantee:a-client-that-neither-sends-nor-reads-holds-nothing-for-long
 func TestConnectionsAreLimited(t *testing.T) {

@@ -9,8 +9,9 @@ import (
 	"github.com/sandjet/sandjet/records"
 )
 
-// TestTheClientOfE2BIsServedToWhoHasAKey: off unless asked for; then each account has its own sandboxes, which nobody reaches with the
-// token of another, with a key in its place, or after their end. The whole of it is tried with the client itself, in internal/crashtest.
+// TestTheClientOfE2BIsServedToWhoHasAKey: off unless enabled. Then each account has separate sandboxes, which cannot be reached with the
+// token of another sandbox, with a key in place of the token, or after their end. internal/crashtest tries the whole with the client
+// itself.
 func TestTheClientOfE2BIsServedToWhoHasAKey(t *testing.T) {
 	t.Parallel()
 	const sandboxes, body = "/v2/sandboxes", `{"templateID":"base","timeout":600,"metadata":{"a":"b"}}`

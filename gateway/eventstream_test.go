@@ -74,7 +74,7 @@ func (e *edge) overHTTP2(t *testing.T, path, key string) *http.Response {
 	return resp
 }
 
-// heard is what comes in a body, in pieces that belong to whoever waits for them.
+// The body that a client receives, in pieces that belong to the goroutine that waits for them.
 type heard struct {
 	all  chan string
 	text strings.Builder
@@ -102,8 +102,8 @@ func listen(body io.Reader) *heard {
 	return h
 }
 
-// until waits for a text, and returns all that was heard. It must come, or the body end if it is empty, within two
-// minutes of virtual time.
+// until waits for a text, and returns all that was received. The text must come, or the body end if it is empty, within two minutes of
+// virtual time.
 func (h *heard) until(t *testing.T, want string) string {
 	t.Helper()
 	const patience = 2 * time.Minute
@@ -141,7 +141,7 @@ func (h *heard) ended() bool {
 	}
 }
 
-// told is a stream without what differs from one to the next: when to come back, and the comments.
+// The result is the stream without what differs from one to the next: the retry times and the comments.
 func told(text string) string {
 	var kept []string
 	for piece := range strings.SplitSeq(text, "\n\n") {
@@ -209,10 +209,10 @@ func (e *edge) following(t *testing.T) string {
 	return "none"
 }
 
-// TestAnEventStreamThatIsNotReadIsDropped: after ten seconds, which costs nobody else anything.
+// TestAnEventStreamThatIsNotReadIsDropped: after ten seconds. No other client is delayed by it.
 func TestAnEventStreamThatIsNotReadIsDropped(t *testing.T) {
 	inTime(t, func(t *testing.T, e *edge, _ *keys) {
-		deaf := e.request(t, "1.1", "c_1", aliceKey) // a pipe holds nothing: what is not read stands still
+		deaf := e.request(t, "1.1", "c_1", aliceKey) // a pipe holds nothing: writes block until they are read
 		well := listen(e.request(t, "1.1", "c_1", aliceKey).resp.Body)
 		well.until(t, `{"upToDate":true}`)
 		e.note("c_1", 0, "first")
@@ -245,7 +245,7 @@ func TestAnEventStreamEndsWithItsClient(t *testing.T) {
 		c := e.request(t, "1.1", "c_1", aliceKey)
 		h := listen(c.resp.Body)
 		h.until(t, `{"upToDate":true}`)
-		if _, err := io.WriteString(c, strings.Repeat("GET /v1/jobs HTTP/1.1\r\n\r\n", 100)); err != nil { // nobody answers
+		if _, err := io.WriteString(c, strings.Repeat("GET /v1/jobs HTTP/1.1\r\n\r\n", 100)); err != nil { // the answers are not read
 			t.Fatal(err)
 		}
 		e.note("c_1", 0, "after it")
@@ -294,8 +294,8 @@ func TestAnIdleEventStreamIsOneGoroutine(t *testing.T) {
 	eventually(t, "each stream is one goroutine", func() bool { return runtime.NumGoroutine() <= before+clients+spare })
 }
 
-// TestEveryKindOfStreamEndsWithItsKey: whatever goes on when an account's key is rotated away, or the account
-// deleted, ends within a minute; that of another account goes on.
+// TestEveryKindOfStreamEndsWithItsKey: every open stream of an account ends within a minute when the account's key is rotated away or the
+// account is deleted. A stream of another account continues.
 //
 //guarantee:tenants-are-isolated
 func TestEveryKindOfStreamEndsWithItsKey(t *testing.T) {

@@ -49,7 +49,7 @@ func TestACallWhoseResultIsNoLongerKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		crashed, err := book{}.Resolve(t.Context(), alice, r) // admission dies before it can tell
+		crashed, err := book{}.Resolve(t.Context(), alice, r) // admission dies before it can publish
 		if err != nil {
 			t.Fatal(err)
 		}

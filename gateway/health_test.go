@@ -7,7 +7,7 @@ import (
 	"github.com/sandjet/sandjet/gateway"
 )
 
-// TestMetricsAreTheOperatorsWhereThereAreTenants: they tell how much all accounts do.
+// TestMetricsAreTheOperatorsWhereThereAreTenants: they show how much all accounts do.
 func TestMetricsAreTheOperatorsWhereThereAreTenants(t *testing.T) {
 	k := openKept(t)
 	for key, want := range map[string]int{"-": http.StatusUnauthorized, adminKey: http.StatusOK} {

@@ -254,7 +254,7 @@ func TestWhatIsInAnInstanceIsNotTakenAway(t *testing.T) {
 	}
 }
 
-// With force a call that runs is cancelled, whether or not somebody has wanted the removal before.
+// With force a running call is cancelled, whether or not the removal was requested before.
 func TestARemovalWithForceCancelsWhatRuns(t *testing.T) {
 	for name, before := range map[string]schemas.InstanceWish{
 		"first": {}, "after one without": {State: schemas.WantRemoved, At: time.Now().UTC().Truncate(time.Second)},

@@ -85,8 +85,8 @@ func saidOf(t *testing.T, res *sdk.CallToolResult, err error) (text, call string
 	return text, call
 }
 
-// TestMCPOverHTTP: a call by the protocol is a call as any other, once for its mark and whoever's gateway is asked, and no other
-// account's.
+// TestMCPOverHTTP: a call by the protocol is a call like any other. Its mark makes it one call, whichever gateway is asked, and no other
+// account sees it.
 //
 //guarantee:a-tool-use-by-mcp-is-one-call
 func TestMCPOverHTTP(t *testing.T) {

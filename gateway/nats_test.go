@@ -108,7 +108,7 @@ func (e *edge) dead() []schemas.DeadLetter {
 	return all
 }
 
-// TestForeignInbox: the router may publish anywhere and must not be made to for somebody else.
+// TestForeignInbox: the NATS API may publish on every subject, and a client must not make it publish to the inbox of another account.
 //
 //guarantee:tenants-are-isolated
 func TestForeignInbox(t *testing.T) {

@@ -8,15 +8,15 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestOperationsOfASocketAreCarriedOutInOrder: whoever attaches from now on and sends in the same breath is told all of the call,
-// though where "now" is must be asked of the log.
+// TestOperationsOfASocketAreCarriedOutInOrder: a client that attaches from now on and sends a call at once receives all events of the
+// call, though the gateway must ask the log where "now" is.
 func TestOperationsOfASocketAreCarriedOutInOrder(t *testing.T) {
 	e := open(t)
 	e.work()
 	const sockets = 40
 	for n := range sockets {
 		conv := fmt.Sprintf("c_%d", n)
-		if n%2 == 0 { // one that is followed already, by somebody else
+		if n%2 == 0 { // one that another socket follows already
 			other := e.socket()
 			other.write(fmt.Sprintf(`{"op":"attach","conv":%q}`, conv))
 			other.until("live")

@@ -39,7 +39,7 @@ func TestWhoTakesBackRequestsWithoutEndLosesTheConnection(t *testing.T) {
 			stream := 2*n + 1
 			const endOfHeaders, cancel = 4, 8
 			err := write(h2Frame(headers, endOfHeaders, stream, block))
-			synctest.Wait() // it is in hand
+			synctest.Wait() // it is in flight
 			if err == nil {
 				err = write(h2Frame(reset, 0, stream, []byte{0, 0, 0, cancel}))
 			}

@@ -109,8 +109,8 @@ func TestRunDrains(t *testing.T) {
 	}
 }
 
-// TestLogRestart: the server goes away under a stream, a socket and a client that waits; all of
-// them go on when it is back, and nothing is missing or told twice.
+// TestLogRestart: the server is stopped under a stream, a socket and a client that waits. All of them continue when it is back, and no
+// event is missing or sent twice.
 func TestLogRestart(t *testing.T) {
 	e := openOnDisk(t)
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -190,7 +190,7 @@ func TestRouterSeesAPublicationAgain(t *testing.T) {
 	}
 }
 
-// dyingBook tells which call it is asked for and then fails, as a process does that dies.
+// dyingBook reports which call it is asked for and then fails, like a process that dies.
 type dyingBook struct {
 	book
 

@@ -313,7 +313,7 @@ func TestSessionsOfTwoTenants(t *testing.T) {
 	}
 }
 
-// TestASessionIsDestroyedWhole also by a second try, when the first broke off; meanwhile nobody enters.
+// TestASessionIsDestroyedWhole, also by a second try when the first broke off. Meanwhile no request enters the session.
 //
 //guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestASessionIsDestroyedWhole(t *testing.T) {

@@ -160,7 +160,7 @@ func TestSkillsOfTwoTenants(t *testing.T) {
 	}
 }
 
-// TestOneSkillFromManyAtOnce: whoever replaces a skill at the same time as others, one record is there, and its bundle is whole.
+// TestOneSkillFromManyAtOnce: many clients replace a skill at the same time. One record remains, and its bundle is whole.
 func TestOneSkillFromManyAtOnce(t *testing.T) {
 	k := openKept(t, withSkills)
 	var all sync.WaitGroup

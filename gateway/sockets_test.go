@@ -244,8 +244,8 @@ func TestDrainSaysBye(t *testing.T) {
 	}
 }
 
-// TestSlowReader: a client that does not read is dropped once a write has stood still, without
-// harm to another on the same conversation, and finds everything when it comes back.
+// TestSlowReader: a client that does not read is dropped once a write has stalled. Another client on the same conversation is not harmed,
+// and the dropped one finds everything when it comes back.
 //
 //guarantee:a-conversation-has-no-holes
 func TestSlowReader(t *testing.T) {
@@ -262,7 +262,7 @@ func TestSlowReader(t *testing.T) {
 	}
 	const events, size = 80, 200 << 10 // far above what the kernel buffers of a connection hold
 	text := strings.Repeat("x", size)
-	for n := range events { // one by one: nothing may stand still on the way to the quick one
+	for n := range events { // one by one: nothing may stall on the way to the quick one
 		e.note("c_1", n, text)
 		if f := quick.next(); f.Data.ID != fmt.Sprintf("c_1.%d", n) {
 			t.Fatalf("the quick one got %s, want number %d", f.Data.ID, n)

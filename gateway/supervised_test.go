@@ -14,8 +14,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestASupervisorReportsHome has the supervisor in a box report to this gateway: nobody looks after the
-// job, and its end reaches the log all the same.
+// TestASupervisorReportsHome has the supervisor in a box report to this gateway. No worker monitors the job, and its end still reaches
+// the log.
 func TestASupervisorReportsHome(t *testing.T) {
 	e := open(t)
 	p := supervisor.Wrap(providertest.NewBare(t.TempDir()), supervisor.Options{JobsDir: t.TempDir()})
@@ -52,7 +52,7 @@ func TestASupervisorReportsHome(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.state == "" { // it is told so, and stops: what it has printed is to be seen, its end is not
+			if c.state == "" { // the supervisor gets that answer and stops: what the job has printed is to be seen, its end is not
 				awaitEnd(t, p, schemas.JobRef{Sandbox: box, ID: j.ID})
 				if got, err := lifecycle.FindCompletion(t.Context(), e.bus, alice, j.ID); !errors.Is(err, schemas.ErrNotFound) {
 					t.Errorf("a report with a bad token counts: %+v, %v", got, err)

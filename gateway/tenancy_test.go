@@ -32,7 +32,7 @@ type door struct {
 	// list: it shows what the account has, and nothing of another.
 	list  bool
 	query string // that the route needs
-	// open: it is the same for everybody, or makes something for whoever asks. Why stands beside it.
+	// open says why a route needs no owner: it is the same for all callers, or creates something for its caller.
 	open string
 }
 
@@ -164,7 +164,7 @@ func doors() map[string]door {
 	}
 }
 
-// thing is something of anna's, and an id of the same form that nobody ever had.
+// thing is something of anna's, and an id of the same form that was never used.
 type thing struct{ id, never string }
 
 const planted = "planted-by-anna" // in the content of everything that she has
@@ -391,7 +391,7 @@ func replaceID(s string, things map[string]thing, id string) string {
 	return s
 }
 
-// TestEveryRouteIsClassified fails for a route that nobody has thought about, until it is in the table.
+// TestEveryRouteIsClassified fails for a new route until it is in the table.
 //
 //guarantee:tenants-are-isolated
 func TestEveryRouteIsClassified(t *testing.T) {

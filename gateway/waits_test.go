@@ -68,7 +68,7 @@ func TestAThousandWaitersAreOneReader(t *testing.T) {
 		})
 	}
 	eventually(t, "all wait", func() bool { return e.metric("sandjet_waiting_requests") == waiters })
-	if n := e.metric("sandjet_requests_in_hand"); n != 0 { // /metrics is nobody's
+	if n := e.metric("sandjet_requests_in_hand"); n != 0 { // /metrics belongs to no account
 		t.Errorf("%v requests are in hand, though all wait", n)
 	}
 	for n := range 10 {
@@ -90,7 +90,7 @@ func TestAThousandWaitersAreOneReader(t *testing.T) {
 	}
 }
 
-// TestWaitsTakeAPlace: whoever waits holds what a long poll does, and is told before anything happens when there is none.
+// TestWaitsTakeAPlace: a waiting request occupies a slot as a long poll does. When no slot is free it is refused before anything happens.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestWaitsTakeAPlace(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// editor is a service whose messages can be written anew.
+// editor is a service whose messages can be edited.
 type editor struct {
 	*service
 	refuses bool
@@ -151,7 +151,7 @@ func TestAQuestionSaysHowItWasAnswered(t *testing.T) {
 	})
 }
 
-// Whoever dies in between: the question says it, and nothing else comes.
+// A process dies in between: the question says that it may be a repeat, and nothing else is sent.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestAnAnswerThroughDeathsIsThereOnce(t *testing.T) {
@@ -223,7 +223,7 @@ func TestAnAnswerComesBehindItsQuestion(t *testing.T) {
 	})
 }
 
-// A service without buttons gets the question without them, one that cannot write anew gets a message.
+// A service without buttons gets the question without them. A service that cannot edit gets another message.
 func TestAServiceThatCanDoNeither(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

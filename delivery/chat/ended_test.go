@@ -27,8 +27,8 @@ func ends(t *testing.T, b *streams.Bus) map[string][]schemas.Event {
 	return out
 }
 
-// TestDeliveriesGoThroughTheLog runs deliverers over the log: what arrives and what is given up is on the conversation, once each;
-// what a channel refuses goes by its fallback; and a deliverer that ends leaves the rest to the next one.
+// TestDeliveriesGoThroughTheLog runs deliverers over the log. Each delivery that arrives or fails for good is published on the
+// conversation once. A delivery that a channel refuses is sent by its fallback. A deliverer that ends leaves the rest to the next one.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestDeliveriesGoThroughTheLog(t *testing.T) {

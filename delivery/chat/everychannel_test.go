@@ -71,7 +71,7 @@ func realServices() map[string]realService {
 // soon is the time of Discord, whose numbers begin in 2015: virtual time begins in 2000.
 func soon() time.Time { return time.Now().AddDate(20, 0, 0) }
 
-// pipes is a network within the process, on which time goes on while all wait.
+// pipes is a network within the process, on which virtual time continues while all wait.
 type pipes struct {
 	arriving chan net.Conn
 	closed   chan struct{}
@@ -127,7 +127,7 @@ func harmful() []chatfake.Fault {
 }
 
 // TestEveryChannelHasEveryMessageOnce sends by the adapters of all services to their doubles, which lose requests and answers, while the
-// three deliverers die and stand still: nothing is lost; nothing comes twice where the service lets anybody know, and where it does
+// three deliverers die or are suspended. Nothing is lost. No message arrives twice where the service lets the sender check; where it does
 // not, all but one say that they may be repeats.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat

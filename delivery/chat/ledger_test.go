@@ -14,8 +14,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// world is a chat service with what has reached it, and the one ledger that all deliverers write on the condition that it is as
-// they read it. Time stands still but for moves.
+// world is a chat service with what has reached it, and the one ledger that all deliverers write on the condition that it is as they read
+// it. Time moves only between steps.
 type world struct {
 	r        rules
 	now      time.Time
@@ -37,7 +37,7 @@ type request struct {
 	until  time.Time
 }
 
-// hand is a deliverer that has the delivery in hand: what it read, and what it has yet to do.
+// hand is a deliverer that has the delivery in flight: what it read, and what it has yet to do.
 type hand struct {
 	holder   string
 	read     ledger
@@ -60,9 +60,9 @@ func (w *world) arrive(r request) {
 	w.there = append(w.there, arrival{r.part, r.marked, w.now})
 }
 
-// TestLedgersByChance plays deliverers that die, stand still and race, against a service that loses requests and answers: whatever
-// happens, a delivery that is done has reached the chat whole, and no part came twice where the service lets anybody know, or
-// without saying so where it does not.
+// TestLedgersByChance plays deliverers that die, are suspended and race, against a service that loses requests and answers. In every
+// order, a delivery that is done has reached the chat whole. No part came twice where the service lets the sender check, or without
+// saying so where it does not.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestLedgersByChance(t *testing.T) {
@@ -90,7 +90,7 @@ func playWorld(t *rapid.T) {
 	done := false
 	for n := 0; n < 400 && !done; n++ {
 		i := rapid.IntRange(0, len(hands)-1).Draw(t, "hand")
-		if n > 300 { // in the end one of them goes on undisturbed
+		if n > 300 { // in the end one of them continues undisturbed
 			i = 0
 			hands[1], hands[2] = nil, nil
 		}
@@ -108,7 +108,7 @@ func playWorld(t *rapid.T) {
 	w.check(t)
 }
 
-// step has a deliverer do what comes next, or the world go on. It reports whether the delivery is done.
+// step has a deliverer do what comes next, or lets the time of the world pass. It reports whether the delivery is done.
 func (w *world) step(t *rapid.T, hands []*hand, i int, quiet bool) bool {
 	if !quiet {
 		switch rapid.IntRange(0, 9).Draw(t, "world") {
@@ -194,7 +194,7 @@ func (w *world) act(t *rapid.T, hands []*hand, i int, quiet bool) bool {
 			w.arrive(r)
 		case unclear: // it arrived, and the answer was lost
 			w.arrive(r)
-		case "lost": // it did not arrive, and nobody knows
+		case "lost": // it did not arrive, and the sender does not know
 			x.h.kind = unclear
 		case "later":
 			w.onTheWay = append(w.onTheWay, r)

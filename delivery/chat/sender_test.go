@@ -44,7 +44,7 @@ type fault string
 const (
 	none       fault = ""
 	lostBefore fault = "lost before" // it never leaves, and that is known
-	lost       fault = "lost"        // it never arrives, and nobody knows
+	lost       fault = "lost"        // it never arrives, and the sender does not know
 	unanswered fault = "unanswered"  // it arrives, and the answer is lost
 	late       fault = "late"        // it arrives after the time for an answer is over
 	tooMuch    fault = "too much"
@@ -191,9 +191,9 @@ func toChat(n int, chat, document string) schemas.Delivery {
 
 var errDied = errors.New("it died")
 
-// TestEveryMessageComesOnce sends 500 deliveries by three processes that die and stand still wherever they can, to a service that
-// loses requests and answers. Nothing is lost; nothing comes twice where the service lets anybody know; where it does not, what may
-// be a repeat says so.
+// TestEveryMessageComesOnce sends 500 deliveries by three processes that die or are suspended wherever they can, to a service that loses
+// requests and answers. Nothing is lost. No message arrives twice where the service lets the sender check; where it does not, a possible
+// repeat says so.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestEveryMessageComesOnce(t *testing.T) {
@@ -280,8 +280,8 @@ func everyMessageOnce(t *testing.T, b *streams.Bus, once channel.Once) {
 	}
 }
 
-// handOut hands a delivery to one process after the other, as the log does: again after a while when it failed, and to another when
-// there was no sign of life, though the first goes on.
+// handOut gives a delivery to one process after the other, as the log does: again after a while when it failed, and to another process
+// when there was no sign of life, though the first continues.
 func handOut(t *testing.T, senders []*Sender, d schemas.Delivery) {
 	type end struct {
 		v delivery.Verdict
@@ -297,7 +297,7 @@ func handOut(t *testing.T, senders []*Sender, d schemas.Delivery) {
 		var e end
 		select {
 		case e = <-done:
-		case <-time.After(40 * time.Second): // it stands still
+		case <-time.After(40 * time.Second): // it is suspended
 			continue
 		}
 		switch e.v.Kind {

@@ -61,8 +61,8 @@ func (s *screen) show(t *testing.T, step replay.Step, gap bool) {
 	}
 }
 
-// checkCompact holds what a compact reader was told against the log: what was not told are pieces whose whole
-// was told later, and it counts them; what is on its screen at the end is what was printed.
+// checkCompact compares what a compact reader received with the log. Events that it did not receive are pieces whose whole it received
+// later, and it counts them. At the end its screen shows what was printed.
 func (tr *transcript) checkCompact(t *testing.T, l *fakeLog) {
 	t.Helper()
 	if len(tr.screen.torn) > 0 {
@@ -190,7 +190,7 @@ func TestManyCompactReadersAreOneRead(t *testing.T) {
 	})
 }
 
-// TestACompactReaderWaitsWhileTheLogIsAway: it delays nobody else, and goes on by itself.
+// TestACompactReaderWaitsWhileTheLogIsAway: it delays no other reader, and continues by itself.
 func TestACompactReaderWaitsWhileTheLogIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog()

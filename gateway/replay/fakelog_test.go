@@ -14,8 +14,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// fakeLog is a log of one shard in memory, which can lose what it tells live, forget its oldest
-// events, fail, and be made anew. It remembers everything that was ever stored.
+// fakeLog is a log of one shard in memory, which can lose live events, forget its oldest events, fail, and be recreated. It remembers
+// everything that was ever stored.
 type fakeLog struct {
 	pageSize int
 	lose     func() bool // a live event; nil: none
@@ -48,7 +48,7 @@ func newFakeLog() *fakeLog {
 	return l
 }
 
-// recreated makes the stream anew, as a restore does.
+// recreated recreates the stream, as a restore does.
 func (l *fakeLog) recreated() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,8 +84,7 @@ func (l *fakeLog) publish(conv schemas.ConversationID) {
 	}
 }
 
-// story is what the next event of a conversation tells: of two calls that print in turn, one of three of which
-// never ends but gives way to another.
+// story returns the next event of a conversation: two calls print in turn, and one call of three never ends but gives way to another.
 func (l *fakeLog) story(conv schemas.ConversationID) (schemas.EventType, string, []byte) {
 	calls := l.calls[conv]
 	n := int(l.last)

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// TestTheStreamIsMadeAnew: readers are told that what they had is not that any more.
+// TestTheStreamIsMadeAnew: readers receive a gap, because the stream was recreated.
 //
 //guarantee:a-conversation-has-no-holes
 func TestTheStreamIsMadeAnew(t *testing.T) {
@@ -28,7 +28,7 @@ func TestTheStreamIsMadeAnew(t *testing.T) {
 		c := attach(t, h, "c", schemas.Cursor{})
 		synctest.Wait()
 		time.Sleep(time.Second)
-		l.recreated() // and nobody says so: the connection was never lost
+		l.recreated() // without a notice: the connection was never lost
 		l.publish("c")
 		time.Sleep(2 * time.Minute)
 		l.publish("c")
@@ -99,8 +99,8 @@ func TestAGapEndsBeforeWhatIsTold(t *testing.T) {
 	})
 }
 
-// TestACursorOfALostEndIsRecognised: another event lies at its place now. Readers in the ring, behind it, at the end and
-// of other conversations' places are told of a gap, and then everything; the others are told of none.
+// TestACursorOfALostEndIsRecognised: another event has its sequence now. Readers in the ring, behind it, at the end and of other
+// conversations' sequences receive a gap, and then everything. The other readers receive no gap.
 //
 //guarantee:a-conversation-has-no-holes
 func TestACursorOfALostEndIsRecognised(t *testing.T) {
@@ -150,7 +150,7 @@ func TestACursorOfALostEndIsRecognised(t *testing.T) {
 	})
 }
 
-// TestALostEventIsAGap: its payload is gone, and readers are told so, from the ring and from the log.
+// TestALostEventIsAGap: its payload is gone, and readers receive a gap, from the ring and from the log.
 //
 //guarantee:what-was-confirmed-is-found-at-every-server-of-a-cluster
 func TestALostEventIsAGap(t *testing.T) {

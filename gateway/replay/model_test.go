@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// transcript is what one reader was told, over all its connections.
+// transcript is what one reader received, over all its connections.
 type transcript struct {
 	conv  schemas.ConversationID
 	after schemas.Cursor
@@ -154,9 +154,9 @@ func (tr *transcript) check(t *testing.T, l *fakeLog, ever map[place][]uint64, m
 	}
 }
 
-// TestEveryReaderSeesTheLog lets readers come and go at random places of conversations while events
-// are stored, live events get lost, reads fail and frames are forgotten: each reader is told exactly
-// what is in the log. Where the log itself loses something, the reader gets of a gap.
+// TestEveryReaderSeesTheLog lets readers come and go at random places of conversations while events are stored, live events get lost,
+// reads fail and frames are forgotten: each reader receives exactly what is in the log. Where the log itself loses something, the reader
+// receives a gap.
 //
 //guarantee:a-conversation-has-no-holes
 func TestEveryReaderSeesTheLog(t *testing.T) {

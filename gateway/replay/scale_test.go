@@ -58,8 +58,8 @@ func (l *crowd) Last(_ context.Context, _ schemas.AccountID, c schemas.Conversat
 	return schemas.Cursor{Epoch: l.name(), Seq: l.ends[c]}, nil
 }
 
-// A connection blinks under 10,000 conversations: whoever has a new event is told of it at once, and all are asked
-// about soon after, some at a time.
+// A connection is interrupted briefly under 10,000 conversations. Readers of a conversation with a new event receive it at once, and soon
+// after the log is asked about all conversations, some at a time.
 func TestABlinkDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const conversations = 10_000

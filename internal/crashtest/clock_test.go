@@ -153,7 +153,7 @@ func TestAClockThatIsSetEndsNothing(t *testing.T) {
 				c.log.note("--- clock: " + what)
 				running := c.submit(ctx, t, k.next(2, "echo ID >> "+mark+"; sleep 3; echo done ID"))
 				if restart {
-					c.results(ctx, t, running) // what a worker has in hand ends with it
+					c.results(ctx, t, running) // what a worker has in flight ends with it
 					p.kill()
 				} else {
 					c.awaitMarks(ctx, t, running)
@@ -229,7 +229,7 @@ func setBack(ctx context.Context, t *testing.T, program string, back time.Durati
 	before := c.submit(ctx, t, k.next(20, command))
 	c.awaitMarks(ctx, t, before[:1])
 	set(-back)
-	die(first) // what it had in hand comes again when the clock is right
+	die(first) // what it had in flight is redelivered when the clock is right
 	behind := c.submit(ctx, t, k.next(40, command))
 	c.awaitMarks(ctx, t, behind[:1])
 	die(second)
@@ -239,7 +239,7 @@ func setBack(ctx context.Context, t *testing.T, program string, back time.Durati
 	c.check(ctx, t, append(before, behind...), results)
 }
 
-// awaitMarks waits until calls run: a worker whose clock leaps while it proves a start takes that for a pause, and interrupts the call.
+// awaitMarks waits until calls run: a worker whose clock jumps while it proves a start takes that for a pause, and interrupts the call.
 func (c *cluster) awaitMarks(ctx context.Context, t *testing.T, calls []wanted) {
 	t.Helper()
 	for _, w := range calls {

@@ -70,7 +70,7 @@ type cluster struct {
 	account string
 	key     string
 	sandbox string   // of calls; empty: the account's own
-	shared  []string // what every role is told
+	shared  []string // the arguments of every role
 
 	environment []string // of every role, beside this process's
 
@@ -140,7 +140,7 @@ func (c *cluster) credential(t *testing.T) (r credential) {
 	return r
 }
 
-// identity is what a role is told that makes the account.
+// identity is the arguments of a role that creates the account.
 func (c *cluster) identity() []string { return []string{"--account", c.account, "--key", c.key} }
 
 // workers adds two that share the work.

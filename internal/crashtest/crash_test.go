@@ -18,8 +18,8 @@ type size struct {
 	naps    time.Duration // the longest that a call sleeps
 	kills   int           // at least so many of each role
 	between time.Duration // the longest pause between two kills
-	endless bool          // kills go on until all calls have ended
-	ends    time.Duration // when the test gives up
+	endless bool          // kills continue until all calls have ended
+	ends    time.Duration // when the test fails
 }
 
 func sizeOf() size {
@@ -29,9 +29,9 @@ func sizeOf() size {
 	return size{calls: 30, naps: 300 * time.Millisecond, kills: 1, between: time.Second, ends: 4 * time.Minute}
 }
 
-// TestEveryCallOnceInSpiteOfKills holds Sandjet to its first two promises: while calls are in
-// flight, each role is killed with SIGKILL again and again and started anew. At the end every call
-// has exactly one result, and none has run twice: each appends its id to a file of the workspace.
+// TestEveryCallOnceInSpiteOfKills holds Sandjet to its first two promises: while calls are in flight, each role is killed with SIGKILL
+// and started again, many times. At the end every call has exactly one result, and none has run twice: each appends its id to a file of
+// the workspace.
 //
 //guarantee:one-result-for-every-accepted-call
 //guarantee:side-effects-are-started-at-most-once
@@ -119,8 +119,8 @@ func (c *cluster) killAtRandom(ctx context.Context, t *testing.T, s size, r *ran
 	}
 }
 
-// revive starts a killed process again. A role that finds the log away may say so and end: whoever
-// supervises it starts it again, and so does this test.
+// revive starts a killed process again. A role that finds the log unavailable may report that and exit. A supervisor starts it again, and
+// so does this test.
 func (c *cluster) revive(t *testing.T, p *process) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

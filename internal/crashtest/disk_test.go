@@ -72,8 +72,8 @@ func fill(t *testing.T, dir string) (free func()) {
 	}
 }
 
-// TestEveryAcceptedCallEndsAfterADiskWasFull: the disk of the log is filled while calls run and more come, and freed after a
-// while. Health tells the truth meanwhile; afterwards, without a restart of any process, every call that was accepted has its result.
+// TestEveryAcceptedCallEndsAfterADiskWasFull: the disk of the log is filled while calls run and more come, and freed after a while.
+// Health reports the true state meanwhile. Afterwards, without a restart of any process, every call that was accepted has its result.
 //
 //guarantee:a-log-that-could-not-write-continues-when-it-can
 //guarantee:pauses-cuts-and-full-disks
@@ -93,7 +93,7 @@ func TestEveryAcceptedCallEndsAfterADiskWasFull(t *testing.T) {
 		accepted []wanted
 		n        int
 	)
-	send := func(until func() bool) { // as clients do that give up
+	send := func(until func() bool) { // like clients that stop trying
 		var all sync.WaitGroup
 		for range submitters {
 			all.Go(func() {

@@ -105,8 +105,9 @@ func (c *contained) processes(t *testing.T, word string) string {
 		"for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline 2>/dev/null | grep -q '"+pattern+"' && echo ${p#/proc/}; done; true")
 }
 
-// TestWhatSurvivesAWorkerOnDocker: a worker is killed, or stands still. Its job goes on in its container, and the other worker has it
-// from then on: its log is whole, and it ends once. Its command is interrupted, and nothing of it goes on when that is said.
+// TestWhatSurvivesAWorkerOnDocker: a worker is killed or suspended. Its job continues in its container, and the other worker manages it
+// from then on: its log is whole, and it ends once. The worker's command is interrupted, and nothing of it runs any more when that is
+// reported.
 //
 //guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestWhatSurvivesAWorkerOnDocker(t *testing.T) {

@@ -109,7 +109,7 @@ func (k *e2bClient) command(ctx context.Context, name string, env []string, args
 	return cmd
 }
 
-// said has versions of a client do a part, and returns what became of each method, by version.
+// said has versions of a client do a part, and returns the outcome of each method, by version.
 func (k *e2bClient) said(ctx context.Context, t *testing.T, clients []npmClient, part string) map[string]map[string]string {
 	t.Helper()
 	said := map[string]map[string]string{}

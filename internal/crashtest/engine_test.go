@@ -155,9 +155,9 @@ func (c *contained) sweep(ctx context.Context, t *testing.T) {
 	t.Logf("the sweep: %s", out)
 }
 
-// onEngine lists the processes in the engine's namespaces, but not what the engine itself loses: containerd that is killed after it
-// started a container's shim and before it noted where leaves the shim, and with it perhaps runc, before it executed a program of ours.
-// They belong to no container, so that nobody but the host can end them.
+// onEngine lists the processes in the engine's namespaces, but not what the engine itself loses: if containerd is killed after it started
+// a container's shim and before it recorded the shim, the shim remains, and perhaps runc, before it executed a program of ours. These
+// processes belong to no container, so that only the host can end them.
 func onEngine(t *testing.T, e *dockertest.Engine) []dockertest.Process {
 	t.Helper()
 	all, err := e.Processes()

@@ -55,7 +55,7 @@ func (l *links) lead(ctx context.Context, t *testing.T, c *cluster, p *process, 
 // fault is one thing that goes wrong with a role for a time.
 type fault struct {
 	name string
-	// strikes has it go wrong, stays as long as it lasts and mends it.
+	// strikes causes the fault, waits as long as it lasts and ends it.
 	strikes func(ctx context.Context, t *testing.T, c *cluster, p *process, lasts time.Duration)
 }
 
@@ -68,7 +68,7 @@ func faultsOf(c *cluster, p *process) []fault {
 	return append(all, fault{"connections cut", cutOff}, fault{"partition", partition}, fault{"slow network", slowDown})
 }
 
-// standStill pauses a process, as a suspended machine or a migration does. Its connections stay open.
+// It pauses a process, as a suspended machine or a migration does. Its connections stay open.
 func standStill(ctx context.Context, t *testing.T, _ *cluster, p *process, lasts time.Duration) {
 	t.Helper()
 	p.signal(t, syscall.SIGSTOP)
@@ -97,7 +97,7 @@ func partition(ctx context.Context, _ *testing.T, c *cluster, p *process, lasts 
 	proxy.Aim(c.links.target)
 }
 
-// slowDown has the role's new connections deliver in pieces, each late, and stand still once.
+// slowDown has the role's new connections deliver in pieces, each late, and stall once.
 func slowDown(ctx context.Context, _ *testing.T, c *cluster, p *process, lasts time.Duration) {
 	proxy := c.links.byRole[p.name]
 	proxy.Set(faultproxy.Faults{
@@ -174,9 +174,9 @@ func (c *cluster) pauseAndCut(ctx context.Context, t *testing.T, s faultSize, r 
 	}
 }
 
-// TestEveryCallOnceInSpiteOfPausesAndCuts: while calls are in flight and clients follow them, each role is made to stand
-// still, cut off, slowed down and killed. At the end each accepted call has one result, none has run twice (each appends its id to a
-// file that is read without Sandjet's help), fewer than half are interrupted, and each client has seen the log whole and in order.
+// TestEveryCallOnceInSpiteOfPausesAndCuts: while calls are in flight and clients follow them, each role is paused, cut off, slowed down
+// and killed. At the end each accepted call has one result, none has run twice (each appends its id to a file that is read without
+// Sandjet's help), fewer than half are interrupted, and each client has seen the log whole and in order.
 //
 //guarantee:one-result-for-every-accepted-call
 //guarantee:pauses-cuts-and-full-disks

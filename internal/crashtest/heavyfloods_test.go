@@ -54,9 +54,9 @@ func heavyFloods() []flood {
 	}
 }
 
-// TestHeavyFloodsHaveABound: one tenant has the installation hold as much as it can, in each way that we know of, on a disk of 3 GB. No
-// process ever holds 3 GiB or ends, each call of another tenant has its result, in the long form at a time that is not much later than
-// without, and what was held is given back.
+// TestHeavyFloodsHaveABound: one tenant makes the installation hold as much as it can, in each way that we know of, on a disk of 3 GB. No
+// process ever holds 3 GiB or ends. Each call of another tenant has its result; in the long form it is not much later than without the
+// flood. What was held is released.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestHeavyFloodsHaveABound(t *testing.T) {
@@ -398,7 +398,7 @@ func (f *flooder) callLists(ctx context.Context) {
 	})
 }
 
-// printingJob starts a background job that has printed much and goes on.
+// printingJob starts a background job that has printed much and continues.
 func (f *flooder) printingJob(ctx context.Context) {
 	r, err := f.run(ctx, schemas.ToolBash, schemas.BashInput{Background: true,
 		Command: "head -c 5000000 /dev/zero | tr '\\0' '<'; while :; do echo more; sleep 0.1; done"})

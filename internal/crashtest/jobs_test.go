@@ -18,11 +18,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestEveryJobComesHomeInSpiteOfKills holds Sandjet to its promises about background jobs: while
-// jobs start, run and end, each role and the Redis server of their caps is killed with SIGKILL again and again. At the end every job has
-// settled once, its conversation was told once, one follow-up was made of it, and the webhook receiver,
-// which fails now and then, has heard of each, repeats under the same id only. Each that ended by itself has its artifact, once, or says
-// why not.
+// TestEveryJobComesHomeInSpiteOfKills holds Sandjet to its promises about background jobs: while jobs start, run and end, each role and
+// the Redis server of their caps is killed with SIGKILL again and again. At the end every job has settled once, its end was published
+// once on its conversation, and one follow-up was made of it. The webhook receiver, which fails now and then, has received each end;
+// repeats have the same id. Each job that ended by itself has its artifact once, or says why not.
 //
 //guarantee:an-artifact-is-announced-once-with-all-of-its-bytes
 //guarantee:every-background-job-settles-once-and-what-follows-happens-once
@@ -128,7 +127,7 @@ func (c *cluster) checkJobs(
 	t.Helper()
 	ran := c.ran(ctx, t)
 	told := c.told(ctx, t, calls)
-	// A record is final a moment before its conversation has been told: what is missing may be under way.
+	// A record is final a moment before the event is published: what is missing may be under way.
 	for began := time.Now(); !told.all(jobs) && time.Since(began) < patience && ctx.Err() == nil; told = c.told(ctx, t, calls) {
 		pause(ctx, 200*time.Millisecond)
 	}
@@ -155,7 +154,7 @@ func (c *cluster) checkJobs(
 			continue
 		}
 		want := []schemas.JobState{schemas.JobCompleted, schemas.JobFailed, schemas.JobFailed, schemas.JobCompleted}[index(w.id)%4]
-		// With its sandbox gone, or made again, nobody can know how far it came.
+		// With its sandbox gone, or made again, it cannot be known how far the job came.
 		cut := j.State == schemas.JobLost || j.Completion != nil && j.Completion.Code == schemas.Interrupted
 		if j.State != want && !cut {
 			t.Errorf("%s is %s (%+v), want %s, lost or interrupted", w.id, j.State, j.Completion, want)
@@ -212,7 +211,7 @@ type toldOf struct {
 	announced map[schemas.CallID]int                 // before it
 }
 
-// all reports whether the end of each job that was started has been told and handed on.
+// all reports whether the end of each job that was started has been published and delivered.
 func (o toldOf) all(jobs map[string]schemas.Job) bool {
 	for _, j := range jobs {
 		if j.State != schemas.JobUnstarted && (o.finished[j.ID] == 0 || o.followUps[j.ID] == 0) {
@@ -222,7 +221,7 @@ func (o toldOf) all(jobs map[string]schemas.Job) bool {
 	return true
 }
 
-// told reads the conversations and counts.
+// The events of the conversations are read and counted.
 func (c *cluster) told(ctx context.Context, t *testing.T, calls []wanted) toldOf {
 	t.Helper()
 	got := toldOf{map[schemas.JobID]int{}, map[schemas.JobID]int{}, map[schemas.JobID]schemas.JobArtifacts{}, map[schemas.CallID]int{}}

@@ -19,9 +19,9 @@ import (
 // boxMark names the box that a command runs in: the first one in a box makes the name.
 const boxMark = `mkdir /tmp/named 2>/dev/null && echo "$RANDOM$RANDOM$RANDOM" > /tmp/name; until [ -s /tmp/name ]; do sleep 0.01; done; cat /tmp/name; `
 
-// TestAKeptBoxIsOneBoxWhateverHappensToItsWorker: two workers share a kept box. All calls come to the one that has it, with what an earlier
-// one has left running; when that worker is killed, or stands still for longer than it counts as alive, the other one makes a new
-// box, and no call runs twice.
+// TestAKeptBoxIsOneBoxWhateverHappensToItsWorker: two workers share a kept box. All calls come to the worker that has it, and find what
+// an earlier call has left running. When that worker is killed, or suspended for longer than it counts as alive, the other one makes a
+// new box, and no call runs twice.
 //
 //guarantee:a-persistent-instance-is-one-box
 func TestAKeptBoxIsOneBoxWhateverHappensToItsWorker(t *testing.T) {
@@ -100,7 +100,7 @@ func (k *keptBox) serve(ctx context.Context, t *testing.T) {
 	}
 }
 
-// visit has calls look around in the box, all at the same time, and tells its name: the same for all.
+// visit has calls look around in the box, all at the same time, and returns its name: the same for all.
 func (k *keptBox) visit(ctx context.Context, t *testing.T, n int, served bool) string {
 	t.Helper()
 	look := boxMark

@@ -16,9 +16,9 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestALostTailIsToldToEveryReader: the log comes back as it was some seconds ago, as after a power cut, and goes on
-// from there. Clients that were attached, and one that comes back later with a cursor of what was lost, are told so and miss nothing of
-// what follows.
+// TestALostTailIsToldToEveryReader: the log comes back as it was some seconds ago, as after a power cut, and continues from there.
+// Clients that were attached, and one that comes back later with a cursor of a lost event, receive a gap and miss nothing of what
+// follows.
 //
 //guarantee:a-conversation-has-no-holes
 //guarantee:pauses-cuts-and-full-disks

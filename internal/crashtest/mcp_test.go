@@ -161,7 +161,7 @@ func (m *mcpKills) callAndGateway(ctx context.Context, t *testing.T, revision st
 	m.once(ctx, t, name, r, schemas.StatusCompleted)
 }
 
-// timeOut: the client gives up, and comes again.
+// timeOut: the client stops waiting, and asks again.
 func (m *mcpKills) timeOut(ctx context.Context, t *testing.T, revision string) {
 	name := "left-" + revision
 	u := m.user(revision, name)

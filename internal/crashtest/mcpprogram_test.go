@@ -79,7 +79,7 @@ func (p *mcpProgram) say(t *testing.T, message string) {
 	}
 }
 
-// hear returns the next message.
+// The result is the next message.
 func (p *mcpProgram) hear(ctx context.Context, t *testing.T) mcpLine {
 	t.Helper()
 	select {

@@ -117,7 +117,7 @@ func (c *cluster) tenant(ctx context.Context, t *testing.T, name string) *cluste
 	return &own
 }
 
-// dial connects to the log with the credential of the account, once its server has heard of it.
+// dial connects to the log with the credential of the account, once its server has received it.
 func (c *cluster) dial(t *testing.T) *nats.Conn {
 	t.Helper()
 	for end := time.Now().Add(patience); ; {

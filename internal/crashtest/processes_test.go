@@ -124,8 +124,8 @@ func settings(env []string) []string {
 	return out
 }
 
-// freePort finds a port that the same role can take again after it was killed. It lies below those that
-// the kernel gives to whoever asks for any, by listening or by connecting, so that nobody takes it meanwhile.
+// freePort finds a port that the same role can take again after it was killed. It lies below those that the kernel assigns to processes
+// that listen or connect without naming a port, so that no other process takes it meanwhile.
 func freePort(t *testing.T) string {
 	t.Helper()
 	const least, most, tries = 12_000, 32_000, 100

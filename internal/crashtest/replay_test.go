@@ -33,9 +33,8 @@ func replaySizeOf(t *testing.T) replaySize {
 	return replaySize{kills: 2, readers: 1, pause: 800 * time.Millisecond}
 }
 
-// TestEveryEventOnceInSpiteOfKills: while events are appended and clients follow, the server and the
-// gateway are killed with SIGKILL again and again and started anew. At the end every event that was
-// accepted is on the log once, and each client has seen the log, whole and in order.
+// TestEveryEventOnceInSpiteOfKills: while events are appended and clients follow, the server and the gateway are killed with SIGKILL and
+// started again, many times. At the end every accepted event is on the log once, and each client has seen the log whole and in order.
 //
 //guarantee:a-conversation-has-no-holes
 func TestEveryEventOnceInSpiteOfKills(t *testing.T) {

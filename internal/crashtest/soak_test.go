@@ -21,7 +21,7 @@ import (
 	"github.com/sandjet/sandjet/internal/longtest"
 )
 
-// sample is what a process held at a moment. Goroutines are 0 where it does not tell.
+// sample is what a process held at a moment. Goroutines are 0 where the process does not report them.
 type sample struct{ memory, descriptors, threads, goroutines float64 }
 
 // bound is by how much a figure may grow between the two halves of a run.
@@ -80,9 +80,9 @@ func TestGrowthIsJudged(t *testing.T) {
 	}
 }
 
-// TestSoak runs every role under a mixed load for as long as SANDJET_SOAK says: calls that print, sleep and write,
-// background jobs, and readers that come and go. Memory, descriptors, threads and goroutines of each process must stay flat, and
-// the files beside the log; the log grows by what calls tell. Nothing of it may be left when all have stopped.
+// TestSoak runs every role under a mixed load for as long as SANDJET_SOAK says: calls that print, sleep and write, background jobs, and
+// readers that come and go. Memory, descriptors, threads and goroutines of each process must stay flat, and so must the number of files
+// beside the log. The log grows by the events of the calls. Nothing of the load may be left when all have stopped.
 func TestSoak(t *testing.T) {
 	v := os.Getenv("SANDJET_SOAK")
 	if v == "" {

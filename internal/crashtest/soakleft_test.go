@@ -14,14 +14,14 @@ import (
 	"testing"
 )
 
-// mostPerCall is how much of the log a call of the soak may leave behind, in the middle of all: some print 27 KB, which is told
-// as it comes and again in the result.
+// mostPerCall is how much of the log a call of the soak may leave behind, as the median of all: some print 27 KB, which is published as
+// it comes and again in the result.
 const mostPerCall = 96 << 10
 
 // mostJobs is how many ended jobs the workers of a host keep the output of.
 const mostJobs = 1000
 
-// judgeDisk wants the log to grow by what is told, and no other files to become more.
+// judgeDisk wants the log to grow by what is published, and the number of other files not to grow.
 func judgeDisk(t *testing.T, disk, files []float64, calls []int64) {
 	t.Helper()
 	n := len(disk)
@@ -70,7 +70,7 @@ func (c *cluster) below(t *testing.T) (size, files float64) {
 	return size, files
 }
 
-// withMetrics has every role tell how it is that can. It comes before those that add roles.
+// withMetrics has every role report its metrics that can. It comes before the options that add roles.
 func withMetrics(t *testing.T) option {
 	t.Helper()
 	return func(c *cluster, worker []string) []string {

@@ -25,7 +25,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// pipes is a network in memory, which stands still with virtual time.
+// pipes is a network in memory, which pauses with virtual time.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}

@@ -25,11 +25,11 @@ type screen struct {
 	texts  map[schemas.CallID]string // of what runs, and of what has ended
 	ended  map[schemas.CallID]bool
 	pieces int
-	torn   []string // pieces in the middle of what was not told
+	torn   []string // pieces in the middle of what was left out
 	gaps   int
 	snaps  int
 	last   schemas.Cursor
-	more   chan struct{} // closed and made anew with each item
+	more   chan struct{} // closed and replaced with each item
 }
 
 func newScreen() *screen {
@@ -103,7 +103,7 @@ func (c *crowd) watch(follow replaytest.Follow, conv schemas.ConversationID) *sc
 	return s
 }
 
-// told is one event of a call. Piece -1 is its acceptance, and the one behind the last its end.
+// The result is one event of a call. Piece -1 is its acceptance, and the one behind the last its end.
 func told(conv schemas.ConversationID, call, piece, pieces int) schemas.Event {
 	c := schemas.Call{ID: schemas.CallID(fmt.Sprintf("%s-%d", conv, call)), Account: alice, Conversation: conv}
 	id := fmt.Sprintf("%s.%d", c.ID, piece)
@@ -128,8 +128,8 @@ func told(conv schemas.ConversationID, call, piece, pieces int) schemas.Event {
 // line is one piece of output; all are of one length.
 func line(call, piece int) string { return fmt.Sprintf("%03d/%03d\n", call, piece) }
 
-// TestCompactReadersShowTheSame: through cuts, whoever leaves out what a later event tells whole has
-// the same on the screen as who reads everything, and never meets a call in its middle.
+// TestCompactReadersShowTheSame: through cuts, a reader that leaves out what a later event contains whole has the same on the screen as a
+// reader of everything, and never meets a call in its middle.
 //
 //guarantee:a-conversation-has-no-holes
 func TestCompactReadersShowTheSame(t *testing.T) {
@@ -162,7 +162,7 @@ func TestCompactReadersShowTheSame(t *testing.T) {
 			if piece == 0 && call%(calls/3) == 0 || piece == pieces && call == calls-1 {
 				join() // some are there from the beginning, some come later
 			}
-			if piece == pieces/2 { // all go on in the middle of calls
+			if piece == pieces/2 { // all continue in the middle of calls
 				for _, p := range all {
 					p.full.await(t, s.end(p.conv))
 					p.compact.await(t, s.end(p.conv))
@@ -222,8 +222,8 @@ func (s *screen) await(t *testing.T, end schemas.Cursor) {
 	}
 }
 
-// TestCompactReadersBehindTheCut: who comes back to a call whose beginning is gone is told of the gap,
-// and what is still known of the call before its next piece.
+// TestCompactReadersBehindTheCut: a reader comes back to a call whose beginning is gone. It receives the gap, and what is still known of
+// the call before its next piece.
 func TestCompactReadersBehindTheCut(t *testing.T) {
 	t.Parallel()
 	role := natsauth.User{Name: "role", Password: "role"}
@@ -267,7 +267,7 @@ func TestCompactReadersBehindTheCut(t *testing.T) {
 	}
 }
 
-// named is an item in a word; pieces are told by their numbers.
+// named is an item in a word; pieces are named by their numbers.
 func named(t *testing.T, it client.Item) string {
 	t.Helper()
 	numbers := func(text string) string {

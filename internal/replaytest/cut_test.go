@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
-// TestTheLogIsMadeAnew: clients are told that what they had is gone, once, and go on in the new log.
+// TestTheLogIsMadeAnew: clients receive one gap, because what they had is gone, and continue in the new log.
 //
 //guarantee:a-conversation-has-no-holes
 func TestTheLogIsMadeAnew(t *testing.T) {
@@ -109,8 +109,7 @@ func TestWhoComesBackBehindTheCutIsToldSo(t *testing.T) {
 	}
 }
 
-// TestRetentionUnderway: while events are removed as fast as they come, each client has seen what was
-// there, or was told that it was not.
+// TestRetentionUnderway: while events are removed as fast as they come, each client has seen what was there, or received a gap.
 //
 //guarantee:a-conversation-has-no-holes
 func TestRetentionUnderway(t *testing.T) {

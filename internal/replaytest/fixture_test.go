@@ -253,7 +253,7 @@ type crowd struct {
 	work sync.WaitGroup
 }
 
-// crowd makes one of nobody.
+// crowd makes an empty one.
 func (s *system) crowd() *crowd {
 	c := &crowd{s: s}
 	c.ctx, c.end = context.WithCancel(context.Background())
@@ -267,7 +267,7 @@ func (c *crowd) leave() {
 	c.work.Wait()
 }
 
-// rejoin lets clients go on where those of other transcripts were.
+// rejoin lets clients continue where those of other transcripts were.
 func (c *crowd) rejoin(all ...*replaytest.Transcript) {
 	for _, tr := range all {
 		f := c.wayOf(tr.Way)
@@ -351,8 +351,8 @@ func (c *crowd) everyWay(n int, convs ...schemas.ConversationID) {
 	}
 }
 
-// caughtUp waits until every client has seen the last event that was stored. One more event of each
-// conversation follows, so that what is told twice is told before it.
+// caughtUp waits until every client has seen the last event that was stored. One more event of each conversation follows, so that an
+// event that is sent twice is sent before it.
 func (c *crowd) caughtUp() {
 	c.s.t.Helper()
 	for _, marker := range []bool{false, true} {

@@ -26,7 +26,7 @@ func TestManyConversationsOnOneSocketThroughCuts(t *testing.T) {
 	c := s.crowd()
 	c.join("one socket", c.socket().Follow, convs...)
 	c.join("another", c.socket().Follow, convs...)
-	for n := 5; n < pick(25, 10); n++ { // each goes on live only when it has seen what was before
+	for n := 5; n < pick(25, 10); n++ { // each continues live only when it has seen what was before
 		s.write(convs, n, n+1)
 		c.reached()
 		s.proxy.CutAll()

@@ -9,9 +9,8 @@ import (
 	"github.com/sandjet/sandjet/internal/faultproxy"
 )
 
-// TestWhoDoesNotReadCostsNothing: many clients stop reading in the middle. The others see everything
-// meanwhile, nothing is kept for those who stand still, and they find all when they come back.
-// It runs alone: it measures memory.
+// TestWhoDoesNotReadCostsNothing: many clients stop reading in the middle. The others see everything meanwhile, nothing is kept for those
+// that do not read, and these find all when they come back. It runs alone: it measures memory.
 func TestWhoDoesNotReadCostsNothing(t *testing.T) {
 	s := open(t)
 	h := s.single()

@@ -93,7 +93,7 @@ func TestNoChangeOfAnInstanceIsLost(t *testing.T) {
 	})
 }
 
-// The log may be made anew while workers run: then what it says next has lower revisions than what they know.
+// The stream may be recreated while workers run: then its next records have lower revisions than those that workers know.
 func TestALowerRevisionOnTheLogCounts(t *testing.T) {
 	forEachKind(t, func(t *testing.T, b *Instances) {
 		c := call()

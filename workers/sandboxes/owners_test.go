@@ -168,7 +168,7 @@ func TestOwnersOfTheVersionBeforeCount(t *testing.T) {
 	})
 }
 
-// What somebody asks of an instance that a worker owns is done at once, not at the worker's next look.
+// A request for an instance that a worker owns is carried out at once, not at the worker's next check.
 //
 //guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestAnOwnerHearsOfAWish(t *testing.T) {

@@ -232,7 +232,8 @@ func TestWishesAreCarriedOut(t *testing.T) {
 	})
 }
 
-// A worker that stood still between its word and its deed does not do it: another one has, and what is there now is in use.
+// A worker was suspended after it announced an act and before it did it. It does not do it: another worker has, and the box that is there
+// now is in use.
 //
 //guarantee:a-persistent-instance-is-one-box
 func TestWhoStoodStillPutsNothingAway(t *testing.T) {
@@ -296,7 +297,7 @@ func TestFirstUsesAreInOneBox(t *testing.T) {
 				for {
 					stay, err := in.Acquire(t.Context(), request())
 					if schemas.CodeOf(err) == schemas.Unavailable && t.Context().Err() == nil {
-						continue // it goes back to the log, and comes again
+						continue // it is nak'ed, and redelivered
 					}
 					if err != nil {
 						t.Error(err)

@@ -235,7 +235,7 @@ func TestARecordWithoutABoxIsForgotten(t *testing.T) {
 		}
 		p.add(of, "acct_1.sb_1.ws_1", "ws_1", time.Now())
 		time.Sleep(SweepGrace + time.Minute)
-		p.between = func() { // the box of ws_3 is made anew just now
+		p.between = func() { // the box of ws_3 is created again just now
 			bucket := lifecycle.OpenInstances(b)
 			have, err := bucket.Get(t.Context(), "fake.acct_1.sb_1.ws_3")
 			if err == nil {
@@ -255,7 +255,7 @@ func TestARecordWithoutABoxIsForgotten(t *testing.T) {
 	})
 }
 
-// TestAPartialListIsNoProof: of accounts whose boxes are not known nothing is forgotten or taken, and the others are looked after.
+// TestAPartialListIsNoProof: of accounts whose boxes are not known nothing is forgotten or taken, and the other accounts are checked.
 func TestAPartialListIsNoProof(t *testing.T) {
 	inSweep(t, func(t *testing.T, b *streams.Bus, s *Reconciler, p *lists, of string) {
 		for _, a := range []schemas.AccountID{"acct_1", "acct_2"} {

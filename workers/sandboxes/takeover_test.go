@@ -32,7 +32,7 @@ func (s *stubborn) Release(ctx context.Context, ref schemas.Ref) error {
 	return s.engine.Release(ctx, ref)
 }
 
-// What is to be removed is removed once the provider has confirmed it, however often it refuses and whoever dies meanwhile.
+// A removal ends only when the provider has confirmed it, however often the provider refuses and whichever worker dies meanwhile.
 //
 //guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestARemovalIsTriedUntilTheProviderConfirms(t *testing.T) {
@@ -75,7 +75,7 @@ func TestARemovalIsTriedUntilTheProviderConfirms(t *testing.T) {
 	}
 }
 
-// loseDuty lets the lease of a duty end, whoever has it, as when its holder's host stands still.
+// loseDuty lets the lease of a duty end, whichever worker has it, as when its holder's host is suspended.
 func loseDuty(t *testing.T, b *streams.Bus, name string) {
 	t.Helper()
 	if err := streams.OpenBucket[map[string]string](b, streams.Leases).Delete(t.Context(), "duty."+name); err != nil {
@@ -83,7 +83,7 @@ func loseDuty(t *testing.T, b *streams.Bus, name string) {
 	}
 }
 
-// standing stops the first who comes by, until it may go on.
+// standing stops the first caller until it may continue.
 type standing struct {
 	passed   atomic.Bool
 	here, on chan struct{}
@@ -98,7 +98,7 @@ func (s *standing) pass() {
 	}
 }
 
-// slowEngine stands still in the middle of a pause.
+// slowEngine is suspended in the middle of a pause.
 type slowEngine struct {
 	*engine
 
@@ -112,8 +112,8 @@ func (s slowEngine) Pause(ctx context.Context, ref schemas.Ref) error {
 	return s.engine.Pause(ctx, ref)
 }
 
-// The worker that puts boxes to rest for all stands still, another one takes that over, and a call wakes the box and is in it: when
-// the first one goes on, the box is awake.
+// The worker with the duty to pause idle boxes is suspended. Another one takes over the duty, and a call wakes the box and is in it. When
+// the first worker continues, the box stays awake.
 //
 //guarantee:a-persistent-instance-is-one-box
 func TestAReaperThatStoodStillDoesNoHarm(t *testing.T) {
@@ -155,7 +155,7 @@ func TestAReaperThatStoodStillDoesNoHarm(t *testing.T) {
 	}
 }
 
-// slowLists stands still between what it has listed and the answer.
+// slowLists is suspended between what it has listed and the answer.
 type slowLists struct {
 	*lists
 
@@ -168,7 +168,8 @@ func (s slowLists) ListKept(ctx context.Context, of string) ([]providers.KeptBox
 	return all, err
 }
 
-// The worker that sweeps for all stands still with a list in hand that is long past when it goes on: it does nothing by it.
+// The worker with the duty to sweep is suspended while it has a list, which is long outdated when it continues: the worker does nothing
+// by it.
 //
 //guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestASweeperThatStoodStillDoesNoHarm(t *testing.T) {

@@ -38,8 +38,8 @@ func (d disk) SweepWorkspaces(ctx context.Context, s providers.WorkspaceSweep) (
 	return 0, nil
 }
 
-// Of two workers that see the same files one looks at them, each hour, and counts the time between its looks. When it stands still the other
-// one does so, and what was before it took over does not count twice.
+// Of two workers that see the same files one measures them each hour, and counts the time between its measurements. When it is suspended
+// the other one takes over, and the time before that does not count twice.
 //
 //guarantee:bounds
 func TestOneWorkerLooksAtTheFiles(t *testing.T) {
