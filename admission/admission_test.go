@@ -23,8 +23,8 @@ func (u unserved) Serves(_ context.Context, provider string) (bool, error) {
 	return provider == u.only, nil
 }
 
-// A call that nobody would take is refused at once, with the remedy, unless it says that it waits. The repeat of one
-// that was taken is that one.
+// A call that no worker would take is refused at once, with the remedy, unless it asks to wait. The repeat of an accepted call is that
+// call.
 //
 //guarantee:one-result-for-every-accepted-call
 func TestACallThatNobodyWouldTakeIsRefused(t *testing.T) {
@@ -116,7 +116,7 @@ func TestOpenJobsOfAnAccountAreBounded(t *testing.T) {
 	}, func(s *natstest.Settings) { s.Log.OpenJobs = most })
 }
 
-// An id is free again a day after its call was admitted, once that has its end, also before it is forgotten.
+// An id is free again a day after its call was admitted, once the call has ended, also before it is forgotten.
 //
 //guarantee:the-same-id-is-the-same-call
 func TestAnIDIsUsedAgainAfterADay(t *testing.T) {

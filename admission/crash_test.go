@@ -14,8 +14,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// A process that dies after the first write leaves a call that nobody is asked about; its client, which
-// got no answer, repeats the request.
+// A process that dies after the first write leaves a call without a published question. Its client, which got no answer, repeats the
+// request.
 //
 //guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestARepeatCompletesWhatACrashLeftOut(t *testing.T) {
@@ -67,7 +67,7 @@ func (l leaving) Err() error {
 	return nil
 }
 
-// A client goes away once its call is parked: the question is asked all the same.
+// A client disconnects once its call is parked: the question is still asked.
 func TestAParkedCallHasItsQuestionThoughItsClientLeaves(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		ctx := leaving{t.Context(), func() bool {
@@ -91,8 +91,8 @@ func TestAParkedCallHasItsQuestionThoughItsClientLeaves(t *testing.T) {
 	})
 }
 
-// The process that took an answer dies after each of its writes. Whoever goes on does what is left, and
-// nothing twice, however late.
+// The process that took an answer dies after each of its writes. The process that continues does what is left, and nothing twice, however
+// late.
 //
 //guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestAnAnswerIsFinishedAfterACrashAtAnyStage(t *testing.T) {

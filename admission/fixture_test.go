@@ -122,7 +122,7 @@ func end(t *testing.T, b *streams.Bus, c schemas.Call) {
 	}
 }
 
-// forget removes the calls that are a day old, as if each had its end.
+// forget removes the calls that are a day old, as if each had ended.
 func forget(t *testing.T, b *streams.Bus) {
 	t.Helper()
 	_, before, err := streams.OldCalls(t.Context(), b, 0)

@@ -13,8 +13,8 @@ import (
 // late is longer than the log recognises what is published a second time.
 const late = 11 * time.Minute
 
-// TestWhoStoodStillTellsNothingTwice: between the confirmation of a call, or of an answer, and what is told of it
-// this process stands still, while others do all that follows. Nothing of a call follows its result.
+// TestWhoStoodStillTellsNothingTwice: this process is suspended after a call, or an answer, is confirmed and before its event is
+// published, while other processes do all that follows. No event of a call follows its result.
 //
 //guarantee:one-result-for-every-accepted-call
 func TestWhoStoodStillTellsNothingTwice(t *testing.T) {
@@ -55,8 +55,8 @@ func TestWhoStoodStillTellsNothingTwice(t *testing.T) {
 	}
 }
 
-// TestAQuestionThatWasNotToldIsAsked: the process that parked a call died before it told, or the log did not take the
-// event. Whoever looks after it asks, once, and never behind the answer.
+// TestAQuestionThatWasNotToldIsAsked: the process that parked a call died before it published the question, or the log did not take the
+// event. The process that checks the approval asks, once, and never behind the answer.
 //
 //guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestAQuestionThatWasNotToldIsAsked(t *testing.T) {
@@ -90,7 +90,7 @@ func TestAQuestionThatWasNotToldIsAsked(t *testing.T) {
 					}
 					time.Sleep(wait)
 				}
-				if err := lifecycle.Ask(t.Context(), b, p, absent); err != nil { // who parked it stood still
+				if err := lifecycle.Ask(t.Context(), b, p, absent); err != nil { // the process that parked it was suspended
 					t.Fatal(err)
 				}
 				if got := types(t, b); !slices.Equal(got, want) || !approval(t, b, c.Approval).Asked {

@@ -97,7 +97,7 @@ func TestAnAnswerIsRememberedByWhoeverFinishesIt(t *testing.T) {
 		if third.Awaiting {
 			t.Error("it does not count")
 		}
-		// Revoked, and then somebody finishes the answer once more who had begun before.
+		// Revoked, and then a process that had begun before finishes the answer once more.
 		if err := lifecycle.RevokeApprovalGrant(t.Context(), b, alice, schemas.ApprovalGrantID(third.Call)); err != nil {
 			t.Fatal(err)
 		}

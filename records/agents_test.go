@@ -49,8 +49,8 @@ const (
 	noWorkspace = "this agent has no workspace"
 )
 
-// TestTheCascade is every way in which an agent gets its sandbox, with every tool: where it is carried out,
-// or why it is not. What is refused never asks anybody.
+// TestTheCascade is every way in which an agent gets its sandbox, with every tool: where it is carried out, or why it is not. A refused
+// call never asks a person.
 func TestTheCascade(t *testing.T) {
 	t.Parallel()
 	all := map[schemas.Tool]string{}

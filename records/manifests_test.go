@@ -138,7 +138,7 @@ func TestAnApplicationThatWasCutOffIsFinished(t *testing.T) {
 	}
 }
 
-// Stores that do not hear of one another apply the same, and then something else, to the same account.
+// Stores that are not notified of one another apply the same, and then something else, to the same account.
 //
 //guarantee:a-manifest-is-applied-whole-in-the-end-and-nothing-of-it-twice
 func TestManyMayApplyAtTheSameTime(t *testing.T) {

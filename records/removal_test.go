@@ -56,8 +56,8 @@ func TestADeletionIsKnownForAsLongAsSomethingDependsOnTheRecord(t *testing.T) {
 	})
 }
 
-// TestARecordDeletedDuringALongSleepIsForgotten: a process read the records, stood still before it followed them, and goes on
-// when nothing on the log says any more that there was such a sandbox. Its copy must not go by what it has read.
+// TestARecordDeletedDuringALongSleepIsForgotten: a process read the records, was suspended before it followed them, and continues when
+// the log has no trace of the sandbox any more. Its copy must not keep what it has read.
 //
 //guarantee:tenants-are-isolated
 func TestARecordDeletedDuringALongSleepIsForgotten(t *testing.T) {

@@ -183,7 +183,7 @@ func TestResolveNamesTheApproval(t *testing.T) {
 			t.Errorf("bash in %s: approval %q", sandbox, c.Approval)
 		}
 	}
-	// What is refused is refused before anybody is asked.
+	// A refusal comes before any question to a person.
 	c, err := resolve(house().tenants[alice], alice, request(func(r *schemas.Request) {
 		r.Sandbox, r.Deadline = "asks", noon.Add(-time.Second)
 	}), noon)

@@ -275,7 +275,7 @@ func (l *lockedText) String() string {
 	return l.b.String()
 }
 
-// What is sealed for one record does not open in another, whoever can write to the log.
+// A value that is sealed for one record does not open in another, even for a process that can write to the log.
 //
 //guarantee:secrets-are-not-readable-on-the-log
 func TestASealIsNotMovedToAnotherRecord(t *testing.T) {

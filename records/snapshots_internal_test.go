@@ -33,7 +33,7 @@ func zoes(key string) record {
 	return record{Account: &schemas.Account{ID: zoe, KeyHash: HashKey(key)}}
 }
 
-// TestKeysAreFoundWhileARecordIsChecked: a check that takes long holds up nobody, also once somebody waits to write.
+// TestKeysAreFoundWhileARecordIsChecked: a check that takes long blocks no reader, also once a writer waits.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestKeysAreFoundWhileARecordIsChecked(t *testing.T) {
@@ -68,8 +68,8 @@ func TestKeysAreFoundWhileARecordIsChecked(t *testing.T) {
 	})
 }
 
-// TestWhatWasHandedOutDoesNotChange: whoever looks at an account sees it as it was, whatever becomes of it; and what is not looked at is
-// changed in place.
+// TestWhatWasHandedOutDoesNotChange: a reader of an account keeps seeing it as it was, whatever changes later. An account without readers
+// is changed in place.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestWhatWasHandedOutDoesNotChange(t *testing.T) {

@@ -67,7 +67,7 @@ func TestStorageOfAWorkspace(t *testing.T) {
 	}
 }
 
-// TestWhichProvidersReachABucket: whoever mounts has its operator's alone.
+// TestWhichProvidersReachABucket: a provider that mounts has its operator's bucket alone.
 func TestWhichProvidersReachABucket(t *testing.T) {
 	t.Parallel()
 	s3, own := schemas.Workspace{Name: "w", Storage: "s3"}, schemas.Workspace{Name: "w", Storage: "s3", Bucket: bucketOf(ownBucket())}

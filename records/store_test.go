@@ -237,7 +237,7 @@ func TestStoresStartAndStop(t *testing.T) {
 	}
 }
 
-// The log is made anew behind a store: it has lower revisions than the store has seen, and lacks what was there.
+// The stream is recreated behind a store: it has lower revisions than the store has seen, and lacks what was there.
 func TestAStoreFollowsAnotherLog(t *testing.T) {
 	t.Parallel()
 	role := natsauth.User{Name: "role", Password: "role"}

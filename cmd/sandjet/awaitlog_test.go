@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// heard is a log that closes a channel at its first line.
+// A log that closes a channel at its first line.
 type heard struct {
 	slog.Handler
 	once  sync.Once

@@ -39,7 +39,7 @@ func (l *lockedBuffer) String() string {
 
 // fakeGateway answers as a gateway would whose call never ends by itself.
 type fakeGateway struct {
-	waited   chan struct{} // closed when somebody waits for the result
+	waited   chan struct{} // closed when a client waits for the result
 	once     sync.Once
 	cancel   func(http.ResponseWriter)
 	finished chan schemas.Result
@@ -173,7 +173,7 @@ func TestPrintShowsWhatWasNotShownLive(t *testing.T) {
 	}
 }
 
-// TestBytesThatAreNoTextAreCounted: whoever sees U+FFFD learns how many bytes were something else.
+// TestBytesThatAreNoTextAreCounted: a reader that sees U+FFFD learns how many bytes were something else.
 func TestBytesThatAreNoTextAreCounted(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{
@@ -275,8 +275,8 @@ func TestTailBufferKeepsTheEnd(t *testing.T) {
 	}
 }
 
-// TestPatientTellsWhyTheGatewayRefuses: the person in front is told after a moment, once, in the gateway's words; and not of what
-// passes at once.
+// TestPatientTellsWhyTheGatewayRefuses: the reason is printed after a moment, once, in the gateway's words. A refusal that passes at once
+// is not printed.
 //
 //guarantee:a-log-that-could-not-write-continues-when-it-can
 func TestPatientTellsWhyTheGatewayRefuses(t *testing.T) {

@@ -80,7 +80,7 @@ func condition(name string) (bool, error) {
 	return longtest.Asked(), nil
 }
 
-// setup clears the settings of whoever runs the tests.
+// setup clears the settings of the user that runs the tests.
 func setup(e *testscript.Env) error {
 	kept := e.Vars[:0]
 	for _, v := range e.Vars {
@@ -136,7 +136,7 @@ func field(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[2], fmt.Sprint(got))
 }
 
-// exits runs a command and compares its exit code, which testscript's exec does not tell.
+// exits runs a command and compares its exit code, which testscript's exec does not report.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND ARGS…")

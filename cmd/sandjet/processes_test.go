@@ -94,7 +94,7 @@ func (p *processes) halt(ts *testscript.TestScript, neg bool, args []string) {
 	s.await(ts, args[0], want)
 }
 
-// ends waits for an end that nobody asks for, and compares it.
+// ends waits until a process ends by itself, and compares its end.
 func (p *processes) ends(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 || len(args) > 2 {
 		ts.Fatalf("usage: ends NAME [CODE]")

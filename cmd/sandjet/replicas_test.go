@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Roles as their help shows them leave the log as whoever made it wanted it, and so does each reconnect.
+// Roles as their help shows them leave the log as its creator wanted it, and so does each reconnect.
 //
 //guarantee:what-can-be-lost-by-durability
 func TestRolesLeaveTheNumberOfCopiesAlone(t *testing.T) {

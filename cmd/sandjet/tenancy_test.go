@@ -25,8 +25,8 @@ type natsTenant struct {
 	refused chan error
 }
 
-// TestNoSubjectReachesAnotherAccount has a whole gateway and two accounts with issued credentials on one
-// server: one tries everything on the other, whose own calls and events go on meanwhile.
+// TestNoSubjectReachesAnotherAccount has a whole gateway and two accounts with issued credentials on one server: one tries everything on
+// the other, whose own calls and events continue meanwhile.
 //
 //guarantee:tenants-are-isolated
 func TestNoSubjectReachesAnotherAccount(t *testing.T) {
@@ -58,7 +58,7 @@ func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 	background(t, n.run)
 	anna, bert := n.joinNATS(t), n.joinNATS(t)
 
-	// What anna hears, all of it.
+	// All that anna receives.
 	heard := make(chan *nats.Msg, 256)
 	inbox := anna.conn.NewInbox()
 	for _, subject := range []string{"sandjet.live." + string(anna.id) + ".>", inbox, inbox + ".>"} {
@@ -68,7 +68,7 @@ func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 	}
 	anna.flush()
 	accepted := 0
-	hers := func(m *nats.Msg) { // what she may hear: that her calls were accepted, and what is said below
+	hers := func(m *nats.Msg) { // what she may receive: that her calls were accepted, and what is said below
 		t.Helper()
 		var e schemas.Event
 		err := json.Unmarshal(m.Data, &e)

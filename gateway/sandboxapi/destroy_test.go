@@ -133,7 +133,7 @@ func (h instances) State(context.Context, schemas.AccountID, schemas.SandboxSess
 	return "", time.Time{}, nil
 }
 
-// Remove cancels what runs in a session, whoever wanted it, and waits 20 seconds for the end of its instance.
+// Remove cancels what runs in a session, whichever client started it, and waits 20 seconds for the end of its instance.
 func (h instances) Remove(_ context.Context, _ schemas.AccountID, s schemas.SandboxSession, _ bool) error {
 	err := h.before()
 	h.mu.Lock()
@@ -274,7 +274,7 @@ func TestAnInstanceThatEndsLate(t *testing.T) {
 	})
 }
 
-// TestACallThatEmptiesIsMadeAgain: a gateway that stood still goes on with ending the instance while another has the files removed.
+// TestACallThatEmptiesIsMadeAgain: a suspended gateway resumes ending the instance while another has the files removed.
 func TestACallThatEmptiesIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := openHouse()
@@ -295,7 +295,8 @@ func TestACallThatEmptiesIsMadeAgain(t *testing.T) {
 	})
 }
 
-// TestWhoEntersTooLateLeavesNothing: a gateway that stood still after it made a session makes its workspace when the session is destroyed.
+// TestWhoEntersTooLateLeavesNothing: a gateway that was suspended after it made a session makes its workspace when the session is
+// destroyed.
 //
 //guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestWhoEntersTooLateLeavesNothing(t *testing.T) {
@@ -324,8 +325,8 @@ func TestWhoEntersTooLateLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestWhatBrokeOffIsFinished: a gateway cannot reach the log at one of its steps, or dies there, or stands still for eleven minutes. The
-// session ends all the same, without being asked for again, and one that is made meanwhile is not touched.
+// TestWhatBrokeOffIsFinished: a gateway cannot reach the log at one of its steps, or dies there, or is suspended for eleven minutes. The
+// session still ends, without another request, and a session that is made meanwhile is not touched.
 //
 //guarantee:a-request-to-a-session-is-run-once-by-its-key
 func TestWhatBrokeOffIsFinished(t *testing.T) {
@@ -374,7 +375,7 @@ func brokenOff(t *testing.T, what string, at int) {
 	})
 	all.Go(func() { _ = h.gateway(ctx).EndExpired(ctx) })
 	time.Sleep(10 * time.Minute)
-	unknown := at == 1 // nobody knows yet that it is to end
+	unknown := at == 1 // no gateway knows yet that it is to end
 	if !unknown {
 		h.nothing(t)
 		h.made(t, "s", nil) // a new one of its id

@@ -177,7 +177,7 @@ func TestSessionsByChance(t *testing.T) {
 		case 5:
 			if i := find(l.Sessions, id); i >= 0 {
 				seen := l.Sessions[i]
-				l.Sessions[i].Used = seen.Used.Add(time.Second) // somebody has come since
+				l.Sessions[i].Used = seen.Used.Add(time.Second) // a request has come since
 				if rest(&l, seen) {
 					t.Fatalf("step %d: it rests while it is used", step)
 				}

@@ -17,7 +17,7 @@ func textCases() (all []wsCase) {
 			want: []serverFrame{echoed(Text, "middle frame payload")}},
 		{id: "6.2.2", what: "cut between runes", send: frames(begin(Text, "Hello-µ@ßöä"), last("üàá-UTF-8!!")),
 			want: []serverFrame{echoed(Text, "Hello-µ@ßöäüàá-UTF-8!!")}},
-		// The rest of what is wrong never comes: it shows all the same.
+		// The rest of the invalid text never comes: the error shows before it.
 		{id: "6.4.1", what: "wrong in the second of three fragments", send: frames(begin(Text, kosme), more("\xf4\x90\x80\x80")),
 			failed: []CloseCode{CloseInvalidText}},
 		{id: "6.4.2", what: "wrong at the second byte of a rune", send: frames(begin(Text, kosme+"\xf4"), more("\x90")),

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// quiet is a handler that has nothing to tell.
+// quiet is a handler that has nothing to send.
 type quiet struct{ ended chan error }
 
 func (quiet) Message(Opcode, []byte) {}
@@ -41,14 +41,14 @@ func (c *lastWrite) SetWriteDeadline(t time.Time) error {
 func (c *lastWrite) SetReadDeadline(time.Time) error { return nil }
 func (c *lastWrite) Write(b []byte) (int, error)     { return len(b), nil }
 
-// TestTheLastFrameHasItsOwnTime: whoever closes a connection may have to wait for who writes to it, and by then the time for
-// that write is over. The client is to learn all the same why it was closed.
+// TestTheLastFrameHasItsOwnTime: the goroutine that closes a connection may have to wait for a writer, until the deadline of that write
+// is over. The client still has to learn why the connection was closed.
 func TestTheLastFrameHasItsOwnTime(t *testing.T) {
 	t.Parallel()
 	l := &lastWrite{asked: make(chan time.Time, 2)}
 	c := NewServer(Options{}).Adopt(l, false)
 	c.Begin(quiet{})
-	c.mu.Lock() // somebody writes
+	c.mu.Lock() // another goroutine writes
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -65,7 +65,7 @@ func TestTheLastFrameHasItsOwnTime(t *testing.T) {
 	}
 }
 
-// slowed waits in Wrote for as long as it is told to, as one does that keeps to a pace.
+// slowed waits in Write for as long as set, like a writer that keeps to a pace.
 type slowed struct {
 	quiet
 
@@ -86,8 +86,8 @@ func (s slowed) Wrote(int) {
 	})
 }
 
-// TestAConnectionThatWaitsIsPinged: whoever has much to tell may wait for minutes before more of it. Neither end may take the
-// other for gone because nothing goes out meanwhile.
+// TestAConnectionThatWaitsIsPinged: a sender of much data may wait for minutes before it sends more. Neither end may take the other for
+// gone because nothing is sent meanwhile.
 func TestAConnectionThatWaitsIsPinged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestASilentClientIsDropped(t *testing.T) {
 	})
 }
 
-// TestAClientThatDoesNotReadIsDropped: a write that stands still ends the connection, once, with the reason.
+// TestAClientThatDoesNotReadIsDropped: a write that stalls ends the connection, once, with the reason.
 func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

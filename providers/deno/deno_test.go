@@ -53,8 +53,8 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// TestCredentials: the service has the values of variables that are bound to hosts, and commands have what stands for them. A value that
-// changes makes a kept sandbox anew.
+// TestCredentials: the service has the values of variables that are bound to hosts, and commands have their substitutes. After a change
+// of a value a kept sandbox is created again.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	p, s := start(t, denotest.Options{}, nil)

@@ -157,7 +157,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestConnectionsBreak: all connections break again and again while a command prints. It goes on, and what it prints comes whole and once.
+// TestConnectionsBreak: all connections break again and again while a command prints. The command continues, and its output arrives whole
+// and once.
 func TestConnectionsBreak(t *testing.T) {
 	t.Parallel()
 	p, s := start(t, denotest.Options{}, nil)
@@ -170,8 +171,8 @@ func TestConnectionsBreak(t *testing.T) {
 	}
 }
 
-// TestWayIsCut: the sandbox cannot be reached any more while a command runs in a kept one. Nobody knows then what it has done, and nothing
-// of it goes on.
+// TestWayIsCut: the sandbox becomes unreachable while a command runs in a kept one. What the command has done is unknown then, and
+// nothing of it keeps running.
 func TestWayIsCut(t *testing.T) {
 	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
@@ -218,9 +219,9 @@ func TestStartIsLost(t *testing.T) {
 	if res, err := p.Run(t.Context(), in(ref, "echo x >>ran")); schemas.CodeOf(err) != schemas.Unavailable || res.Started {
 		t.Errorf("%v, %+v", err, res)
 	}
-	// The answer was lost while the program was beginning, and it gives up when it finds that nobody wants it. What finds nothing of that
-	// takes its folder away after two minutes: the test is over before.
-	for end := time.Now().Add(testwait.Patience / 4); ; time.Sleep(200 * time.Millisecond) { // a look is a run
+	// The answer was lost while the program was beginning, and the program ends when it finds that no worker wants it. A worker that finds
+	// nothing of it removes its folder after two minutes: the test is over before.
+	for end := time.Now().Add(testwait.Patience / 4); ; time.Sleep(200 * time.Millisecond) { // each check is a run
 		left := ok(t, p, in(ref, folders))
 		if len(strings.Fields(left)) == 1 { // its own
 			break
@@ -346,8 +347,8 @@ func TestVolumeInUse(t *testing.T) {
 	testwait.OK(t, one.Close())
 }
 
-// TestLife: a kept sandbox is asked to live for half an hour with each use, by the service's clock. One that the service does not let live
-// for as long as a run is made anew.
+// TestLife: a kept sandbox is asked to live for half an hour with each use, by the service's clock. If the service does not let it live
+// for as long as a run, it is created again.
 func TestLife(t *testing.T) {
 	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()

@@ -80,7 +80,7 @@ func drain(conn *websocket.Conn, pings *atomic.Int32) {
 	}
 }
 
-// TestSilence: a sandbox that says nothing is pinged, and given up after a while; one that answers pings is waited for.
+// TestSilence: a sandbox that sends nothing is pinged, and abandoned after a while. One that answers pings is waited for.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -130,13 +130,13 @@ func TestStreams(t *testing.T) {
 			say(conn, `{"jsonrpc":"2.0","id":0,"result":{"ok":{}}}`)
 			say(conn, part, "enqueue", 4, "bG8=")
 			say(conn, part, "end", 4, "")
-			say(conn, part, "enqueue", 4, "bG8=") // nobody's
+			say(conn, part, "enqueue", 4, "bG8=") // belongs to no request
 		}, "hello <nil>"},
 		"it begins after the answer": {func(conn *websocket.Conn) {
-			say(conn, `{"jsonrpc":"2.0","id":77,"result":{"ok":{}}}`) // nobody's
+			say(conn, `{"jsonrpc":"2.0","id":77,"result":{"ok":{}}}`) // belongs to no request
 			say(conn, `{"jsonrpc":"2.0","id":0,"result":{"ok":{}}}`)
 			say(conn, part, "start", 4, "")
-			say(conn, part, "enqueue", 9, "bG8=") // nobody's
+			say(conn, part, "enqueue", 9, "bG8=") // belongs to no request
 			say(conn, part, "enqueue", 4, "aGVsbG8=")
 			say(conn, part, "end", 4, "")
 		}, "hello <nil>"},

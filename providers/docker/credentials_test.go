@@ -105,8 +105,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestCredentialsOutliveTheirWorker: a job goes on with what stands for its secret, and with the certificate that it trusts, when its
-// worker has ended and another one serves its container.
+// TestCredentialsOutliveTheirWorker: a job keeps the substitute of its secret, and the certificate that it trusts, when its worker has
+// ended and another one serves its container.
 //
 //guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestCredentialsOutliveTheirWorker(t *testing.T) {
@@ -163,7 +163,7 @@ func TestCredentialsOutliveTheirWorker(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// Nobody runs a command, and the value has changed meanwhile.
+	// No command runs, and the value has changed meanwhile.
 	mu.Lock()
 	value = egresstest.NextSecret
 	mu.Unlock()

@@ -214,7 +214,7 @@ func TestTheEngineIsStartedAgain(t *testing.T) {
 		t.Error(err)
 	}
 	filter := []string{"ps", "-aq", "--filter", "label=sandjet.kind=call"}
-	if ids := strings.Fields(e.Run(t, filter...)); len(ids) > 0 { // what nobody could remove while there was no engine
+	if ids := strings.Fields(e.Run(t, filter...)); len(ids) > 0 { // what could not be removed while there was no engine
 		e.Run(t, append([]string{"rm", "-f"}, ids...)...)
 	}
 }

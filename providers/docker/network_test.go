@@ -79,7 +79,7 @@ func TestAllowAllNetwork(t *testing.T) {
 	s.TestAllowAll(t)
 }
 
-// TestRelaysOutliveTheirWorker: while no worker is there nothing gets out of a kept container, and the next one goes on with it.
+// TestRelaysOutliveTheirWorker: while no worker is there nothing gets out of a kept container, and the next worker continues with it.
 //
 //guarantee:a-box-reaches-what-its-rules-name
 func TestRelaysOutliveTheirWorker(t *testing.T) {
@@ -101,12 +101,12 @@ func TestRelaysOutliveTheirWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := dockertest.Get(t)
-	// What goes on in the container by itself, whoever is there: it says each time whether it was greeted.
+	// A program runs in the container by itself, with or without a worker. It says each time whether it was greeted.
 	e.Run(t, "exec", "-d", "--user", "1000:1000", ref.ID, "bash", "-c",
 		`while :; do { exec 3<>/dev/tcp/93.184.217.7/9000 && read -r -t 5 -u 3 line && echo "$line" || echo no; } 2>/dev/null; sleep 0.05; done >/tmp/said`)
 	said := func() string { return e.Run(t, "exec", ref.ID, "tail", "-n", "1", "/tmp/said") }
 	testwait.Eventually(t, "a greeting by the first worker's relay", func() bool { return said() == "greeting" })
-	// The first worker ends, and another one goes on later; between them nothing gets out.
+	// The first worker ends, and another one takes over later; between them nothing gets out.
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}

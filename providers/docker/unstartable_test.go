@@ -46,7 +46,7 @@ func refusing(t *testing.T, e *dockertest.Engine) (host string, refuse *atomic.B
 	return "tcp://" + s.Listener.Addr().String(), refuse
 }
 
-// A container that was made and cannot be started takes nobody's place; one that has run keeps what is in it.
+// A container that was created and cannot be started occupies no slot. A container that has run keeps what is in it.
 func TestAContainerThatCannotStartIsNotKept(t *testing.T) {
 	t.Parallel()
 	e := dockertest.Get(t)

@@ -72,7 +72,7 @@ func TestReadyContainers(t *testing.T) {
 	}
 }
 
-// TestReadyContainersShowTheWorkspaceThatIsThere: one that was removed and made anew is not the one that was mounted.
+// TestReadyContainersShowTheWorkspaceThatIsThere: a workspace that was removed and created again is not the one that was mounted.
 func TestReadyContainersShowTheWorkspaceThatIsThere(t *testing.T) {
 	t.Parallel()
 	e := dockertest.Get(t)
@@ -110,7 +110,7 @@ func TestReadyContainersEndWithTheirWorker(t *testing.T) {
 	}
 	_ = worker.Wait()
 	testwait.Eventually(t, "the end of both", func() bool { return len(calls()) == 0 })
-	for _, id := range calls("-a") { // nobody removes what has just ended
+	for _, id := range calls("-a") { // no worker removes what has just ended
 		e.Run(t, "rm", "-f", id)
 	}
 	if err := p.Release(t.Context(), r.Box); err != nil {

@@ -25,7 +25,7 @@ import (
 // childVariable holds what a process does that stands for a worker which is killed.
 const childVariable = "SANDJET_TEST_DOCKER_CHILD"
 
-// order is what such a process is told to do.
+// order is the task of such a process.
 type order struct {
 	Options docker.Options
 	Key     string
@@ -109,7 +109,7 @@ func employ(t *testing.T, o docker.Options) (*exec.Cmd, report) {
 	worker := exec.Command("/proc/self/exe")
 	worker.Env = append(os.Environ(), childVariable+"="+string(told))
 	worker.Stderr = os.Stderr
-	if _, err := worker.StdinPipe(); err != nil { // whose end tells it that this test has ended
+	if _, err := worker.StdinPipe(); err != nil { // its end shows the worker that this test has ended
 		t.Fatal(err)
 	}
 	out, err := worker.StdoutPipe()
@@ -129,8 +129,8 @@ func employ(t *testing.T, o docker.Options) (*exec.Cmd, report) {
 	return worker, r
 }
 
-// TestARunIsEndedByAnotherWorker: a worker stands still, so that its connections stay and its commands go on. Another one ends them, each
-// alone, and nothing of them is left when it says so; the job beside them goes on.
+// TestARunIsEndedByAnotherWorker: a worker is suspended, so that its connections stay and its commands keep running. Another one ends
+// them, each alone, and nothing of them is left when it says so. The job beside them continues.
 //
 //guarantee:side-effects-are-started-at-most-once
 func TestARunIsEndedByAnotherWorker(t *testing.T) {
@@ -193,8 +193,8 @@ func TestARunIsEndedByAnotherWorker(t *testing.T) {
 	}
 }
 
-// TestAKilledWorker: its commands end in their containers, its kept container and job go on, and another worker finds
-// the job and its end.
+// TestAKilledWorker: its commands end in their containers, its kept container and job continue, and another worker finds the job and its
+// end.
 func TestAKilledWorker(t *testing.T) {
 	t.Parallel()
 	var o docker.Options
@@ -232,7 +232,7 @@ func TestAKilledWorker(t *testing.T) {
 	e := dockertest.Get(t)
 	calls := strings.Fields(e.Run(t, "ps", "-aq",
 		"--filter", "label=sandjet.installation="+o.Installation, "--filter", "label=sandjet.kind=call"))
-	for _, id := range calls { // nobody removes what has just ended, but it does not run any more
+	for _, id := range calls { // no worker removes what has just ended, but it does not run any more
 		if state := e.Run(t, "inspect", "-f", "{{.State.Running}}", id); state != "false" {
 			t.Errorf("the container of the dead worker's call runs: %s", state)
 		}

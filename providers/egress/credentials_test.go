@@ -120,7 +120,7 @@ func mustParse(t *testing.T, der []byte) *x509.Certificate {
 	return c
 }
 
-// client is a program in the sandbox that trusts whom it is told to.
+// client is a program in the sandbox that trusts the given authorities.
 func (b *bank) client(alpn ...string) *http.Client {
 	tr := &http.Transport{
 		ForceAttemptHTTP2: slices.Contains(alpn, "h2"), TLSClientConfig: &tls.Config{RootCAs: b.trust, NextProtos: alpn},
@@ -254,7 +254,7 @@ func TestSecretsAreForTheServerThatIsMeant(t *testing.T) {
 		}
 	}
 	b.saw(RuleServerName)
-	// A program that does not trust the sandbox's authority is told which file it has to trust.
+	// A program that does not trust the sandbox's authority gets an error that names the file it has to trust.
 	b.trust = b.w.Certs
 	if _, _, err := b.do(b.client("http/1.1"), "https://api.example/", nil); err == nil {
 		t.Error("a program that does not trust the relay spoke to it")
@@ -337,7 +337,7 @@ func TestValuesThatCannotBeBound(t *testing.T) {
 	}
 }
 
-// TestTheAuthorityIsForItsHostsOnly: whoever had its key could not be another host by it.
+// TestTheAuthorityIsForItsHostsOnly: its key does not let its owner impersonate another host.
 //
 //guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
 func TestTheAuthorityIsForItsHostsOnly(t *testing.T) {
@@ -432,7 +432,7 @@ func TestFollowedValues(t *testing.T) {
 			{"", schemas.ErrNotFound, ""},
 		} {
 			value, fail = step.value, step.fail
-			time.Sleep(11 * time.Minute) // in which this process may have stood still
+			time.Sleep(11 * time.Minute) // in which this process may have been suspended
 			before := looks
 			for range 1000 {
 				k, missing := c.keys(t.Context(), "api.example")

@@ -168,7 +168,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestPassesThatAreNotGood: whoever shows none, another's, an old or a changed one gets nothing, and is told why.
+// TestPassesThatAreNotGood: a client that shows no pass, another's, an old or a changed one gets nothing but the reason.
 //
 //guarantee:a-box-reaches-what-its-rules-name
 func TestPassesThatAreNotGood(t *testing.T) {
@@ -247,7 +247,7 @@ func TestConnectionsEndWithTheirPass(t *testing.T) {
 	}
 }
 
-// TestGateIsBounded: one sandbox has so many connections, one address so many without a pass, and others go on.
+// TestGateIsBounded: one sandbox has so many connections, one address so many without a pass, and other connections continue.
 //
 //guarantee:a-box-reaches-what-its-rules-name
 func TestGateIsBounded(t *testing.T) {

@@ -87,7 +87,7 @@ func withExtension(t testing.TB, name string, id uint16) []byte {
 	return slices.Concat(head, body)
 }
 
-// told is a connection on which something was said, and nothing can be.
+// A connection on which something was received, and nothing can be sent.
 type told struct {
 	net.Conn
 	r io.Reader

@@ -105,7 +105,7 @@ func TestAddresses(t *testing.T) {
 		{lists, "169.254.169.254", RuleMetadata},
 		{all, "93.184.216.34", ""},
 		{all, "93.184.216.1", RuleNotPublic},
-		{all, "10.20.1.1", RuleNotPublic}, // whoever wants more than the public says so
+		{all, "10.20.1.1", RuleNotPublic}, // more than the public needs a rule of the operator
 		{all, "127.0.0.1", RuleNotPublic},
 		{all, "0.0.0.0", RuleNotPublic},
 		{all, "100.64.0.1", RuleNotPublic},

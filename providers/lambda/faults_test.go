@@ -211,7 +211,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// TestCredentials: who is not let in hears why, and no secret is said.
+// TestCredentials: a refused caller gets the reason, and no secret is printed.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -256,7 +256,7 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
-// TestReservedConcurrency: where as many of one function run as it may, which is said, the other functions go on.
+// TestReservedConcurrency: as many runs of one function are active as it may have, which is reported. The other functions keep working.
 func TestReservedConcurrency(t *testing.T) {
 	t.Parallel()
 	p, s := start(t, lambdatest.Options{Reserved: 1}, nil)
@@ -375,7 +375,7 @@ func begun(t *testing.T, s *lambdatest.Service) {
 	})
 }
 
-// TestCancelled: a run whose call is cancelled goes on, and that is what is said. Its end is waited for by EndRun.
+// TestCancelled: a run whose call is cancelled keeps running, and the result says so. EndRun waits for its end.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
 	p, s := start(t, lambdatest.Options{}, nil)
@@ -497,7 +497,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestOutputComesAtTheEnd: who wants to hear a run hears what its result has.
+// TestOutputComesAtTheEnd: a caller that follows a run receives what its result has.
 func TestOutputComesAtTheEnd(t *testing.T) {
 	t.Parallel()
 	p, _ := start(t, lambdatest.Options{}, nil)

@@ -43,7 +43,7 @@ func TestFunctions(t *testing.T) {
 	}{
 		"a workspace and nothing else":  {true, schemas.DenyAll, "lambda/MOUNT_NONET", ""},
 		"a workspace, and no word":      {true, "", "lambda/MOUNT_NONET", ""},
-		"a workspace and the internet":  {true, schemas.AllowAll, "lambda/MOUNT_NET", schemas.Unsupported}, // nobody has named one
+		"a workspace and the internet":  {true, schemas.AllowAll, "lambda/MOUNT_NET", schemas.Unsupported}, // the operator has named none
 		"nothing":                       {false, schemas.DenyAll, "lambda/NOMOUNT_NONET", ""},
 		"the internet":                  {false, schemas.AllowAll, "lambda/NOMOUNT_NET", ""},
 		"rules for names":               {false, schemas.Restricted, "lambda/NOMOUNT_NONET", ""},
@@ -63,7 +63,7 @@ func TestFunctions(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		// With a network the connection is refused by nobody being there, without one there is not even a socket.
+		// With a network the connection is refused because no process listens, without one there is not even a socket.
 		if got, want := strings.TrimSpace(string(res.Stdout)), map[bool]string{true: "1", false: "0"}[c.mode == schemas.AllowAll]; got != want {
 			t.Errorf("%s: it has sockets: %q, want %q", name, got, want)
 		}

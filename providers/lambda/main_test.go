@@ -60,7 +60,7 @@ func functions() lambda.Functions {
 	}
 }
 
-// credentials are those that a service takes, with the session token of somebody.
+// credentials are those that a service takes, with a session token.
 func credentials(token string) aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 		return aws.Credentials{AccessKeyID: lambdatest.AccessKey, SecretAccessKey: lambdatest.SecretKey, SessionToken: token}, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/tools/boxtest"
 )
 
-// TestConformance is the whole suite in the long form, but for what needs a run to be heard or ended before its end.
+// TestConformance is the whole suite in the long form, but for what needs a run to be followed or ended before its end.
 func TestConformance(t *testing.T) {
 	with := []providertest.Option{providertest.Declares(lambda.Declared())}
 	if !longtest.Asked() {

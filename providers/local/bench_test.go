@@ -50,8 +50,8 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// benchRun measures runs one after the other. Between runs of the pool time stands still until it is
-// full again: that is what a pool is for.
+// benchRun measures runs one after the other. Between runs of the pool the timer is stopped until the pool is full again: that is what a
+// pool is for.
 func benchRun(b *testing.B, program string, pool int, kept bool) {
 	b.Helper()
 	p := open(b, "L3", func(o *local.Options) { o.Box, o.Pool = program, pool })
@@ -80,8 +80,8 @@ func benchRun(b *testing.B, program string, pool int, kept bool) {
 	})
 }
 
-// BenchmarkJob measures a job of `true` in a kept box from its start until its end is told, which is on
-// disk then; "start" is until it runs.
+// BenchmarkJob measures a job of `true` in a kept box from its start until its end is reported, which is on disk then; "start" is until
+// it runs.
 func BenchmarkJob(b *testing.B) {
 	program := boxProgram(b)
 	for _, whole := range []bool{false, true} {

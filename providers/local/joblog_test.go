@@ -317,7 +317,7 @@ func TestOldJobsAreRemoved(t *testing.T) {
 	}
 }
 
-// FuzzEndRecord reads ends that somebody has damaged: what is taken says the same again.
+// FuzzEndRecord reads damaged records of ends: a record that is accepted says the same when it is written and read again.
 func FuzzEndRecord(f *testing.F) {
 	f.Add([]byte(`{"exit_code":1,"log_bytes":2,"finished":"2030-01-01T00:00:00Z"}`))
 	f.Add([]byte(`{"log_bytes":-1,"finished":"2030-01-01T00:00:00Z"}`))

@@ -54,7 +54,7 @@ func startJob(t *testing.T, p *local.Provider, cmd providers.Command, script str
 	return ref, told
 }
 
-// told waits for the end of a job.
+// It waits for the end of a job.
 func told(t *testing.T, ends <-chan providers.JobEnd) providers.JobEnd {
 	t.Helper()
 	select {
@@ -352,7 +352,7 @@ func TestClosingWithJobsLeak(t *testing.T) {
 	var ends []<-chan providers.JobEnd
 	for i := range 12 {
 		cmd := kept(t, p, string(rune('a'+i%3)), nil)
-		cmd.Stdin = make([]byte, 1<<20) // more than anybody reads
+		cmd.Stdin = make([]byte, 1<<20) // more than the job reads
 		script := "sleep 600 & echo x"
 		if i%2 == 0 {
 			script = "sleep 600"

@@ -28,10 +28,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// patience is when a test gives up.
+// patience is when a test fails.
 const patience = 90 * time.Second
 
-// workerDir is set for a process that is to be a worker that somebody kills.
+// workerDir is set for a process that is to be a worker that a test kills.
 const workerDir = "SANDJET_TEST_WORKER"
 
 // outsideAt is where such a worker's boxes find what they connect to.

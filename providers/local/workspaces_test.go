@@ -67,7 +67,7 @@ func TestFilesOfARemovedAccountGoAfterAWeek(t *testing.T) {
 	look(t, p, 0, true, nil)
 	there(true)
 	look(t, p, day/2, true, nil)
-	look(t, p, 0, false, nil) // the account is there again
+	look(t, p, 0, false, nil) // the account is back
 	look(t, p, 6*day, true, nil)
 	there(true)
 

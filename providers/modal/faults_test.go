@@ -241,8 +241,8 @@ func TestBadToken(t *testing.T) {
 	testwait.OK(t, p.Close())
 }
 
-// TestWayIsCut: the sandbox cannot be reached any more while a command runs in a kept one. Nobody knows then what it has done, and
-// nothing of it goes on.
+// TestWayIsCut: the sandbox becomes unreachable while a command runs in a kept one. What the command has done is unknown then, and
+// nothing of it keeps running.
 func TestWayIsCut(t *testing.T) {
 	t.Parallel()
 	p, s := start(t, modaltest.Options{}, nil)

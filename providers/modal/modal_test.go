@@ -111,7 +111,7 @@ func TestAskedFor(t *testing.T) {
 	}
 }
 
-// TestRules: a kept sandbox that was made under other rules is not used, and made anew.
+// TestRules: a kept sandbox that was made under other rules is not used, and another one is created.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	p, s := start(t, modaltest.Options{}, nil)
@@ -129,7 +129,8 @@ func TestRules(t *testing.T) {
 	testwait.OK(t, p.Release(t.Context(), second))
 }
 
-// TestNoMarks: a sandbox in which commands cannot be told apart is not kept; one of its own is ended whole, and may be used.
+// TestNoMarks: a sandbox in which commands cannot be distinguished is not kept. A sandbox of a single run is ended whole, and may be
+// used.
 func TestNoMarks(t *testing.T) {
 	t.Parallel()
 	p, s := start(t, modaltest.Options{NoMarks: true}, nil)
@@ -147,8 +148,8 @@ func TestNoMarks(t *testing.T) {
 	}
 }
 
-// TestFilesAreKept: what a command writes is there for the next sandbox, also where its time was over; who keeps a sandbox sees what
-// others have written meanwhile, and where the service refuses to show that, the run goes on.
+// TestFilesAreKept: what a command writes is there for the next sandbox, also where its time was over. A kept sandbox shows the changes
+// by other sandboxes, and where the service refuses to show them, the run continues.
 func TestFilesAreKept(t *testing.T) {
 	t.Parallel()
 	p, s := start(t, modaltest.Options{}, nil)

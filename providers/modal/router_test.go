@@ -103,7 +103,8 @@ func (r *reading) Recv() (*pb.TaskExecStdioReadResponse, error) {
 	return nil, r.end
 }
 
-// TestSilenceIsNoDeath: the connection of a command that prints nothing may break again and again. One that reaches nobody is given up.
+// TestSilenceIsNoDeath: the connection of a command that prints nothing may break again and again. A connection that reaches no server is
+// abandoned.
 func TestSilenceIsNoDeath(t *testing.T) {
 	t.Parallel()
 	away := make([]time.Duration, 10_000)

@@ -20,8 +20,7 @@ func TestHints(t *testing.T) {
 	}
 }
 
-// FuzzTags: a text of any kind comes back as it was, in values that the service takes; what others have written there is no reason
-// to stop.
+// FuzzTags: a text of any kind comes back as it was, in values that the service takes. Tags of other programs are no reason to stop.
 func FuzzTags(f *testing.F) {
 	f.Add("key/ä \x00", "Zm9v")
 	f.Add("", "!")

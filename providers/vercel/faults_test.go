@@ -56,7 +56,7 @@ func TestFaults(t *testing.T) {
 		faults  []verceltest.Fault
 		code    schemas.Code // empty: it succeeds
 		started bool
-		or      bool // it may succeed in place of the code: that depends on which is heard first
+		or      bool // it may succeed in place of the code: that depends on which answer arrives first
 		most    int  // how often it may have run
 		skew    time.Duration
 	}{
@@ -203,7 +203,7 @@ func TestSilentLog(t *testing.T) {
 	}
 }
 
-// TestSandboxEnds: the session ends while a command runs in it, in order or by a failure. Nobody knows then what it has done.
+// TestSandboxEnds: the session ends while a command runs in it, in order or by a failure. What the command has done is unknown then.
 func TestSandboxEnds(t *testing.T) {
 	t.Parallel()
 	p, s := start(t, verceltest.Options{}, nil)
@@ -223,8 +223,8 @@ func TestSandboxEnds(t *testing.T) {
 	}
 }
 
-// TestIdle: the service stops a kept sandbox that nobody uses; a run says so, and a reservation lets it go on with its files, under
-// another epoch. It lives for its idle time from then, and a run for its own.
+// TestIdle: the service stops an idle kept sandbox. A run reports that, and a reservation starts it again with its files, under another
+// epoch. It lives for its idle time from then, and a run for its own.
 func TestIdle(t *testing.T) {
 	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
@@ -300,7 +300,7 @@ func TestPlanIsShort(t *testing.T) {
 	}
 }
 
-// TestFilesAreLost: a kept sandbox whose snapshot is gone is made anew.
+// TestFilesAreLost: a kept sandbox whose snapshot is gone is created again.
 func TestFilesAreLost(t *testing.T) {
 	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
@@ -316,7 +316,7 @@ func TestFilesAreLost(t *testing.T) {
 	ok(t, p, in(again, "true"))
 }
 
-// TestWorkspaceInUse: who needs a workspace that another sandbox has waits for it, and is told to come again.
+// TestWorkspaceInUse: a call that needs a workspace which another sandbox has waits for it, and is answered to try again.
 func TestWorkspaceInUse(t *testing.T) {
 	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
@@ -324,7 +324,7 @@ func TestWorkspaceInUse(t *testing.T) {
 	p := on(t, url, nil)
 	ref := reserve(t, p)
 	ok(t, p, in(ref, "echo seen >file"))
-	hasty := on(t, url, func(o *vercel.Options) { o.Start = 10 * time.Second }) // it gives up within the test
+	hasty := on(t, url, func(o *vercel.Options) { o.Start = 10 * time.Second }) // it stops waiting within the test
 	if res, err := hasty.Run(t.Context(), command("true")); schemas.CodeOf(err) != schemas.Exhausted || res.Started {
 		t.Errorf("%v, %+v", err, res)
 	}
@@ -381,8 +381,8 @@ func TestCancelledCreate(t *testing.T) {
 	}
 }
 
-// TestDeadWorker: what a run of a worker that has died has started is found by its id and ended, in its own sandbox and in a kept one.
-// A sandbox of a run whose session has ended is deleted by whoever makes another.
+// TestDeadWorker: what a run of a dead worker has started is found by its id and ended, in a separate sandbox and in a kept one. A
+// sandbox of a run whose session has ended is deleted by the next worker that makes one.
 func TestDeadWorker(t *testing.T) {
 	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
@@ -416,7 +416,7 @@ func TestDeadWorker(t *testing.T) {
 	}
 	for _, name := range s.Boxes() {
 		if name != ref.ID {
-			s.Fail(verceltest.Fault{Route: deleted, Status: 400, RetryAfter: -1, Times: 3}) // nobody deletes it
+			s.Fail(verceltest.Fault{Route: deleted, Status: 400, RetryAfter: -1, Times: 3}) // it is not deleted
 			s.Expire(name)
 		}
 	}
@@ -450,7 +450,7 @@ func TestRootProcess(t *testing.T) {
 	cloudtest.RootProcess(t, p, t.Name(), account, func(script string) providers.Command { return in(ref, script) })
 }
 
-// TestCapRace: two workers make a sandbox at the same moment when one may run. One of them gives up its own before its command starts.
+// TestCapRace: two workers make a sandbox at the same moment when one may run. One of them deletes its sandbox before its command starts.
 func TestCapRace(t *testing.T) {
 	t.Parallel()
 	s, url := verceltest.Start(t, verceltest.Options{})

@@ -61,7 +61,7 @@ func TestExecuted(t *testing.T) {
 	}
 }
 
-// FuzzRows: however a log is cut and however often it is told from its beginning, what was printed arrives once and whole, and what is
+// FuzzRows: however a log is cut and however often it is sent from its beginning, the output arrives once and whole, and a text that is
 // no log is no success.
 func FuzzRows(f *testing.F) {
 	f.Add([]byte("data"), []byte("more\x00"), 3, 1)

@@ -196,8 +196,8 @@ func TestOverdueMessagesShareTheirBytes(t *testing.T) {
 	})
 }
 
-// TestAnOverdueMessageWithoutRoomLeavesItsPlaceToOthers: of an account that has its share of the places while others wait, an overdue message for
-// which there are no bytes goes back, and comes again after a while like others. A small one begins.
+// TestAnOverdueMessageWithoutRoomLeavesItsPlaceToOthers: an account has its share of the slots while others wait. An overdue message of
+// it for which there are no bytes is nak'ed, and redelivered after a while like others. A small one begins.
 //
 //guarantee:bounds
 func TestAnOverdueMessageWithoutRoomLeavesItsPlaceToOthers(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestTurnsByChance: whatever comes, is done and is taken out in whatever order, no more is in hand than there are
-// slots, nobody begins above his share, nobody who may begin is passed over by another twice, and every place comes back.
+// TestTurnsByChance: messages arrive, end and are taken out in any order. No more are in flight than there are slots, no account begins
+// above its share, no account that may begin is passed over by another twice, and every slot is released.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestTurnsByChance(t *testing.T) {
@@ -35,9 +35,9 @@ type turnsModel struct {
 	turns  *Queue[string]
 	n      int
 	queued map[schemas.AccountID][]string
-	of     map[schemas.AccountID]int // in hand
+	of     map[schemas.AccountID]int // in flight
 	open   []func()
-	passed map[schemas.AccountID]map[schemas.AccountID]int // who began since somebody could have
+	passed map[schemas.AccountID]map[schemas.AccountID]int // accounts that began since this one could have
 }
 
 func (m *turnsModel) step(r *rand.Rand) error {
@@ -217,8 +217,8 @@ func TestALoneAccountWithNothingHereIsNoContest(t *testing.T) {
 	}
 }
 
-// TestWhoSendsOneAfterTheOtherKeepsItsShare: an account that has nothing waiting when it is looked for, because it sends its next
-// message after each result, counts for as long as it goes on.
+// TestWhoSendsOneAfterTheOtherKeepsItsShare: an account has nothing waiting when it is checked, because it sends its next message after
+// each result. It counts for as long as it keeps sending.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestWhoSendsOneAfterTheOtherKeepsItsShare(t *testing.T) {
@@ -263,8 +263,8 @@ func TestWhoSendsOneAfterTheOtherKeepsItsShare(t *testing.T) {
 	}
 }
 
-// TestTheOldestThatWaitsComesAgainSoon: of thousands that wait in hand, those that are next do not stay away because of those that
-// have ended: else all are away at once, and slots idle.
+// TestTheOldestThatWaitsComesAgainSoon: thousands of delivered messages wait. The next of them are not delayed because of those that have
+// ended: else all would be nak'ed at once, and slots would idle.
 func TestTheOldestThatWaitsComesAgainSoon(t *testing.T) {
 	t.Parallel()
 	const slots, ended, last = 8, 500, 2000
@@ -308,8 +308,8 @@ func TestTheOldestThatWaitsComesAgainSoon(t *testing.T) {
 	}
 }
 
-// TestFairnessByChance: whatever comes, ends, goes back and is overdue, an account that shares with others has no more
-// than its share here, what goes back comes again within a bound and by its end, and all places come back.
+// TestFairnessByChance: messages arrive, end, are nak'ed and are overdue in any order. An account that shares with others has no more
+// than its share here, a nak'ed message is redelivered within a bound and by its end, and all slots are released.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestFairnessByChance(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestPlacesAreTakenInTurn: whoever has thousands waiting delays another by one of its own.
+// TestPlacesAreTakenInTurn: an account that has thousands waiting delays another by one message.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestPlacesAreTakenInTurn(t *testing.T) {
@@ -17,7 +17,7 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 2000
 		p := NewSemaphore(2, 2)
-		var order []schemas.AccountID // written by whoever has the place that was given back
+		var order []schemas.AccountID // written by the holder of the released slot
 		wait := func(ctx context.Context, a schemas.AccountID) {
 			go func() {
 				if err := p.Acquire(ctx, a); err == nil {

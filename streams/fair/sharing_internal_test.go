@@ -61,7 +61,7 @@ func TestAnAccountLeavesAQuarterOfTheSlots(t *testing.T) {
 	}
 }
 
-// TestTheSecondAccountIsNoted: whoever comes how often, it is known when any but the latest account was active.
+// TestTheSecondAccountIsNoted: whichever account comes how often, it is known when any but the latest account was active.
 func TestTheSecondAccountIsNoted(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)

@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
-// The clock of the host is a day ahead of the log's: nobody's time to answer is shorter for it.
+// The clock of the host is a day ahead of the log's: no person has less time to answer because of it.
 //
 //guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAHostWhoseClockIsAheadEndsNoApprovalBeforeItsTime(t *testing.T) {
@@ -70,7 +70,7 @@ func (r strict) Resolve(_ context.Context, a schemas.AccountID, req schemas.Requ
 	}, nil
 }
 
-// Two of them look after what nobody answered, and after what was answered by a process that died.
+// Two ApprovalExpirers check the approvals that have no answer, and those that were answered by a process that died.
 //
 //guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestApprovalsThatNobodyLooksAfterAreEnded(t *testing.T) {
@@ -152,7 +152,7 @@ func TestApprovalsThatNobodyLooksAfterAreEnded(t *testing.T) {
 		if len(seen) > 0 {
 			t.Errorf("and %v", seen)
 		}
-		time.Sleep(streams.SettledKept + time.Hour) // answered ones are forgotten, and looked after no more
+		time.Sleep(streams.SettledKept + time.Hour) // answered ones are forgotten, and not checked any more
 		if keys, err := lifecycle.OpenApprovals(b).Keys(t.Context()); err != nil || len(keys) > 0 {
 			t.Errorf("kept: %v, %v", keys, err)
 		}

@@ -36,7 +36,7 @@ func (w *world) asking(id string) schemas.Call {
 	return c
 }
 
-// told counts the events of the conversation, by type and call.
+// The result counts the events of the conversation, by type and call.
 func (w *world) told() map[string]int {
 	w.Helper()
 	seen := map[string]int{}
@@ -73,7 +73,7 @@ func (w *world) approval(c schemas.Call) streams.BucketEntry[schemas.Approval] {
 	return p
 }
 
-// One process looks after approvals. When it dies another asks, ends and finishes what is due then, and what was due meanwhile.
+// One process manages approvals. When it dies another asks, ends and finishes what is due then, and what was due meanwhile.
 //
 //guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestAnotherProcessTakesOverApprovals(t *testing.T) {
@@ -114,7 +114,7 @@ func TestAnotherProcessTakesOverApprovals(t *testing.T) {
 	}
 }
 
-// A process saw what was due, stood still for eleven minutes while a person answered, and goes on: before each step, and in the
+// A process read what was due, was suspended for eleven minutes while a person answered, and continues: before each step, and in the
 // middle of one. Nothing is said twice, and no answer is overtaken.
 //
 //guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
@@ -145,7 +145,7 @@ func TestAnApprovalExpirerThatStoodStillChangesNoAnswer(t *testing.T) {
 		if p := w.approval(due).Value; p.State != schemas.ApprovalPending {
 			t.Errorf("a process that may have lost the duty has ended an approval: %s", p.State)
 		}
-		for range 2 { // it stood still right after it had asked whether it has the duty, and another holder did the same meanwhile
+		for range 2 { // it was suspended right after it had asked whether it has the duty, and another holder did the same meanwhile
 			x.look(w.Context(), nil, seen)
 		}
 		if p := w.approval(answered).Value; p.State != schemas.ApprovalApproved {

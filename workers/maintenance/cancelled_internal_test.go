@@ -7,7 +7,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestCancelledCallsOfOneAccountLeaveOthersTheirRoom: one that cancels without end what nobody serves has a quarter of what is looked at.
+// TestCancelledCallsOfOneAccountLeaveOthersTheirRoom: an account keeps cancelling calls that no worker serves. It has at most a quarter
+// of the calls that are checked.
 //
 //guarantee:bounds
 func TestCancelledCallsOfOneAccountLeaveOthersTheirRoom(t *testing.T) {

@@ -55,7 +55,7 @@ func TestTheNextDueCallsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestALongQueueEndsWithAShortMemory: more calls are overdue than are remembered, and each has its end.
+// TestALongQueueEndsWithAShortMemory: more calls are overdue than are remembered, and each of them ends.
 func TestALongQueueEndsWithAShortMemory(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const most, all = 3, 20

@@ -18,7 +18,8 @@ func (n names) Names(_ context.Context, a schemas.AccountID, digest string) (boo
 	return n[string(a)+digest], nil
 }
 
-// TestBundlesThatNothingNamesGo: not before they were without a name for an hour, and not while somebody uploads the same again.
+// TestBundlesThatNothingNamesGo: a bundle is not removed before it was without a name for an hour, and not while a client uploads the
+// same again.
 func TestBundlesThatNothingNamesGo(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		store := func(a schemas.AccountID, text string) string {

@@ -27,7 +27,7 @@ func TestAHousekeeperThatFailsIsStartedAgain(t *testing.T) {
 			{"steady", func(ctx context.Context) error {
 				steady.Add(1)
 				<-ctx.Done()
-				time.Sleep(time.Minute) // what it has in hand
+				time.Sleep(time.Minute) // what it has in flight
 				ended.Add(1)
 				return ctx.Err()
 			}},
@@ -203,7 +203,7 @@ func rescuing(b *streams.Bus) *rescue {
 	return r
 }
 
-// A process read the log, stood still for eleven minutes before its next step, and goes on.
+// A process read the log, was suspended for eleven minutes before its next step, and continues.
 //
 //guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestARescuerThatStoodStillEndsNothing(t *testing.T) {
