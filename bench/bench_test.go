@@ -36,8 +36,8 @@ func TestRatioIsPairByPair(t *testing.T) {
 	}
 }
 
-// TestEveryCallIsMeasured runs each benchmark once at a small size: all its calls must reach the
-// log and come back, and the report must tell all rows.
+// TestEveryCallIsMeasured runs each benchmark once at a small size: all its calls must reach the log and come back, and the report must
+// have all rows.
 func TestEveryCallIsMeasured(t *testing.T) {
 	const calls = 300
 	size := Size{Calls: calls, Rounds: 1}

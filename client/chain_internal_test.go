@@ -53,7 +53,7 @@ func TestAGapThatWasOwnedUpToIsSteppedOverOnce(t *testing.T) {
 	}
 }
 
-// A log that has lost its end tells other events at places that were there before.
+// A log that has lost its end has other events at sequences that were used before.
 func TestAChainGoesBackWithTheLog(t *testing.T) {
 	t.Parallel()
 	c := chain{at: schemas.Cursor{Epoch: "e1", Seq: 9, Mark: 7}}

@@ -73,7 +73,7 @@ func TestCallTriesAgainWithTheSameID(t *testing.T) {
 	}
 }
 
-// TestWhatTheRequestNamesIsNotTriedAgain: time alone does not bring a worker for a provider that nobody serves.
+// TestWhatTheRequestNamesIsNotTriedAgain: waiting alone does not bring a worker for a provider that no worker serves.
 func TestWhatTheRequestNamesIsNotTriedAgain(t *testing.T) {
 	var tries atomic.Int32
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {

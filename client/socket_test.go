@@ -37,7 +37,7 @@ type op struct {
 	Approved bool            `json:"approved"`
 }
 
-// hear returns the next operation. Its end of the connection fails the test.
+// It returns the next operation. Its end of the connection fails the test.
 func (p *peer) hear(want string) op {
 	var o op
 	if err := p.c.ReadJSON(&o); err != nil || o.Op != want {
@@ -115,7 +115,7 @@ func sockets(t *testing.T, gateways ...func(*peer)) (*client.Socket, <-chan erro
 	return s, done
 }
 
-// told reads items as words until there are n.
+// It reads items as words until there are n.
 func told(t *testing.T, s *client.Socket, after schemas.Cursor, n int) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
@@ -245,7 +245,7 @@ func TestASlowReaderIsDetachedAndComesBack(t *testing.T) {
 	n := 0
 	for it, err := range s.Follow(ctx, "c", schemas.Cursor{}) {
 		if n++; n == 1 {
-			<-left // by now all that fits has come, and nobody took it
+			<-left // by now all that fits has come, and the client took none of it
 		}
 		if err != nil || it.Event.ID != fmt.Sprint(n) {
 			t.Fatalf("item %d: %+v, %v", n, it, err)

@@ -24,7 +24,7 @@ func acme() *define.Project {
 	return p
 }
 
-// A program that prints its manifest. Mistakes are told together, on stderr.
+// A program that prints its manifest. Mistakes are reported together, on stderr.
 func ExampleMain() {
 	p := define.New("small")
 	box := p.Sandbox("box", "", define.SandboxConfig{Timeout: 60})

@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// script is a Sender that answers as it is told and keeps what it was given.
+// script is a Sender that answers as configured and keeps what it was given.
 type script struct {
 	mu     sync.Mutex
 	sent   []sent
@@ -109,7 +109,7 @@ func TestTriesKeepTheScheduleUntilTheyAreUsedUp(t *testing.T) {
 			t.Fatalf("dead letters %+v, %v; want one with the last answer", letters, err)
 		}
 
-		// A person sends it again: all its tries begin anew, under the same id.
+		// A person sends it again: all its tries start from the first, under the same id.
 		if err := streams.OpenDeadLetters(b).Redrive(t.Context(), letters[0].ID); err != nil {
 			t.Fatal(err)
 		}

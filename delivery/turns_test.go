@@ -48,8 +48,8 @@ func (s *slow) Send(_ context.Context, d schemas.Delivery) (schemas.DeliveryTry,
 	return schemas.DeliveryTry{Time: time.Now()}, Verdict{Kind: Delivered}
 }
 
-// TestASlowEndpointLeavesOthersTheirTurn: in virtual time, tens of thousands of deliveries wait for a slow endpoint of
-// one account, more than wait in hand. Those of another account arrive at once, and all come in the end.
+// TestASlowEndpointLeavesOthersTheirTurn: in virtual time, tens of thousands of deliveries wait for a slow endpoint of one account, more
+// than may be in flight. Those of another account arrive at once, and all come in the end.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestASlowEndpointLeavesOthersTheirTurn(t *testing.T) {

@@ -58,7 +58,7 @@ type post struct {
 	valid               error // what the public library says
 }
 
-// receiver is an endpoint with a server. It answers the nth request, from 0, as it is told.
+// receiver is an endpoint with a server. It answers the nth request, from 0, as configured.
 type receiver struct {
 	id    schemas.EndpointID
 	mu    sync.Mutex
@@ -230,7 +230,7 @@ func TestADelivererThatEndsBeforeTheAnswerDeliversAgainUnderTheSameID(t *testing
 	send(t, l.Bus, "msg_1", "wh_1")
 	<-came
 	stop()
-	close(answer) // the receiver has it, and nobody is left to know
+	close(answer) // the receiver has it, and the sender does not know
 	deliver(t, l.Bus, k, nil)
 	posts := r.await(t, 2)
 	if posts[0].id != posts[1].id || posts[0].body != posts[1].body || posts[1].valid != nil {

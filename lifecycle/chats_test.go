@@ -10,8 +10,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Whoever dies while it takes a message of a chat leaves some of what follows on the log. Whoever takes it again, also hours later and
-// after the chat has gone on to another conversation, adds the rest, and nothing twice.
+// A process that dies while it takes a message of a chat leaves some of what follows on the log. The process that takes it again, also
+// hours later and after the chat has moved to another conversation, adds the rest, and nothing twice.
 //
 //guarantee:a-message-of-a-chat-counts-once
 func TestAMessageThatWasTakenHalfIsTakenWhole(t *testing.T) {
@@ -46,7 +46,7 @@ func TestAMessageThatWasTakenHalfIsTakenWhole(t *testing.T) {
 				}
 				time.Sleep(5 * time.Hour)
 				if died > 0 {
-					chat.Begun = 1 // somebody has said /new meanwhile
+					chat.Begun = 1 // a person has said /new meanwhile
 				}
 				for range 2 {
 					if err := lifecycle.Receive(t.Context(), b, turn(), nil); err != nil {

@@ -312,7 +312,7 @@ func TestAJobIsATask(t *testing.T) {
 	}
 }
 
-// TestAClosedStreamCancelsAfterAGrace of calls that may be asked for again, and whoever comes back meanwhile keeps them.
+// TestAClosedStreamCancelsAfterAGrace of calls that may be asked for again. A client that comes back meanwhile keeps them.
 //
 //guarantee:a-tool-use-by-mcp-is-one-call
 func TestAClosedStreamCancelsAfterAGrace(t *testing.T) {

@@ -122,7 +122,7 @@ func TestTheRecordIsTheResult(t *testing.T) {
 	}
 }
 
-// TestAMarkIsACall: with a mark it is the same call whoever asks again, without one another each time.
+// TestAMarkIsACall: with a mark it is the same call for each client that asks again, without one another each time.
 //
 //guarantee:a-tool-use-by-mcp-is-one-call
 func TestAMarkIsACall(t *testing.T) {
@@ -194,7 +194,7 @@ func TestWhatTakesLongGoesOn(t *testing.T) {
 	}
 }
 
-// TestAnAgentWithoutJobsHasAsyncStatus too: its calls can be long all the same.
+// TestAnAgentWithoutJobsHasAsyncStatus too: its calls can still be long.
 func TestAnAgentWithoutJobsHasAsyncStatus(t *testing.T) {
 	t.Parallel()
 	d := newDesk()

@@ -24,7 +24,7 @@ type desk struct {
 	submitted []schemas.Request
 	cancelled []schemas.CallID
 	decided   []schemas.ApprovalAnswer
-	changed   chan struct{} // closed and made anew at each change
+	changed   chan struct{} // closed and replaced at each change
 	refuse    error         // of Submit
 	tools     []mcp.Tool    // nil: bash and async_status
 	ask       bool          // calls wait for a person

@@ -119,7 +119,7 @@ func TestFilesAreResources(t *testing.T) {
 	}
 }
 
-// TestAFileThatChangesIsReadOnceMore, and refused when it goes on changing.
+// TestAFileThatChangesIsReadOnceMore, and refused when it keeps changing.
 func TestAFileThatChangesIsReadOnceMore(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a line of a file\n", 40)

@@ -199,7 +199,7 @@ func open(t *testing.T, o discordtest.Options) *world {
 	return w
 }
 
-// command is where the answer to a command goes, which somebody has given just now.
+// command is where the answer to a command goes that a person has sent just now.
 func (w *world) command(t *testing.T) channel.Destination {
 	t.Helper()
 	d := to("")
@@ -272,7 +272,7 @@ func TestATokenThatGetsOld(t *testing.T) {
 	}
 }
 
-// A look that fails says nothing of a message, and nothing is sent after it.
+// A read that fails says nothing of a message, and nothing is sent after it.
 func TestALookThatFails(t *testing.T) {
 	t.Parallel()
 	w := open(t, discordtest.Options{})

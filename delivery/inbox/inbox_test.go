@@ -413,7 +413,7 @@ func TestTheFilesOfAMessageTogetherHaveALimit(t *testing.T) {
 	}
 }
 
-// Whoever dies between any two effects, or stands still there while another one takes over, leaves no half file and nothing twice.
+// A process that dies between any two effects, or is suspended there while another one takes over, leaves no half file and nothing twice.
 //
 //guarantee:a-message-of-a-chat-counts-once
 func TestDeathAtAnyPlace(t *testing.T) {
@@ -429,7 +429,7 @@ func TestDeathAtAnyPlace(t *testing.T) {
 			s.at = func(at stage) error {
 				if tries < 6 && chance.IntN(3) == 0 {
 					seen[at]++
-					if chance.IntN(4) == 0 { // it stands still, and another one does all of it
+					if chance.IntN(4) == 0 { // it is suspended, and another one does all of it
 						if _, v := o.sender().Send(t.Context(), delivered(in, 0)); v.Kind != delivery.Delivered {
 							t.Errorf("%+v", v)
 						}

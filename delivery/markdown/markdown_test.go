@@ -158,8 +158,8 @@ func clustersWhole(parts []Part, document string) error {
 
 var random = flag.Int("documents", 0, "random documents in each format, besides those that are always the same")
 
-// TestDocuments checks the same documents each time, 20,000 in each format in the long form. Others are for whoever works on this:
-// go test ./delivery/markdown -run TestDocuments -documents 100000.
+// TestDocuments checks the same documents each time, 20,000 in each format in the long form. To check others while working on this: go
+// test ./delivery/markdown -run TestDocuments -documents 100000.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	checks := 200

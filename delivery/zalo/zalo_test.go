@@ -76,7 +76,7 @@ func TestDouble(t *testing.T) {
 	channeltest.Converse(t, harness().New, zalotest.Double())
 }
 
-// Zalo refuses with a status of success. Whoever has not written to the bot cannot be written to.
+// Zalo refuses with a status of success. A person who has not written to the bot cannot be written to.
 func TestWhoHasNotWrittenIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(zalotest.New(zalotest.Options{Unknown: []string{"7"}}))

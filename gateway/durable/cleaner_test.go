@@ -14,8 +14,8 @@ import (
 
 const quiet schemas.AccountID = "acct_zz_quiet" // of which everything comes last
 
-// TestStreamsAreRemovedInTurnBetweenAccounts: one account has many streams that are over, another has few. Those of the other go in the first
-// round, however small it is, and a look has as many rounds as it needs.
+// TestStreamsAreRemovedInTurnBetweenAccounts: one account has many streams that are over, another has few. Those of the other go in the
+// first round, however small it is, and a sweep has as many rounds as it needs.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestStreamsAreRemovedInTurnBetweenAccounts(t *testing.T) {
@@ -63,8 +63,8 @@ func TestStreamsAreRemovedInTurnBetweenAccounts(t *testing.T) {
 	})
 }
 
-// TestLeftoversAreRemovedInTurnBetweenAccounts: of very many leftovers of one account so many go in a look, those of another among the first,
-// and the next looks have the rest.
+// TestLeftoversAreRemovedInTurnBetweenAccounts: one sweep removes a bounded number of the very many leftovers of one account, and those
+// of another among the first. The next sweeps remove the rest.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestLeftoversAreRemovedInTurnBetweenAccounts(t *testing.T) {

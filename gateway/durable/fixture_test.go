@@ -24,7 +24,7 @@ const (
 
 const keyPrefix = "sk_"
 
-// book is the records of a test: whoever has a key is an account.
+// book is the records of a test: each key is an account.
 type book struct{ gateway.Records }
 
 func (book) Authenticate(_ context.Context, key string) (schemas.AccountID, error) {

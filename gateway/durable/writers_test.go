@@ -75,7 +75,7 @@ func TestProducersThatRetryThroughTwoGatewaysWriteOnce(t *testing.T) {
 			for n := range each {
 				var twice sync.WaitGroup
 				var status [2]int
-				var unheard atomic.Bool // a log that is slow to answer may have stored what nobody heard of
+				var unheard atomic.Bool // a log that is slow to answer may have stored what was not acknowledged
 				for i, g := range gateways {
 					twice.Go(func() {
 						for end := time.Now().Add(within); ; unheard.Store(true) {
@@ -98,8 +98,7 @@ func TestProducersThatRetryThroughTwoGatewaysWriteOnce(t *testing.T) {
 	wantOnce(t, readAll(t, gateways[1]+"race"), writers, each)
 }
 
-// TestAppendsSurviveRestartsOfTheServer restarts the server under producers that try again until they
-// hear a word.
+// TestAppendsSurviveRestartsOfTheServer restarts the server under producers that try again until they get an answer.
 //
 //guarantee:an-append-to-a-durable-stream-counts-once
 func TestAppendsSurviveRestartsOfTheServer(t *testing.T) {

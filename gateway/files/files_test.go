@@ -58,7 +58,7 @@ func (f folders) OpenWorkspace(_ context.Context, _ schemas.AccountID, m provide
 	return lossy{root, f.lost}, nil
 }
 
-// lossy is files whose worker dies when it has done its work, as far as who asked can tell.
+// lossy is files whose worker seems to its caller to die when it has done its work.
 type lossy struct {
 	workspacefs.FS
 
@@ -227,7 +227,7 @@ func TestEachProviderHasItsOwnFiles(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatStoodStillChangesNothing: who asked has given up meanwhile.
+// TestAWorkerThatStoodStillChangesNothing: its caller has timed out meanwhile.
 //
 //guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestAWorkerThatStoodStillChangesNothing(t *testing.T) {
@@ -247,7 +247,7 @@ func TestAWorkerThatStoodStillChangesNothing(t *testing.T) {
 	asked, giveUp := context.WithCancel(ctx)
 	running.Go(func() {
 		<-opened
-		time.Sleep(300 * time.Millisecond) // the process stands still
+		time.Sleep(300 * time.Millisecond) // the process is suspended
 		close(goOn)
 	})
 	within, done := context.WithTimeout(asked, 200*time.Millisecond)

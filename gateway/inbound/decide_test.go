@@ -63,7 +63,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Whatever is written and pressed, nobody who is not named answers an approval, and nothing of a place that is not listed counts.
+// Whatever is written and pressed, only a named person answers an approval, and nothing of a place that is not listed counts.
 //
 //guarantee:a-message-of-a-chat-counts-once
 func FuzzDecide(f *testing.F) {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// slow is a service that takes marks as slowly as it is told to, and refuses to show that somebody types.
+// slow is a service that takes marks as slowly as configured, and refuses to show that the bot types.
 type slow struct {
 	takes         time.Duration
 	marks, typing *atomic.Int64
@@ -57,7 +57,7 @@ func TestMarksAreACourtesy(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := slow{v.takes, new(atomic.Int64), new(atomic.Int64)}
 				m := NewMarker(func(kind string) (channel.Adapter, bool) { return s, kind == "slow" }, nil)
-				for range marksWaiting + 1000 { // nobody takes them yet: what is too many gets no mark, and nothing blocks
+				for range marksWaiting + 1000 { // none is taken yet: what is too many gets no mark, and nothing blocks
 					m.Seen(c, message)
 				}
 				ctx, cancel := context.WithCancel(t.Context())

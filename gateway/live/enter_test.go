@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestNobodyEntersAGatewayThatDrains, and whoever has entered is waited for, also if nothing goes on after it yet.
+// TestNobodyEntersAGatewayThatDrains: a request that has entered is waited for, also if it runs nothing yet.
 func TestNobodyEntersAGatewayThatDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		draining, drain := context.WithCancel(t.Context())

@@ -11,8 +11,8 @@ import (
 	"github.com/sandjet/sandjet/internal/wsconn"
 )
 
-// TestASocketThatWaitsForItsPaceIsPinged: many sockets of an account that all have much to tell wait for minutes. None may
-// be taken for gone, by either end, because nothing goes out meanwhile.
+// TestASocketThatWaitsForItsPaceIsPinged: many sockets of an account that all have much to send wait for minutes. Neither end may take
+// one for gone because nothing is sent meanwhile.
 func TestASocketThatWaitsForItsPaceIsPinged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -101,8 +101,8 @@ func TestPublicationsOutliveADayWithoutAGateway(t *testing.T) {
 	})
 }
 
-// TestAPublicationIsTriedForAWeek: a part that is away costs no publication its call; when it stays away the
-// conversation is told, with the true reason.
+// TestAPublicationIsTriedForAWeek: a part that is unavailable costs no publication its call. When it stays unavailable, the true reason
+// is published on the conversation.
 //
 //guarantee:one-result-for-every-accepted-call
 func TestAPublicationIsTriedForAWeek(t *testing.T) {
@@ -331,8 +331,7 @@ func TestAPublicationThatIsSentAgainTwiceIsOneCall(t *testing.T) {
 	})
 }
 
-// TestADefectAfterAnOutageCostsNoPublication: tries while a part is away do not count as those that end in an error of
-// our own.
+// TestADefectAfterAnOutageCostsNoPublication: tries while a part is unavailable do not count as those that end in an error of our own.
 //
 //guarantee:one-result-for-every-accepted-call
 func TestADefectAfterAnOutageCostsNoPublication(t *testing.T) {
@@ -373,8 +372,8 @@ func TestADefectThatStaysEndsAPublication(t *testing.T) {
 	})
 }
 
-// TestAPublicationThatMayHaveBeenAdmittedIsRejected: an earlier try came to nobody knows what, and retention has removed what its
-// conversation said since. One that only waited on a conversation of which as much was removed is admitted.
+// TestAPublicationThatMayHaveBeenAdmittedIsRejected: the outcome of an earlier try is unknown, and retention has removed the events of
+// its conversation since. A publication that only waited on a conversation of which as much was removed is admitted.
 //
 //guarantee:one-result-for-every-accepted-call
 func TestAPublicationThatMayHaveBeenAdmittedIsRejected(t *testing.T) {

@@ -8,7 +8,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestAnAccountOfWhichNothingComesIsForgotten: who was held up and gives up leaves nothing behind, and who goes on is held up still.
+// TestAnAccountOfWhichNothingComesIsForgotten: a delayed account that stops leaves nothing behind, and one that keeps sending is still
+// delayed.
 func TestAnAccountOfWhichNothingComesIsForgotten(t *testing.T) {
 	t.Parallel()
 	const accounts = 1000

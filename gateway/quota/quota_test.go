@@ -129,7 +129,7 @@ func TestAPaceDelaysWhatGoesBeyondIt(t *testing.T) {
 	}
 }
 
-// Over any long time, what goes out is within the pace, if who sends waits as told.
+// Over any long time, what goes out is within the pace, if the sender waits for the returned time.
 func TestWhoWaitsAsToldStaysWithinThePace(t *testing.T) {
 	t.Parallel()
 	proptest.Check(t, func(t *rapid.T) {

@@ -66,8 +66,8 @@ func upload(t *testing.T, s *gateway.Skills, content []byte) error {
 	return s.Put(httptest.NewRecorder(), r, "acct_1")
 }
 
-// TestAnAccountFillsWhatItMay: whoever uploads the same skill again and again with other bytes, whose former bundles are swept later, meets
-// the limit, and other accounts do not. What is kept is below it all the time.
+// TestAnAccountFillsWhatItMay: an account that uploads the same skill again and again with other bytes, whose former bundles are swept
+// later, meets the limit, and other accounts do not. What is kept is below it all the time.
 func TestAnAccountFillsWhatItMay(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const most, times = 200 << 10, 2000

@@ -289,7 +289,7 @@ func TestArchitectureNamesTheLog(t *testing.T) {
 func TestDocumentsUseStandardWords(t *testing.T) {
 	own := map[string]bool{
 		"docs/BENCHMARKS.md":      true, // names of measurements
-		"docs/guides/channels.md": true, // has words of chats: who may write, what is told to a service
+		"docs/guides/channels.md": true, // has words of chats: who may write, what is sent to a service
 	}
 	for _, file := range markdown(t) {
 		name := filepath.ToSlash(strings.TrimPrefix(file, top+string(filepath.Separator)))

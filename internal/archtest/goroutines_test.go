@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestGoroutinesAreJoined: whoever starts a goroutine can wait for its end. A `go` statement is fine when its function
-// is written out and its body closes a channel, sends on one or calls Done; sync.WaitGroup.Go and errgroup need no
-// `go` statement at all. The rest stands in joinedElsewhere, with what waits for it.
+// TestGoroutinesAreJoined: the code that starts a goroutine can wait for its end. A `go` statement is fine when its function is written
+// out and its body closes a channel, sends on one or calls Done; sync.WaitGroup.Go and errgroup need no `go` statement at all. The rest
+// stands in joinedElsewhere, with what waits for it.
 func TestGoroutinesAreJoined(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range packages(t) {
@@ -35,7 +35,7 @@ func TestGoroutinesAreJoined(t *testing.T) {
 	}
 }
 
-// unjoined finds the go statements that do not tell of their end, with the function that each stands in.
+// unjoined finds the go statements that do not signal their end, with the function that each stands in.
 func unjoined(f *ast.File) map[token.Pos]string {
 	found := map[token.Pos]string{}
 	for _, d := range f.Decls {
@@ -111,7 +111,7 @@ func nameOf(fn *ast.FuncDecl) string {
 	}
 }
 
-// TestLifecycleHasNoGoroutines: it is verbs and decisions; who runs them in a loop is somebody else's business.
+// TestLifecycleHasNoGoroutines: it is verbs and decisions; other packages run them in a loop.
 func TestLifecycleHasNoGoroutines(t *testing.T) {
 	found := false
 	for _, p := range packages(t) {

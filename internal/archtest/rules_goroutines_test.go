@@ -1,7 +1,7 @@
 package archtest
 
-// joinedElsewhere are the functions that start a goroutine which does not tell of its end beside its `go` statement,
-// and what ends and awaits it.
+// joinedElsewhere are the functions that start a goroutine which does not signal its end beside its `go` statement, and what ends and
+// awaits it.
 var joinedElsewhere = map[string]string{
 	"client Socket.once":                "a token is asked for under the connection's context, and is of no use behind it",
 	"cmd/sandjet interruptible":         "it ends with the context that it returns, at the latest with the process",

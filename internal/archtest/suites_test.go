@@ -35,7 +35,7 @@ func rows(of map[string]string) []string {
 // Each package that leaves tests to the long form is in a long suite: else nothing would ever run them.
 func TestEveryLongTestIsInASuite(t *testing.T) {
 	makefile := read(t, "Makefile")
-	rest := regexp.MustCompile(`grep -vE '([^']+)\|\$\$\)'`).FindStringSubmatch(makefile) // of long-others: what others have
+	rest := regexp.MustCompile(`grep -vE '([^']+)\|\$\$\)'`).FindStringSubmatch(makefile) // of long-others: what the other targets have
 	var named []string
 	for _, m := range regexp.MustCompile(`\$\(LONG\)([^"]*)"`).FindAllStringSubmatch(makefile, -1) {
 		for word := range strings.FieldsSeq(m[1]) {

@@ -22,7 +22,7 @@ const (
 	top    = "../.."
 )
 
-// pkg is what `go list -json` tells of a package; Path is relative to the module.
+// pkg is what `go list -json` prints of a package; Path is relative to the module.
 type pkg struct {
 	Path           string `json:"-"`
 	Dir            string

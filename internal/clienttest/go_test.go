@@ -54,7 +54,7 @@ func TestTheGoClientSeesEveryEventOnceThroughCuts(t *testing.T) {
 	})
 }
 
-// gather follows all conversations until each has told as many events as it has, and a moment more.
+// gather follows all conversations until each has sent as many events as it has, and a moment more.
 func gather(t *testing.T, f func(context.Context, schemas.ConversationID,
 	schemas.Cursor) iter.Seq2[client.Item, error]) []streamcheck.Seen {
 	t.Helper()
@@ -81,7 +81,7 @@ func gather(t *testing.T, f func(context.Context, schemas.ConversationID,
 				mu.Lock()
 				saw = append(saw, streamcheck.Seen{Conversation: conv, Cursor: it.Cursor.String(), Digest: digest(t, it.Event)})
 				mu.Unlock()
-				if n == events { // what is told twice comes now
+				if n == events { // an event that is sent twice comes now
 					time.AfterFunc(300*time.Millisecond, cancel)
 				}
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/internal/streamcheck"
 )
 
-// job is what testdata/follow.mjs is told to do.
+// job is the input of testdata/follow.mjs.
 type job struct {
 	Gateway       string   `json:"gateway"`
 	Key           string   `json:"key"`

@@ -33,8 +33,8 @@ func (keys) KeyHashes(schemas.AccountID) []string {
 	return []string{hex.EncodeToString(sum[:])}
 }
 
-// site is the server of a page: it has the account's key, and gives attach tokens for one conversation out that
-// end after twenty seconds: a client is told when half of that is over.
+// site is the server of a page: it has the account's key, and gives out attach tokens for one conversation that end after twenty seconds.
+// A client is notified when half of that is over.
 func site(t *testing.T, gatewayURL, conversation string, given *atomic.Int64) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

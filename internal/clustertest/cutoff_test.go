@@ -17,9 +17,9 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// A leader that is cut off from the others takes itself for the leader for some seconds more, while they elect another one and store what it
-// does not have. Whoever is connected to it hears from it that it cannot answer, and never that what was stored meanwhile is not there. The
-// same holds in the moments in which it is joined to the others again.
+// A leader that is cut off from the others takes itself for the leader for some seconds more, while they elect another one and store what
+// it does not have. A client of the old leader gets the answer that it cannot answer, and never that what was stored meanwhile is not
+// there. The same holds in the moments in which it is joined to the others again.
 //
 //guarantee:what-was-confirmed-is-found-at-every-server-of-a-cluster
 func TestALeaderThatIsCutOffMissesNothing(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// A log whose servers cannot make a stream's store for a moment is opened all the same.
+// A log whose servers cannot make a stream's store for a moment is still opened.
 func TestAStreamThatCannotBeMadeForAMomentIsMade(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "three servers: make long-cluster")

@@ -169,7 +169,7 @@ func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 			if err := streams.Events.Publish(t.Context(), write, newEvent("late", n, "x")); err != nil {
 				t.Fatal(err)
 			}
-			// Nothing comes after it: what is not replayed now is never told.
+			// Nothing comes after it: what is not replayed now is never sent.
 			ctx, cancel := context.WithTimeout(t.Context(), 20*lag)
 			seen := 0
 			for item, err := range streams.Follow(ctx, read, account, "late", schemas.Cursor{}) {

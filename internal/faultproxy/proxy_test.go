@@ -125,7 +125,7 @@ func TestConnectionsGoToTargetsInTurn(t *testing.T) {
 	t.Parallel()
 	alive := echo(t)
 	p := start(t, faultproxy.Faults{})
-	const dead = "127.0.0.1:0" // nobody can listen there
+	const dead = "127.0.0.1:0" // no process can listen there
 	p.Aim(dead, alive, dead)
 	for range 6 { // past those that take none
 		c := dial(t, p)

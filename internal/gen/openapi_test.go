@@ -48,7 +48,7 @@ func TestComponentsFollowTheTypes(t *testing.T) {
 }
 
 // TestGeneratorsReadTheDocument: openapi-typescript takes an object without members for one that may have none, a member with a default
-// for one that requests must have, and an answer in JSON or another form for one that has to be told apart.
+// for one that requests must have, and an answer in JSON or another form for one that has to be distinguished.
 func TestGeneratorsReadTheDocument(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(module, openAPIFile))

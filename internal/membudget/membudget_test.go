@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/internal/membudget"
 )
 
-// TestAccountsTakeTurns: one account holds its share at most, another finds room behind any number that wait, and all is given back.
+// TestAccountsTakeTurns: one account holds its share at most, another finds room behind any number that wait, and all is released.
 //
 //guarantee:bounds
 func TestAccountsTakeTurns(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestAFreePortIsHeld: whoever is to have a port can listen on it again and again, and nobody else is given it between.
+// TestAFreePortIsHeld: the process that is to have a port can listen on it again and again, and no other process gets it between.
 func TestAFreePortIsHeld(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)

@@ -51,8 +51,8 @@ func FuzzVerdict(f *testing.F) {
 	})
 }
 
-// verdict is an error as far as callers tell them apart. That a path leads out and that it leads
-// nowhere may both be true: which is found first is not ours to say.
+// verdict is an error as far as callers distinguish them. That a path leads out and that it leads nowhere may both be true: which is
+// found first is not ours to say.
 func verdict(err error) string {
 	switch {
 	case err == nil:

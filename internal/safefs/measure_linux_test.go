@@ -130,7 +130,7 @@ func TestMeasureStaysInside(t *testing.T) {
 	}
 }
 
-// TestAdmit: whoever gave the root is asked by how much a write makes it grow.
+// TestAdmit: the owner of the root is asked by how much a write makes it grow.
 func TestAdmit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -17,9 +17,8 @@ import (
 // patience is for what happens sooner or later.
 const patience = 2 * time.Minute
 
-// TestExchange swaps a directory and a link that leads out, again and again, while names below are
-// read, written, listed and removed. Nothing outside may be seen or changed. It goes on until each of
-// these has found the directory in its place at least once.
+// TestExchange swaps a directory and a link that leads out, again and again, while names below are read, written, listed and removed.
+// Nothing outside may be seen or changed. It continues until each of these has found the directory in its place at least once.
 //
 //guarantee:a-run-stays-in-its-box
 func TestExchange(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/internal/streamcheck"
 )
 
-// events makes n events of a conversation; every third sequence belongs to somebody else.
+// events makes n events of a conversation; every third sequence belongs to another conversation.
 func events(conv string, n int) []streamcheck.Seen {
 	all := make([]streamcheck.Seen, n)
 	prev := "-1"

@@ -204,7 +204,7 @@ func whole(document string, _ chat.Layout) ([]chat.Part, bool) {
 	return []chat.Part{{Text: document}}, false
 }
 
-// What one deliverer is told by a service, the other one knows; and while Redis is away each goes on by itself.
+// A delay that a service asks of one deliverer is known to the other one. While Redis is unavailable each continues by itself.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestTwoDeliverersKeepOnePace(t *testing.T) {
