@@ -116,7 +116,7 @@ func TestDecodeRequestRefuses(t *testing.T) {
 	}
 }
 
-// A model mends all of its mistakes at once, if it is told all of them.
+// A model repairs all of its mistakes at once, if the error names all of them.
 func TestAMisuseNamesEverythingThatIsWrong(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", 80) + strings.Repeat("]", 80)

@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// A front door reads what a client sent, and answers what is wrong with it. What the client's model has written wrongly is taken, and
+// A gateway reads what a client sent, and answers what is wrong with it. What the client's model has written wrongly is taken, and
 // becomes the result of its call.
 func ExampleDecodeRequest() {
 	_, err := schemas.DecodeRequest([]byte(`{"tool":"bash","input":{"command":"echo hello"},"sandbx":"a"}`))

@@ -22,8 +22,7 @@ func seeds(f *testing.F) {
 	}
 }
 
-// What the front door lets in is valid text of bounded size that survives being written and read,
-// and names the same thing afterwards.
+// What DecodeRequest accepts is valid text of bounded size that survives being written and read, and names the same thing afterwards.
 //
 //guarantee:bad-input-is-answered-not-guessed
 func FuzzDecodeRequest(f *testing.F) {

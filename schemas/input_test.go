@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestAnInputIsReadOnce shows that what derives from a parsed request reads nothing again, and that a request that was given
-// another input since is read anew.
+// TestAnInputIsReadOnce shows that what derives from a parsed request reads nothing again, and that a request that was given another
+// input since is read again.
 func TestAnInputIsReadOnce(t *testing.T) { // not beside others: allocations are counted
 	r, err := DecodeRequest([]byte(`{"tool":"bash","input":{"workspace":"docs","command":"ls","background":true}}`))
 	if err != nil {

@@ -180,7 +180,7 @@ func (w *world) reply(a *turns.Ask) {
 	for range uses {
 		answer.Stop = models.StopToolUse
 		id := ""
-		if w.r.IntN(5) > 0 { // some servers count anew in each answer, some give none
+		if w.r.IntN(5) > 0 { // some servers count from the start in each answer, some give none
 			id = fmt.Sprint("u", w.r.IntN(4))
 		}
 		answer.Blocks = append(answer.Blocks, schemas.Block{Type: schemas.BlockToolUse, Use: id, Name: "a", Input: json.RawMessage(`{}`)})
@@ -235,7 +235,7 @@ func played(t *testing.T, seed uint64) *world {
 }
 
 // Whatever models, people and crashes do: transcripts are valid at each commit, turns keep to their budget and steps, have one end, and
-// whoever reads the transcript again has the same state.
+// each reader of the transcript has the same state.
 //
 //guarantee:a-turn-keeps-to-its-budget-and-its-steps-and-its-transcript-can-be-sent-to-a-model-at-any-time
 //guarantee:a-turn-outlives-the-process-that-carries-it-out

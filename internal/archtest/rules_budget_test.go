@@ -28,28 +28,20 @@ var plainWords = []struct {
 
 // plainBudget has one row for each package that is not at 0.
 var plainBudget = map[string]wordCount{
-	"providers/bucket":               {0, 0, 3},
-	"providers/daytona":              {0, 0, 7},
-	"providers/e2b":                  {0, 0, 5},
-	"providers/filesync":             {0, 0, 5},
-	"providers/internal/boxrun":      {0, 0, 2},
+	"providers/internal/boxrun":      {0, 0, 1},
 	"providers/internal/cloud":       {0, 0, 1},
 	"providers/internal/servicetest": {0, 0, 3},
-	"providers/kubernetes":           {0, 0, 3},
 	"providers/local/confine":        {0, 0, 1},
 	"providers/local/isolationtest":  {0, 0, 4},
-	"providers/supervisor":           {0, 0, 7},
+	"providers/supervisor":           {0, 0, 4},
 	"records/seal":                   {0, 0, 1},
 	"records/seal/awskms":            {0, 0, 1},
-	"schemas":                        {0, 0, 7},
+	"schemas":                        {0, 0, 2},
 	"streams/embedded":               {0, 0, 1},
-	"streams/natsauth":               {0, 0, 5},
+	"streams/natsauth":               {0, 0, 1},
 	"tools":                          {2, 0, 5},
-	"turns":                          {0, 0, 2},
-	"turns/runner":                   {0, 0, 7},
-	"workers/artifacts":              {0, 0, 2},
-	"workers/files":                  {0, 0, 6},
-	"workers/limits/redislimits":     {0, 0, 1},
+	"workers/artifacts":              {0, 0, 1},
+	"workers/files":                  {0, 0, 3},
 }
 
 // documentBudget has one row for each document that is not at 0.

@@ -139,8 +139,8 @@ func TestTransfersShareABudget(t *testing.T) {
 	})
 }
 
-// TestAnAccountsFloodLeavesTurns: an account with any number of transfers whose service stalls keeps no other from its turn, and who gives
-// up waiting takes nothing with it.
+// TestAnAccountsFloodLeavesTurns: an account with any number of transfers whose service stalls keeps no other from its turn, and a
+// transfer that stops waiting takes nothing with it.
 //
 //guarantee:bounds
 func TestAnAccountsFloodLeavesTurns(t *testing.T) {

@@ -54,7 +54,7 @@ func has(t *testing.T, f files, name string, want []byte) {
 	}
 }
 
-// TestASuspendedWorkerReplacesNothing: it looked at an upload and at what the upload replaces, and goes on when another worker has given the
+// TestASuspendedWorkerReplacesNothing: it read an upload and what the upload replaces, and continues when another worker has given the
 // upload its name and another writer has replaced the file.
 //
 //guarantee:an-uploaded-file-is-there-whole-or-not-at-all
@@ -90,7 +90,7 @@ func TestASuspendedWorkerReplacesNothing(t *testing.T) {
 	})
 }
 
-// TestASuspendedWorkerSparesTheNextUpload: it goes on with removing or extending an upload when the id has become that of another one.
+// TestASuspendedWorkerSparesTheNextUpload: it continues to remove or extend an upload when the id has become that of another one.
 //
 //guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestASuspendedWorkerSparesTheNextUpload(t *testing.T) {

@@ -53,7 +53,7 @@ func TestFaults(t *testing.T) {
 		faults  []daytonatest.Fault
 		code    schemas.Code // empty: it succeeds
 		started bool
-		or      bool // it may succeed in place of the code: that depends on which is heard first
+		or      bool // it may succeed in place of the code: that depends on which answer arrives first
 		most    int  // how often it may have run
 		stdin   int  // bytes
 		skew    time.Duration
@@ -145,8 +145,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestWayIsCut: the sandbox cannot be reached any more while a command runs in a kept one. Nobody knows then what it has done, and
-// nothing of it goes on.
+// TestWayIsCut: the sandbox becomes unreachable while a command runs in a kept one. What the command has done is unknown then, and
+// nothing of it keeps running.
 func TestWayIsCut(t *testing.T) {
 	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
@@ -195,8 +195,8 @@ func TestLostReserve(t *testing.T) {
 	}
 }
 
-// TestIdle: the service stops a kept sandbox that nobody uses; a run says so, and a reservation starts the same one, under another
-// epoch. One of a run alone is deleted by the service.
+// TestIdle: the service stops an idle kept sandbox. A run reports that, and a reservation starts the same one, under another epoch. The
+// sandbox of a single run is deleted by the service.
 func TestIdle(t *testing.T) {
 	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
@@ -234,7 +234,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestDamaged: a kept sandbox that has failed is mended where the service can, with its files, and else made anew.
+// TestDamaged: a kept sandbox that has failed is repaired where the service can, with its files, and else created again.
 func TestDamaged(t *testing.T) {
 	longtest.Only(t, "tens of processes and seconds of waiting")
 	t.Parallel()
@@ -352,7 +352,7 @@ func TestUnendable(t *testing.T) {
 	}
 }
 
-// TestCapRace: two workers make a sandbox at the same moment when one may run. One of them gives up its own before its command starts.
+// TestCapRace: two workers make a sandbox at the same moment when one may run. One of them deletes its sandbox before its command starts.
 func TestCapRace(t *testing.T) {
 	t.Parallel()
 	s, url := daytonatest.Start(t, daytonatest.Options{})

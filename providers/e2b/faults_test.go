@@ -43,7 +43,7 @@ func TestFaults(t *testing.T) {
 		faults  []e2btest.Fault
 		code    schemas.Code // empty: it succeeds
 		started bool
-		or      bool // it may succeed in place of the code: that depends on which is heard first
+		or      bool // it may succeed in place of the code: that depends on which answer arrives first
 		most    int  // how often it may have run
 		skew    time.Duration
 	}{
@@ -150,8 +150,8 @@ func fault(route string, status, after int) []e2btest.Fault {
 	return []e2btest.Fault{{Route: route, Status: status, RetryAfter: after}}
 }
 
-// TestStreamBreaks: the connection to a command in a kept sandbox breaks while it runs. Nobody knows then what it has done, and
-// nothing of it goes on.
+// TestStreamBreaks: the connection to a command in a kept sandbox breaks while it runs. What the command has done is unknown then, and
+// nothing of it keeps running.
 func TestStreamBreaks(t *testing.T) {
 	t.Parallel()
 	p, s := start(t, e2btest.Options{}, nil)
@@ -344,8 +344,8 @@ func TestRootProcessTimesOut(t *testing.T) {
 	}
 }
 
-// TestSweepFails: the daemon of a sandbox does not answer for a moment, or for longer than the end of a run is tried. Its sandbox lives on
-// with what is in it, for nobody has seen that its processes cannot be ended.
+// TestSweepFails: the daemon of a sandbox does not answer for a moment, or for longer than the end of a run is tried. Its sandbox lives
+// on with what is in it, because it is not shown that its processes cannot be ended.
 //
 //guarantee:cancelling-kills-and-stopping-finishes
 func TestSweepFails(t *testing.T) {
@@ -377,7 +377,7 @@ func TestSweepFails(t *testing.T) {
 	}
 }
 
-// TestCapRace: two workers make a sandbox at the same moment when one may run. One of them gives up its own before its command starts.
+// TestCapRace: two workers make a sandbox at the same moment when one may run. One of them deletes its sandbox before its command starts.
 func TestCapRace(t *testing.T) {
 	t.Parallel()
 	s, url := e2btest.Start(t, e2btest.Options{})

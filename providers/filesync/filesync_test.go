@@ -353,7 +353,7 @@ func whatCannotBeStoredIsNamed(t *testing.T, s s3test.Server) {
 	if len(objects(t, bucketAt(t, s.URL, "w/"))) != 4 {
 		t.Error("the limit does not hold")
 	}
-	if r := a.call(func() {}); len(r.Notices) != 1 { // what is at the limit is told until there is room
+	if r := a.call(func() {}); len(r.Notices) != 1 { // a workspace at the limit is reported until there is room
 		t.Errorf("told again: %v", r.Notices)
 	}
 	fresh := newHost(t, s.URL, "w/") // whose calls could remove nothing
@@ -938,9 +938,9 @@ func awayInTheMiddle(t *testing.T, s s3test.Server) {
 	}
 }
 
-// TestTwoWritersAndCrashes lets two hosts change files at random, and die at random, and holds them to what must be true of any run:
-// each version that somebody has written is in the bucket under its name or beside it, unless somebody who had seen it has replaced or
-// removed it; and in the end all have the same files.
+// TestTwoWritersAndCrashes lets two hosts change files at random, and die at random, and holds them to what must be true of any run: each
+// written version is in the bucket under its name or beside it, unless a host that had seen it has replaced or removed it; and in the end
+// all have the same files.
 //
 //guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestTwoWritersAndCrashes(t *testing.T) { s3test.Each(t, "files", twoWritersAndCrashes) }
@@ -956,7 +956,7 @@ func twoWritersAndCrashes(t *testing.T, s s3test.Server) {
 			prefix := fmt.Sprintf("w%d/", seed)
 			hosts := []*host{newHost(t, s.URL, prefix), newHost(t, s.URL, prefix)}
 			open := []*Use{nil, nil}
-			seen := map[string]bool{} // versions that were replaced or removed by somebody who had them
+			seen := map[string]bool{} // versions that were replaced or removed by a host that had them
 			written := map[string]bool{}
 			for step := range 60 {
 				n := random.IntN(2)
@@ -992,7 +992,7 @@ func twoWritersAndCrashes(t *testing.T, s s3test.Server) {
 					h.write(name, text)
 					written[text] = true
 				}
-				if random.IntN(2) == 0 { // it stands still, and ends some time later
+				if random.IntN(2) == 0 { // it is suspended, and ends some time later
 					continue
 				}
 				if _, err := open[n].End(t.Context()); err != nil && random.IntN(2) == 0 {

@@ -61,7 +61,7 @@ func TestServerGoneBeforeTheStart(t *testing.T) {
 // loop beats until it is ended: its file grows.
 const loop = `trap '' TERM; (setsid bash -c 'while :; do echo x >>beats; sleep 0.02; done' &) ; echo begun; sleep 600`
 
-// silent fails the test when what beats in the box goes on.
+// silent fails the test when what beats in the box continues.
 func silent(t *testing.T, p *kubernetes.Provider, ref schemas.Ref) {
 	t.Helper()
 	got := strings.Fields(sh(t, p, in(ref, "wc -c <beats; sleep 0.3; wc -c <beats")))

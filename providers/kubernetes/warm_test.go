@@ -180,7 +180,7 @@ func TestPoolsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestBoxesOfAnOlderTemplate: a box that the pool made before its template changed is given back, and one of our own runs the command.
+// TestBoxesOfAnOlderTemplate: a box that the pool made before its template changed is released, and one of our own runs the command.
 func TestBoxesOfAnOlderTemplate(t *testing.T) {
 	t.Parallel()
 	c, p := withPool(t, []string{"v1beta1"}, func(o map[string]any) {

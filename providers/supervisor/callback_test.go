@@ -28,7 +28,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// patience is when a test gives up.
+// patience is when a test fails.
 const patience = 60 * time.Second
 
 // token is what the tests report with.
@@ -110,7 +110,7 @@ func (b box) end(t *testing.T, ref schemas.JobRef) providers.JobEnd {
 	return st.End
 }
 
-// listener is a gateway that answers what it is told to, then 204.
+// listener is a gateway that gives the configured answers, then 204.
 type listener struct {
 	mu      sync.Mutex
 	answers []int

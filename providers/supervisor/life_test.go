@@ -169,7 +169,7 @@ func TestNumberOfAnotherProcessIsNotSignalled(t *testing.T) {
 	for _, who := range []string{"guardian", "minder", "leader"} {
 		kill(t, b.pidOf(t, ref, who))
 	}
-	// Somebody else has the numbers now, in a group of its own.
+	// Another process has the numbers now, in a separate group.
 	other := exec.CommandContext(t.Context(), "sleep", "600")
 	other.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := other.Start(); err != nil {

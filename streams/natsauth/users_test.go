@@ -88,7 +88,7 @@ func TestATenantThatComesLater(t *testing.T) {
 	for range 2 { // the second time its account is there
 		var all sync.WaitGroup
 		var asking sync.Mutex // the server keeps what it makes of an import's subject without a lock
-		for range 8 {         // all at once: nobody may find it half open
+		for range 8 {         // all at once: none may find it half open
 			all.Go(func() {
 				nc, err := dial("acct_later", "k")
 				if err != nil {
@@ -129,8 +129,8 @@ func TestATenantThatComesLater(t *testing.T) {
 	}
 }
 
-// TestReproveKeepsWhoseKeyCounts: a key that was taken back is of use to nobody who is connected with it, and
-// the connections with another key are back by themselves.
+// TestReproveKeepsWhoseKeyCounts: a revoked key is of no use to a client that is connected with it, and the connections with another key
+// are back by themselves.
 //
 //guarantee:tenants-are-isolated
 func TestReproveKeepsWhoseKeyCounts(t *testing.T) {
@@ -184,7 +184,7 @@ func TestReproveKeepsWhoseKeyCounts(t *testing.T) {
 	if n := other.nc.Stats().Reconnects; n != 0 {
 		t.Errorf("the other account was cut off %d times", n)
 	}
-	auth.Reprove("acct_none") // whom nobody has ever been
+	auth.Reprove("acct_none") // an account that never existed
 }
 
 // TestATenantReachesOnlyItsOwn: what a tenant's NATS client may and may not do.
@@ -241,7 +241,7 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 		}
 		_ = sub.Unsubscribe() // it was never there
 	}
-	// What it may: publish to its own intake with confirmation, hear its own conversation, ask.
+	// What it may: publish to its own intake with confirmation, receive its own conversation, ask.
 	if _, err := me.Request("sandjet.calls.auto.acct_test", []byte("hello"), within); err != nil {
 		t.Errorf("publish to the intake: %v", err)
 	}

@@ -299,7 +299,7 @@ func TestATurn(t *testing.T) {
 		if !slices.Equal(types, want) {
 			t.Errorf("events %v, want %v", types, want)
 		}
-		_, err = w.say("Thanks.", "") // the same conversation goes on
+		_, err = w.say("Thanks.", "") // the same conversation continues
 		testwait.OK(t, err)
 		if ends := w.await(2); ends[1].Turn == ends[0].Turn || ends[1].Status != schemas.TurnCompleted {
 			t.Errorf("the second turn ended as %+v", ends[1])
@@ -356,7 +356,7 @@ func TestTurnsOutliveTheirProcess(t *testing.T) {
 	}
 }
 
-// A turn that waits for a call, or for a model's server, is in nobody's hands, and goes on when it can.
+// A turn that waits for a call, or for a model's server, is held by no process, and continues when it can.
 //
 //guarantee:a-turn-outlives-the-process-that-carries-it-out
 func TestWhatWaitsIsHeldByNobody(t *testing.T) {
@@ -484,7 +484,7 @@ func TestWhatMayWait(t *testing.T) {
 	})
 }
 
-// Another process that has written wins: who comes late stands down, and what it was told by its model is dropped.
+// Another process that has written wins: a late process stands down, and the answer of its model is dropped.
 //
 //guarantee:a-turn-outlives-the-process-that-carries-it-out
 func TestWhoComesLateStandsDown(t *testing.T) {
@@ -499,7 +499,7 @@ func TestWhoComesLateStandsDown(t *testing.T) {
 		_, err := w.say("Please do it.", "")
 		testwait.OK(t, err)
 		testwait.Eventually(t, "the model is asked", func() bool { return len(w.model.requests()) == 1 })
-		// As after a pause: somebody has taken the record, and has settled the attempt.
+		// As after a pause: another process has taken the record, and has settled the attempt.
 		holds, key := lifecycle.OpenTurnHolds(b), lifecycle.TurnHoldKey(anna, talk)
 		p := testwait.Must(holds.Get(t.Context(), key))(t)
 		p.Value.Owner, p.Value.Epoch = "turns_other", p.Value.Epoch+1
@@ -522,7 +522,7 @@ func TestWhoComesLateStandsDown(t *testing.T) {
 	})
 }
 
-// What nobody can carry out has an end all the same.
+// A turn that no process can carry out still ends.
 func TestAnAgentThatIsGone(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		w := open(t, b, twice)

@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/workers/artifacts"
 )
 
-// TestLooksAreBoundedInBytes: a look at long names ends at its bytes; all looks of one account end at the account's, and another's account
-// has its own. What was beyond is said to be, and what is released comes back.
+// TestLooksAreBoundedInBytes: a listing of long names ends at its bytes; all listings of one account end at the account's, and another
+// account has a separate bound. What was beyond is said to be, and what is released comes back.
 //
 //guarantee:bounds
 func TestLooksAreBoundedInBytes(t *testing.T) {

@@ -259,7 +259,7 @@ func TestNothingOutsideOfAWorkspace(t *testing.T) {
 	}
 }
 
-// TestUploadsAreBounded: parts of files that nobody goes on with leave, and no workspace has too many others.
+// TestUploadsAreBounded: parts of abandoned uploads are removed, and no workspace has too many others.
 //
 //guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestUploadsAreBounded(t *testing.T) {
@@ -293,7 +293,7 @@ func TestUploadsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatStoodStillAddsNothing: it goes on with a piece when others have come further.
+// TestAWorkerThatStoodStillAddsNothing: it continues with a piece when other workers have come further.
 //
 //guarantee:an-uploaded-file-is-there-whole-or-not-at-all
 func TestAWorkerThatStoodStillAddsNothing(t *testing.T) {

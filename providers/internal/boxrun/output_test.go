@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzOutput: whatever a command prints and however it comes, nothing of it is lost and nothing of it is obeyed, and a
-// line of the program in the middle of it is heard.
+// FuzzOutput: whatever a command prints and however it comes, nothing of it is lost and nothing of it is obeyed, and a line of the
+// program in the middle of it is recognised.
 func FuzzOutput(f *testing.F) {
 	f.Add([]byte("plain\x01text\x01"), []byte("\x01 0123"), 3)
 	f.Add([]byte("\x010123"), []byte("after"), 1)

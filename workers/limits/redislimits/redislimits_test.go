@@ -145,7 +145,7 @@ func TestAServerThatIsAwayIsUnavailableAndItsReturnIsNoticed(t *testing.T) {
 	if err != nil || len(lost) != len(held) {
 		t.Fatalf("Renew after the loss = %d lost, %v; want all %d", len(lost), err, len(held))
 	}
-	for _, lease := range lost { // what a holder does that goes on
+	for _, lease := range lost { // the holder that continues does this
 		acquire(t, l, lease.Key, lease.Holder, 10)
 	}
 	if _, err := l.Acquire(t.Context(), "a", "eleventh", 10, ttl); !errors.Is(err, schemas.ErrExhausted) {
