@@ -22,7 +22,7 @@ import (
 
 const jobToken = string(alice) + ".secret"
 
-// job puts the record of a running job of alice on the log. The worker that answers for it is the type below.
+// job puts the record of a running job of alice on the log. Its worker is the one below.
 func (e *edge) job(change ...func(*schemas.Job)) schemas.Job {
 	e.t.Helper()
 	now := time.Now().UTC()
@@ -52,7 +52,7 @@ func (e *edge) settle(j schemas.Job, c schemas.Completion) {
 	}
 }
 
-// The worker that answers for jobs has one log for all of them.
+// The type below is the worker that answers for jobs, with one log for all of them.
 type keeper struct {
 	mu    sync.Mutex
 	log   []byte

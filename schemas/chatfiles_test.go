@@ -23,7 +23,7 @@ func TestSafeFileName(t *testing.T) {
 	}
 }
 
-// Whatever somebody calls a file, it stays in its folder, is not hidden, and no two are one.
+// Whatever name a person gives a file, it stays in its folder, is not hidden, and no two are one.
 func FuzzInboxPaths(f *testing.F) {
 	f.Add("a.txt", "A.TXT", "a-2.txt", "text/plain")
 	f.Add("../x", "..", "\x00", "a\nb")

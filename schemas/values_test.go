@@ -140,7 +140,7 @@ func TestErrorsKnowTheLibrarysWords(t *testing.T) {
 	}
 	cause := errors.New("cause")
 	err := OpErrorf(Unavailable, "publish", "the log is away: %w", cause)
-	if !errors.Is(err, cause) || err.Error() != "publish: the log is away: cause" { // told once, found by errors.Is
+	if !errors.Is(err, cause) || err.Error() != "publish: the log is away: cause" { // printed once, found by errors.Is
 		t.Errorf("%v", err)
 	}
 }

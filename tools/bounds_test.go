@@ -332,7 +332,7 @@ func TestAnswersAreNotMultiplied(t *testing.T) {
 	}
 }
 
-// TestReadTellsBinaryFilesWithoutReadingThem asks for a late page of a file that nobody could read in time.
+// TestReadTellsBinaryFilesWithoutReadingThem asks for a late page of a file that cannot be read in time.
 func TestReadTellsBinaryFilesWithoutReadingThem(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

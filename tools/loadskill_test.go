@@ -112,8 +112,8 @@ func staged(t *testing.T, r schemas.Result) bool {
 	return d.Staged
 }
 
-// TestSkillsAreStaged: a skill is put there once, replaced when it is another, put right when something of it was changed, and never over
-// what somebody else has made.
+// TestSkillsAreStaged: a skill is put there once, replaced when it is another, repaired when something of it was changed, and never
+// written over files that others have made.
 func TestSkillsAreStaged(t *testing.T) {
 	t.Parallel()
 	for name, stage := range stagingWays() {
@@ -143,7 +143,7 @@ func TestSkillsAreStaged(t *testing.T) {
 				t.Error("what was taken away was not put back")
 			}
 			lies(t, dir, second)
-			// What lacks the mark is somebody's own.
+			// What lacks the mark belongs to the user.
 			if err := os.Remove(filepath.Join(dir, schemas.OtherSkillsFolder, "pdf", schemas.SkillMark)); err != nil {
 				t.Fatal(err)
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// FuzzNotText holds what is counted and told of bytes to what is shown of them.
+// FuzzNotText compares what is counted and reported of bytes with what is shown of them.
 func FuzzNotText(f *testing.F) {
 	f.Add([]byte("h\xc3\xa9llo"), 2)
 	f.Add([]byte("d\xe9j\xe0 vu"), 3)

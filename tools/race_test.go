@@ -2,5 +2,5 @@
 
 package tools
 
-// Under the race detector the regexp package's pools lose what is given back to them at random, so matching allocates anew.
+// Under the race detector the regexp package's pools drop returned items at random, so matching allocates again.
 const raceShare = 8

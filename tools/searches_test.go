@@ -103,7 +103,8 @@ func TestSoManySearchesWorkAtATime(t *testing.T) {
 	})
 }
 
-// TestASearchThatWaitsForItsFilesHoldsNoTurn: the file system of one does not answer. The others go on, and it has to wait when it does too.
+// TestASearchThatWaitsForItsFilesHoldsNoTurn: the file system of one search does not answer. The others continue, and it has to wait when
+// it does too.
 func TestASearchThatWaitsForItsFilesHoldsNoTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

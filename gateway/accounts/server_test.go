@@ -101,7 +101,7 @@ func serve(s *accounts.Server) http.Handler {
 	return edge.Middleware(mux)
 }
 
-// TestAFullLogRefusesRecordsAndStillRemoves: an operator without room must be able to make some, and to make a stolen key useless.
+// TestAFullLogRefusesRecordsAndStillRemoves: an account without room must be able to make some, and to make a stolen key useless.
 func TestAFullLogRefusesRecordsAndStillRemoves(t *testing.T) {
 	t.Parallel()
 	kept := &store{}

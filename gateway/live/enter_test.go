@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestNobodyEntersAGatewayThatDrains: a request that has entered is waited for, also if it runs nothing yet.
+// TestNobodyEntersAGatewayThatDrains: a request that has entered before is waited for, also if it runs nothing yet.
 func TestNobodyEntersAGatewayThatDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		draining, drain := context.WithCancel(t.Context())

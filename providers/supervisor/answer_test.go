@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// ended is how the program tells an end.
+// ended is how the program reports an end.
 const ended = "code 137\nstopped 1\ntimed_out 0\nlost 0\nreason \nchildren_left 2\nfinished 1795000000.250000\n" +
 	"instance 0123abcd\nfirst 10\ntotal 40\n\naGVsbG8K\n"
 

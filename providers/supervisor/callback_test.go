@@ -219,8 +219,8 @@ func TestCallbackReachesAGatewayThatWasAway(t *testing.T) {
 	}
 }
 
-// away is an address of our own where connections are refused until somebody comes back and listens: a
-// port that was given up meanwhile may be given to another test.
+// away is an address of our own where connections are refused until comeBack listens there: a port that was released meanwhile may be
+// given to another test.
 func away(t *testing.T) (address string, comeBack func() net.Listener) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)

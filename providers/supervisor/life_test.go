@@ -36,7 +36,7 @@ func (b box) pidOf(t *testing.T, ref schemas.JobRef, who string) int {
 	return pid
 }
 
-// hear waits until the job has printed a word.
+// It waits until the job has printed a word.
 func (b box) hear(t *testing.T, ref schemas.JobRef, word string) {
 	t.Helper()
 	testwait.Eventually(t, "the word "+word, func() bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// reverser is a key service that anybody can undo.
+// reverser is a key service whose wrapping every process can undo.
 type reverser struct{ asked []seal.Wrapped }
 
 func (r *reverser) Unwrap(ctx context.Context, w seal.Wrapped) ([]byte, error) {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestWritesInTheProcessAreBounded: the deadline of a write holds though the pipe is not told each, and none holds that was taken back.
+// TestWritesInTheProcessAreBounded: the deadline of a write holds though the pipe is not given each, and a deadline that was removed does
+// not hold.
 func TestWritesInTheProcessAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()

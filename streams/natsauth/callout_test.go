@@ -189,8 +189,8 @@ func startPart(t *testing.T, run func(context.Context) error) (end func()) {
 	return end
 }
 
-// TestConfirmationsGoWhereTheirPublisherMay: a reply subject is answered by the server, whoever named it.
-// Nothing of the log is reached by that, and nothing of other tenants where each has an account.
+// TestConfirmationsGoWhereTheirPublisherMay: a reply subject is answered by the server, whichever client named it. Nothing of the log is
+// reached by that, and nothing of other tenants where each has an account.
 //
 //guarantee:tenants-are-isolated
 func TestConfirmationsGoWhereTheirPublisherMay(t *testing.T) {

@@ -263,7 +263,7 @@ func (described) Describe(string) (workspacefs.Info, error) {
 	return workspacefs.Info{Size: schemas.MaxArtifactSize + 1, ModTime: time.Now()}, nil
 }
 
-// TestTenThousandFiles: what is more than is looked at is said, and nothing of it is guessed. Other places are looked at all the same.
+// TestTenThousandFiles: files beyond the bound are reported, and nothing of them is guessed. Other folders are still checked.
 func TestTenThousandFiles(t *testing.T) {
 	t.Parallel()
 	for files, want := range map[int]string{

@@ -38,7 +38,7 @@ func TestFilesOnS3KeepTheContract(t *testing.T) {
 		except := []string{
 			"names are sequences of bytes",                                                      // those that are no keys are refused
 			"directories are made, listed and removed", "files and directories get other names", // a folder is there while something is in it
-			"a replaced file is whole at every moment", // or its readers are told that it was replaced
+			"a replaced file is whole at every moment", // or its readers get the error that it was replaced
 		}
 		if !longtest.Asked() { // TestFilesOfSeveralPages has fewer, written by another program
 			except = append(except, "a long directory is listed to its end")
@@ -61,7 +61,7 @@ func TestFilesOnS3KeepTheContract(t *testing.T) {
 	})
 }
 
-// TestFilesOfSeveralPages are all listed, counted and removed, whoever wrote them.
+// TestFilesOfSeveralPages are all listed, counted and removed, whichever process wrote them.
 func TestFilesOfSeveralPages(t *testing.T) {
 	t.Parallel()
 	s := s3test.Memory(t, "files")
@@ -454,7 +454,7 @@ func TestAMoveOnS3ReplacesNothingUnseen(t *testing.T) {
 		if _, _, err := do(t, fsys, schemas.FileRequest{Op: schemas.FileRemove, Path: "to/a"}, ""); err != nil {
 			t.Error(err)
 		}
-		if _, _, err := do(t, fsys, move, ""); err != nil { // it goes on where it broke off
+		if _, _, err := do(t, fsys, move, ""); err != nil { // it continues where it broke off
 			t.Error(err)
 		}
 		wantContent(t, fsys, "to/b", []byte("b"))

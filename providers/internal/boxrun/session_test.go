@@ -211,7 +211,7 @@ func (b *box) end(s *boxrun.Session) boxrun.Exit {
 	return e
 }
 
-// hear waits until the command has printed a word.
+// It waits until the command has printed a word.
 func (b *box) hear(word string) {
 	b.t.Helper()
 	testwait.Eventually(b.t, "it prints "+word, func() bool { return strings.Contains(b.printed(0), word) })

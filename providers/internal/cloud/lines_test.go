@@ -71,7 +71,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestSilentLines: a stream that is silent is cut only when whoever reads it has been asked, and does not want to wait any longer.
+// TestSilentLines: a silent stream is cut only when its reader has been asked, and does not want to wait any longer.
 func TestSilentLines(t *testing.T) {
 	t.Parallel()
 	more := make(chan bool)

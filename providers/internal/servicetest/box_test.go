@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What has entered a sandbox stands still with it, goes on with it, and ends with it: whoever waits for it is not left waiting.
+// A command in a sandbox is paused, resumed and ended with it: a caller that waits for the command is not left waiting.
 func TestACommandEndsAfterItsSandboxStoodStill(t *testing.T) {
 	t.Parallel()
 	servicetest.Need(t)

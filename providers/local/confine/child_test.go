@@ -23,7 +23,7 @@ import (
 // ordinary is a user without any rights, and of this package alone: the limit of processes counts all that a user has on the host.
 const ordinary = 65533
 
-// childDir is where buildChild builds; nil: nobody has asked for the child, e.g. while fuzzing.
+// childDir is where buildChild builds; nil: no test has asked for the child, e.g. while fuzzing.
 var childDir atomic.Pointer[string]
 
 // buildChild builds testdata/child once for all tests. It is built without cgo, which is what the

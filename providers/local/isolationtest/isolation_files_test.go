@@ -126,7 +126,7 @@ func exchanged(t *testing.T, h *host) {
 	ran := 0
 	for range 60 {
 		script := "cat outside file; ls; true"
-		if level() != "L3" { // landlock keeps nobody from asking whether a name exists
+		if level() != "L3" { // landlock does not keep a process from asking whether a name exists
 			script = "cat outside file; ls | grep -v '^file$'; true"
 		}
 		cmd := h.command(script)

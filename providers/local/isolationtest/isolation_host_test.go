@@ -114,7 +114,7 @@ func mountOf(account schemas.AccountID, workspace schemas.WorkspaceID) providers
 	return providers.Mount{Namespace: schemas.Namespace(account, workspace)}
 }
 
-// listen serves the secret to whoever connects.
+// listen serves the secret to each client that connects.
 func listen(t *testing.T, env map[string]string, network, address, name string) {
 	t.Helper()
 	var config net.ListenConfig
@@ -129,7 +129,7 @@ func listen(t *testing.T, env map[string]string, network, address, name string) 
 			if err != nil {
 				return
 			}
-			_, _ = c.Write([]byte(secret)) // to whoever it is
+			_, _ = c.Write([]byte(secret)) // to any client
 			_ = c.Close()
 		}
 	}()

@@ -98,7 +98,7 @@ func openFiles(t *testing.T, h *host) {
 	eventually(t, "files are closed", func() bool { return count() <= before+2 })
 }
 
-// beating appends to the workspace's file "beats" for as long as it lives, whatever it is told.
+// beating appends to the workspace's file "beats" for as long as it lives, whatever signals it gets.
 const beating = `export -f beat 2>/dev/null
 beat() { trap '' TERM HUP INT; while :; do echo x >>beats; sleep 0.05; done; }
 export -f beat

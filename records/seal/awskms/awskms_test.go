@@ -38,7 +38,7 @@ func TestAWrappedKeyOpensAtTheService(t *testing.T) {
 		if w.Key != kmstest.ARN("one") || w.Service != awskms.Name {
 			t.Errorf("%+v: want the ARN of what %s names", w, name)
 		}
-		t.Setenv("AWS_REGION", "") // the line tells it
+		t.Setenv("AWS_REGION", "") // the line names it
 		first, err := seal.Load(t.Context(), []byte(w.Line()), map[string]seal.Unwrapper{awskms.Name: service})
 		if err != nil {
 			t.Fatal(err)
