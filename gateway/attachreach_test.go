@@ -7,8 +7,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestTheReachOfAnAttachToken: calls are refused unless all that they refer to is within the token's reach, and so are repeats of calls
-// of another client. A token without a reach sends what it always did.
+// TestTheReachOfAnAttachToken: calls are refused unless all that they refer to is within the token's reach. The same holds for
+// repeats of a call that another client sent. A token without a reach sends what it always did.
 func TestTheReachOfAnAttachToken(t *testing.T) {
 	t.Parallel()
 	e, _ := ticketed(t)

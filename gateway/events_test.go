@@ -61,7 +61,7 @@ func TestLongPoll(t *testing.T) {
 		case <-time.After(100 * time.Millisecond):
 		}
 		var a answer
-		for a.status == 0 { // the end is not known when the poll has found it: earlier events are not sent
+		for a.status == 0 { // it is not known when the poll has found the end: events before that are not sent
 			e.note("c_1", int(time.Now().UnixNano()), "y")
 			select {
 			case a = <-done:

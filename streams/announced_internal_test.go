@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestAnnouncementsAreBounded: announcements that no waiter of this process reads are dropped, and the latest one is kept.
+// TestAnnouncementsAreBounded: announcements of calls on which this process does not act are dropped in the end, and the latest
+// one is kept.
 func TestAnnouncementsAreBounded(t *testing.T) {
 	t.Parallel()
 	var a announcements

@@ -151,7 +151,7 @@ func TestAQuestionSaysHowItWasAnswered(t *testing.T) {
 	})
 }
 
-// A process dies in between: the question says that it may be a repeat, and nothing else is sent.
+// A process dies while it delivers an answer: the question is edited to show the answer, and no other message is sent.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestAnAnswerThroughDeathsIsThereOnce(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// mostPerCall is how much of the log a call of the soak may leave behind, as the median of all: some print 27 KB, which is published as
+// mostPerCall is how much of the log a call of the soak may leave behind, on average: some print 27 KB, which is published as
 // it comes and again in the result.
 const mostPerCall = 96 << 10
 

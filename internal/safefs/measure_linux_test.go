@@ -130,7 +130,7 @@ func TestMeasureStaysInside(t *testing.T) {
 	}
 }
 
-// TestAdmit: the owner of the root is asked by how much a write makes it grow.
+// TestAdmit: Admit is called with the bytes and files by which a write makes the root grow.
 func TestAdmit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -26,8 +26,8 @@ func bucket(o *kubernetes.Options) {
 	o.S3 = kubernetes.S3{Bucket: "team-files", Region: "eu-central-1", MountOptions: []string{"endpoint-url https://s3.example.com"}}
 }
 
-// TestWorkspaceOnS3: its files are in the bucket, below its own prefix, for every user and however the box is kept, and stay when boxes
-// go.
+// TestWorkspaceOnS3: its files are in the bucket, below its own prefix, whichever command runs and however the box is kept, and stay
+// when boxes go.
 func TestWorkspaceOnS3(t *testing.T) {
 	inEach(t, func(t *testing.T, c *kubetest.Cluster) {
 		p := open(t, c, bucket)

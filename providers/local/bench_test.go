@@ -50,8 +50,8 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// benchRun measures runs one after the other. Between runs of the pool the timer is stopped until the pool is full again: that is what a
-// pool is for.
+// benchRun measures runs one after the other. With a pool, the time until the pool is full again is not measured: that is what
+// a pool is for.
 func benchRun(b *testing.B, program string, pool int, kept bool) {
 	b.Helper()
 	p := open(b, "L3", func(o *local.Options) { o.Box, o.Pool = program, pool })

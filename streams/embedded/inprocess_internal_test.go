@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestWritesInTheProcessAreBounded: the deadline of a write holds though the pipe is not given each, and a deadline that was removed does
-// not hold.
+// TestWritesInTheProcessAreBounded: the deadline of a write holds though not every deadline is passed to the pipe, and a deadline that was
+// removed does not hold.
 func TestWritesInTheProcessAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
