@@ -14,6 +14,7 @@ import (
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/gateway/approvals"
+	"github.com/sandjet/sandjet/gateway/calls"
 	"github.com/sandjet/sandjet/gateway/natsapi"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/workers/maintenance"
@@ -39,7 +40,7 @@ const askedBody = `{"id":"x","conversation":"c","tool":"bash","input":{"command"
 func (e *edge) asked(body string) string {
 	e.t.Helper()
 	a := e.post("/v1/calls", body)
-	st := decode[gateway.CallState](e.t, a)
+	st := decode[calls.State](e.t, a)
 	if a.status != http.StatusAccepted || st.Status != "awaiting_approval" || st.Approval.Validate() != nil || st.StatusID != "" {
 		e.t.Fatalf("%d %s", a.status, a.body)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // accountHandler is a handler for a client whose key has been checked.
-type accountHandler func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error
+type accountHandler = func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error
 
 // authenticated asks for a key first.
 func (g *Gateway) authenticated(h accountHandler) web.Handler {

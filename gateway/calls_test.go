@@ -12,6 +12,8 @@ import (
 
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/calls"
+	"github.com/sandjet/sandjet/gateway/conversations"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -39,21 +41,21 @@ func TestPostCallWaitsForTheResult(t *testing.T) {
 func TestCallStates(t *testing.T) {
 	e := open(t)
 	a := e.post("/v1/calls", bash("hang"))
-	st := decode[gateway.CallState](t, a)
+	st := decode[calls.State](t, a)
 	if a.status != http.StatusAccepted || st.Status != "queued" || st.ID == "" || st.Conversation == "" {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	path := "/v1/calls/" + string(st.ID)
-	if a := e.get(path + "?wait=10ms"); a.status != http.StatusAccepted || decode[gateway.CallState](t, a).Status != "queued" {
+	if a := e.get(path + "?wait=10ms"); a.status != http.StatusAccepted || decode[calls.State](t, a).Status != "queued" {
 		t.Errorf("with no worker: %d %s", a.status, a.body)
 	}
 	e.work()
 	eventually(t, "the call runs", func() bool {
 		a := e.get(path)
-		return a.status == http.StatusAccepted && decode[gateway.CallState](t, a).Status == "running"
+		return a.status == http.StatusAccepted && decode[calls.State](t, a).Status == "running"
 	})
 	if a := e.post(path+"/cancel", `{"reason":"enough"}`); a.status != http.StatusAccepted ||
-		decode[gateway.CallState](t, a).Status != "cancelling" {
+		decode[calls.State](t, a).Status != "cancelling" {
 		t.Fatalf("cancel: %d %s", a.status, a.body)
 	}
 	if a := e.get(path + "?wait=60s"); a.status != http.StatusOK || decode[schemas.Result](t, a).Status != schemas.StatusCancelled {
@@ -69,7 +71,7 @@ func TestCallStates(t *testing.T) {
 //guarantee:cancelling-kills-and-stopping-finishes
 func TestCancelledBeforeStart(t *testing.T) {
 	e := open(t)
-	st := decode[gateway.CallState](t, e.post("/v1/calls", bash("hang")))
+	st := decode[calls.State](t, e.post("/v1/calls", bash("hang")))
 	if a := e.post("/v1/calls/"+string(st.ID)+"/cancel", ""); a.status != http.StatusAccepted {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
@@ -90,7 +92,7 @@ func TestCancelledBeforeStart(t *testing.T) {
 //guarantee:tenants-are-isolated
 func TestForeignCallsAreNotFound(t *testing.T) {
 	e := open(t)
-	st := decode[gateway.CallState](t, e.post("/v1/calls", bash("echo secret")))
+	st := decode[calls.State](t, e.post("/v1/calls", bash("echo secret")))
 	for _, a := range []ask{
 		{method: http.MethodGet, path: "/v1/calls/%s"},
 		{method: http.MethodPost, path: "/v1/calls/%s/cancel"},
@@ -105,7 +107,7 @@ func TestForeignCallsAreNotFound(t *testing.T) {
 			t.Errorf("%s: %d %s; one that never was: %s", a.method, theirs.status, theirs.body, nobodys.body)
 		}
 	}
-	page := decode[gateway.Page](t, e.do(ask{
+	page := decode[conversations.Page](t, e.do(ask{
 		method: http.MethodGet, path: "/v1/conversations/" + string(st.Conversation) + "/events", key: bobKey,
 	}))
 	if len(page.Events) != 0 {
@@ -191,8 +193,8 @@ func TestBadRequests(t *testing.T) {
 func TestSameIDIsTheSameCall(t *testing.T) {
 	e := open(t)
 	const first = `{"id":"mine","tool":"bash","input":{"command":"echo a"}}`
-	st := decode[gateway.CallState](t, e.post("/v1/calls", first))
-	again := decode[gateway.CallState](t, e.post("/v1/calls", `{ "input": {"command": "echo a"}, "tool": "bash", "id": "mine" }`))
+	st := decode[calls.State](t, e.post("/v1/calls", first))
+	again := decode[calls.State](t, e.post("/v1/calls", `{ "input": {"command": "echo a"}, "tool": "bash", "id": "mine" }`))
 	if again != st {
 		t.Errorf("a repeat is another call: %+v, then %+v", st, again)
 	}
@@ -205,10 +207,10 @@ func TestSameIDIsTheSameCall(t *testing.T) {
 		}
 	}
 	theirs := e.do(ask{method: http.MethodPost, path: "/v1/calls", body: first, key: bobKey})
-	if got := decode[gateway.CallState](t, theirs); theirs.status != http.StatusAccepted || got.Conversation == st.Conversation {
+	if got := decode[calls.State](t, theirs); theirs.status != http.StatusAccepted || got.Conversation == st.Conversation {
 		t.Errorf("ids of accounts meet: %d %s", theirs.status, theirs.body)
 	}
-	page := decode[gateway.Page](t, e.get("/v1/conversations/"+string(st.Conversation)+"/events"))
+	page := decode[conversations.Page](t, e.get("/v1/conversations/"+string(st.Conversation)+"/events"))
 	if len(page.Events) != 1 || page.Events[0].Event.Type != schemas.CallAccepted {
 		t.Errorf("the conversation has %+v", page.Events)
 	}
@@ -276,7 +278,7 @@ func TestRepeatCompletesACrashedAdmission(t *testing.T) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 	}
-	page := decode[gateway.Page](t, e.get("/v1/conversations/c_1/events"))
+	page := decode[conversations.Page](t, e.get("/v1/conversations/c_1/events"))
 	if len(page.Events) != 1 || page.Events[0].Event.Type != schemas.CallAccepted {
 		t.Errorf("the conversation has %+v", page.Events)
 	}
@@ -286,11 +288,11 @@ func TestRepeatCompletesACrashedAdmission(t *testing.T) {
 func TestOneOfManyEqualRequestsIsTheCall(t *testing.T) {
 	e := open(t)
 	const clients = 20
-	states := make([]gateway.CallState, clients)
+	states := make([]calls.State, clients)
 	var wg sync.WaitGroup
 	for i := range clients {
 		wg.Go(func() {
-			states[i] = decode[gateway.CallState](t, e.post("/v1/calls", `{"id":"mine","tool":"bash","input":{"command":"echo a"}}`))
+			states[i] = decode[calls.State](t, e.post("/v1/calls", `{"id":"mine","tool":"bash","input":{"command":"echo a"}}`))
 		})
 	}
 	wg.Wait()

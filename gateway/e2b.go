@@ -59,7 +59,7 @@ var _ e2b.Calls = e2bCalls{}
 
 // Ended implements [e2b.Calls].
 func (c e2bCalls) Ended(ctx context.Context, call schemas.Call) (bool, error) {
-	state, err := c.g.awaitCall(ctx, call, 0)
+	state, err := c.g.calls.Await(ctx, call, 0)
 	over := false
 	if err == nil {
 		over, err = lifecycle.Forgotten(ctx, c.g.Bus, &state)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/conversations"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -25,7 +26,7 @@ func TestPages(t *testing.T) {
 	const path = "/v1/conversations/c%2F1/events?limit=2"
 	after, seen := "-1", 0
 	for {
-		p := decode[gateway.Page](t, e.get(path+"&after="+after))
+		p := decode[conversations.Page](t, e.get(path+"&after="+after))
 		if !p.Recovered || p.Gap != nil {
 			t.Fatalf("%+v", p)
 		}
@@ -43,7 +44,7 @@ func TestPages(t *testing.T) {
 	if seen != 5 {
 		t.Errorf("%d events", seen)
 	}
-	if p := decode[gateway.Page](t, e.get(path+"&after="+after)); len(p.Events) != 0 || !p.UpToDate || p.Next.String() != after {
+	if p := decode[conversations.Page](t, e.get(path+"&after="+after)); len(p.Events) != 0 || !p.UpToDate || p.Next.String() != after {
 		t.Errorf("after the end: %+v", p)
 	}
 }
@@ -51,7 +52,7 @@ func TestPages(t *testing.T) {
 func TestLongPoll(t *testing.T) {
 	e := open(t)
 	e.note("c_1", 0, "x")
-	next := decode[gateway.Page](t, e.get("/v1/conversations/c_1/events")).Next.String()
+	next := decode[conversations.Page](t, e.get("/v1/conversations/c_1/events")).Next.String()
 	for _, after := range []string{next, "now"} {
 		done := make(chan answer, 1)
 		go func() { done <- e.get("/v1/conversations/c_1/events?wait=60s&after=" + after) }()
@@ -68,11 +69,11 @@ func TestLongPoll(t *testing.T) {
 			case <-time.After(100 * time.Millisecond):
 			}
 		}
-		if p := decode[gateway.Page](t, a); len(p.Events) == 0 || !strings.Contains(string(p.Events[0].Event.Data), `"y"`) {
+		if p := decode[conversations.Page](t, a); len(p.Events) == 0 || !strings.Contains(string(p.Events[0].Event.Data), `"y"`) {
 			t.Errorf("after %s: %s", after, a.body)
 		}
 	}
-	if p := decode[gateway.Page](t, e.get("/v1/conversations/c_empty/events?wait=20ms")); len(p.Events) != 0 || !p.UpToDate {
+	if p := decode[conversations.Page](t, e.get("/v1/conversations/c_empty/events?wait=20ms")); len(p.Events) != 0 || !p.UpToDate {
 		t.Errorf("a wait that passes: %+v", p)
 	}
 }
@@ -136,7 +137,7 @@ func TestSSEReplaysThenGoesLive(t *testing.T) {
 	defer cancel()
 	e.note("c_1", 0, "x")
 	e.note("c_1", 1, "a\r\nid: 9")
-	page := decode[gateway.Page](t, e.get("/v1/conversations/c_1/events"))
+	page := decode[conversations.Page](t, e.get("/v1/conversations/c_1/events"))
 	s := e.stream(ctx, "/v1/conversations/c_1/events?after=now", http.Header{"Last-Event-Id": {page.Events[0].Cursor.String()}})
 	if got := chunk(t, s); !strings.HasPrefix(got, "retry: ") {
 		t.Errorf("first: %s", got)
@@ -176,7 +177,7 @@ func TestCursorOfAnotherStream(t *testing.T) {
 	e := open(t)
 	e.note("c_1", 0, "x")
 	const foreign = "zzzz_00000000000000000007"
-	p := decode[gateway.Page](t, e.get("/v1/conversations/c_1/events?after="+foreign))
+	p := decode[conversations.Page](t, e.get("/v1/conversations/c_1/events?after="+foreign))
 	if p.Recovered || p.Gap == nil || len(p.Events) != 1 {
 		t.Errorf("page: %+v", p)
 	}
@@ -206,9 +207,9 @@ func TestCursorBelowRetention(t *testing.T) {
 	for n := range 4 {
 		e.note("c_1", n, "x")
 	}
-	first := decode[gateway.Page](t, e.get("/v1/conversations/c_1/events?limit=1"))
+	first := decode[conversations.Page](t, e.get("/v1/conversations/c_1/events?limit=1"))
 	natstest.Dial(t, e.server.URL(), "role", "role").Purge(t, "EVENTS_00", "sandjet.events.00.acct_alice.>", 1)
-	p := decode[gateway.Page](t, e.get("/v1/conversations/c_1/events?after="+first.Next.String()))
+	p := decode[conversations.Page](t, e.get("/v1/conversations/c_1/events?after="+first.Next.String()))
 	if p.Recovered || p.Gap == nil || len(p.Events) != 1 || p.Events[0].Event.ID != "c_1.3" {
 		t.Errorf("%+v", p)
 	}
@@ -267,7 +268,7 @@ func TestAPageOfLargeEventsIsShort(t *testing.T) {
 			}
 			var pages []int
 			for after := "-1"; ; {
-				p := decode[gateway.Page](t, e.get("/v1/conversations/c_1/events?limit=1000&after="+after+path))
+				p := decode[conversations.Page](t, e.get("/v1/conversations/c_1/events?limit=1000&after="+after+path))
 				if len(p.Events) == 0 {
 					break
 				}

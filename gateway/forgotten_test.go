@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/calls"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -93,14 +93,14 @@ func TestACallWhoseResultIsNoLongerKept(t *testing.T) {
 		if got := saidOn(t, e, "c_ended"); slices.Contains(got, schemas.CallAccepted) {
 			t.Errorf("it is accepted again: %v", got)
 		}
-		list := decode[gateway.CallList](t, e.get("/v1/calls"))
+		list := decode[calls.List](t, e.get("/v1/calls"))
 		for _, c := range list.Calls {
 			if want := map[schemas.CallID]string{"waits": "queued"}[c.ID]; c.Status != want {
 				t.Errorf("%s is listed as %q, want %q", c.ID, c.Status, want)
 			}
 		}
 		for _, id := range []string{"waits", "crashed"} {
-			if a := e.get("/v1/calls/" + id); a.status != http.StatusAccepted || decode[gateway.CallState](t, a).Status != "queued" {
+			if a := e.get("/v1/calls/" + id); a.status != http.StatusAccepted || decode[calls.State](t, a).Status != "queued" {
 				t.Errorf("%s, which waits: %d %s", id, a.status, a.body)
 			}
 			if a := e.post("/v1/calls", request(id, "c_"+id)); a.status != http.StatusAccepted {

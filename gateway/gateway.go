@@ -17,14 +17,19 @@ import (
 	"github.com/sandjet/sandjet/gateway/accounts"
 	"github.com/sandjet/sandjet/gateway/approvals"
 	"github.com/sandjet/sandjet/gateway/artifacts"
+	"github.com/sandjet/sandjet/gateway/calls"
 	"github.com/sandjet/sandjet/gateway/channels"
+	"github.com/sandjet/sandjet/gateway/chats"
+	"github.com/sandjet/sandjet/gateway/conversations"
 	"github.com/sandjet/sandjet/gateway/credentials"
 	"github.com/sandjet/sandjet/gateway/durable"
 	"github.com/sandjet/sandjet/gateway/e2b"
 	"github.com/sandjet/sandjet/gateway/files"
+	"github.com/sandjet/sandjet/gateway/inbound"
 	"github.com/sandjet/sandjet/gateway/instances"
 	"github.com/sandjet/sandjet/gateway/jobs"
 	"github.com/sandjet/sandjet/gateway/live"
+	"github.com/sandjet/sandjet/gateway/mcpapi"
 	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/sandboxapi"
 	"github.com/sandjet/sandjet/gateway/skills"
@@ -162,6 +167,10 @@ type Gateway struct {
 	channels    *channels.Channels
 	jobs        *jobs.Jobs
 	approvals   approvals.Approvals
+	calls       *calls.Calls
+	convs       *conversations.Conversations
+	chats       *chats.Chats
+	mcpAPI      *mcpapi.Endpoint
 	instances   *instances.Instances
 	ready       *sharedRead[struct{}]
 	jobTokens   *quota.Ledger // of jobs that are looked up for a token
@@ -202,19 +211,23 @@ func New(o Options) *Gateway {
 	})
 	g.edge = &web.Edge{
 		Log: o.Log, Holds: holds, Origins: o.Origins, Stall: o.Stall, Answered: g.metrics.request,
-		AcceptedHeaders: durable.AcceptedHeaders + ", " + mcpAccepted,
-		ExposedHeaders:  jobs.HeaderOffset + ", " + durable.ExposedHeaders + ", " + mcpExposed,
+		AcceptedHeaders: durable.AcceptedHeaders + ", " + mcpapi.AcceptedHeaders,
+		ExposedHeaders:  jobs.HeaderOffset + ", " + durable.ExposedHeaders + ", " + mcpapi.ExposedHeaders,
 	}
+	g.approvals = approvals.Approvals{Approvals: admission.Approvals{Bus: o.Bus, Log: o.Log}}
+	g.calls = calls.New(calls.Options{
+		Bus: o.Bus, Records: o.Records, Log: o.Log, Approvals: g.approvals, Serving: o.Serving, MaxWait: o.MaxWait,
+		Wait: g.takeWait, Waiting: g.metrics.waiting, Accepted: g.metrics.accepted, Draining: g.draining,
+	})
 	g.live = live.New(live.Options{
-		Bus: o.Bus, Log: o.Log, Credentials: g.credentials, Calls: socketCalls{g}, Places: g.places, Answers: holds.Answers,
+		Bus: o.Bus, Log: o.Log, Credentials: g.credentials, Calls: socketCalls{o.Bus, g.calls, g.approvals}, Places: g.places, Answers: holds.Answers,
 		Metrics: g.metrics.live(), Draining: g.draining,
 		Origins: o.Origins, Heartbeat: o.Heartbeat, Stall: o.Stall, ReplayBytes: o.ReplayBytes, Compression: o.ReplayCompression,
 	})
 	g.artifacts = artifacts.New(artifacts.Options{Bus: o.Bus, Stream: g.fileTransfer})
 	g.skills = skills.New(skills.Options{Bus: o.Bus, Records: o.Skills, Stream: g.fileTransfer})
-	g.approvals = approvals.Approvals{Approvals: admission.Approvals{Bus: o.Bus, Log: o.Log}}
 	g.instances = instances.New(instances.Options{
-		Bus: o.Bus, Calls: instanceCalls{g}, CanPause: o.CanPause, MaxWait: o.MaxWait, Wait: g.takeWait, Waiting: g.metrics.waiting,
+		Bus: o.Bus, Calls: instanceCalls{g.calls}, CanPause: o.CanPause, MaxWait: o.MaxWait, Wait: g.takeWait, Waiting: g.metrics.waiting,
 		Draining: g.draining,
 	})
 	g.jobs = jobs.New(jobs.Options{
@@ -238,6 +251,26 @@ func New(o Options) *Gateway {
 		questions.Keys = o.Keys
 	}
 	g.mcp = mcp.New(questions)
+	endpoint := mcpapi.Options{
+		Bus: o.Bus, Calls: g.calls, Jobs: g.jobs, Approvals: g.approvals, Server: g.mcp, Tools: o.AgentTools,
+		Wait: g.takeWait, Authenticated: g.authenticated, Origins: o.Origins, Stall: o.Stall,
+	}
+	talk := conversations.Options{Bus: o.Bus, Live: g.live, Turns: o.AgentTurns, MaxWait: o.MaxWait, Wait: g.takeWait}
+	messages := inbound.Handler{
+		Bus: o.Bus, Receiver: o.ChatReceiver, Log: o.Log, Approvals: g.approvals.Approvals, Seen: o.ChatSeen, Received: g.metrics.inbound,
+	}
+	if o.Accounts != nil {
+		endpoint.Agents, talk.Agents = o.Accounts.Documents, o.Accounts.Documents
+	}
+	if o.Endpoints != nil {
+		talk.Endpoints, messages.Endpoints = o.Endpoints.List, o.Endpoints.List
+	}
+	if o.Channels != nil {
+		messages.Channels = o.Channels
+	}
+	g.mcpAPI = mcpapi.New(endpoint)
+	g.convs = conversations.New(talk)
+	g.chats = chats.New(chats.Options{Inbound: messages, Bus: o.Bus, Calls: g.calls, Jobs: g.jobs})
 	g.handler = g.edge.Middleware(g.mux())
 	return g
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/admission"
-	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/calls"
 	"github.com/sandjet/sandjet/gateway/jobs"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
@@ -111,11 +111,11 @@ func (k *keeper) answer(_ context.Context, data []byte) ([]byte, error) {
 func TestABackgroundCallGetsItsJob(t *testing.T) {
 	e := open(t)
 	const body = `{"id":"mine","conversation":"c_1","tool":"bash","input":{"command":"make","background":true},"group":{"id":"g","size":2}}`
-	st := decode[gateway.CallState](t, e.post("/v1/calls", body))
+	st := decode[calls.State](t, e.post("/v1/calls", body))
 	if st.StatusID.Validate() != nil {
 		t.Fatalf("answered %+v", st)
 	}
-	if again := decode[gateway.CallState](t, e.post("/v1/calls", body)); again != st {
+	if again := decode[calls.State](t, e.post("/v1/calls", body)); again != st {
 		t.Errorf("the repeat has another job: %+v, then %+v", st, again)
 	}
 	a := e.get("/v1/jobs/" + string(st.StatusID))
@@ -123,7 +123,7 @@ func TestABackgroundCallGetsItsJob(t *testing.T) {
 	if a.status != http.StatusOK || j.State != schemas.JobWaiting || j.Call != "mine" || j.Command != "make" || j.Conversation != "c_1" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if st := decode[gateway.CallState](t, e.post("/v1/calls", bash("true"))); st.StatusID != "" {
+	if st := decode[calls.State](t, e.post("/v1/calls", bash("true"))); st.StatusID != "" {
 		t.Errorf("a call in the foreground has the job %s", st.StatusID)
 	}
 }
@@ -269,7 +269,7 @@ func TestControlOfAJob(t *testing.T) {
 // TestStopOfAWaitingJob: nothing runs yet, so the call is cancelled instead.
 func TestStopOfAWaitingJob(t *testing.T) {
 	e := open(t)
-	st := decode[gateway.CallState](t, e.post("/v1/calls", `{"tool":"bash","input":{"command":"make","background":true}}`))
+	st := decode[calls.State](t, e.post("/v1/calls", `{"tool":"bash","input":{"command":"make","background":true}}`))
 	if a := e.post("/v1/jobs/"+string(st.StatusID)+"/stop", ""); a.status != http.StatusAccepted {
 		t.Fatalf("%d %s", a.status, a.body)
 	}

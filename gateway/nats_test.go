@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/conversations"
 	"github.com/sandjet/sandjet/gateway/natsapi"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -32,7 +32,7 @@ func (e *edge) untilEvent(conv schemas.ConversationID, want schemas.EventType) s
 	e.t.Helper()
 	var found schemas.Event
 	eventually(e.t, fmt.Sprintf("%s on %s", want, conv), func() bool {
-		for _, ev := range decode[gateway.Page](e.t, e.get("/v1/conversations/"+string(conv)+"/events")).Events {
+		for _, ev := range decode[conversations.Page](e.t, e.get("/v1/conversations/"+string(conv)+"/events")).Events {
 			if ev.Event.Type == want {
 				found = ev.Event
 				return true

@@ -11,7 +11,9 @@ import (
 	"github.com/sandjet/sandjet/gateway/accounts"
 	"github.com/sandjet/sandjet/gateway/approvals"
 	"github.com/sandjet/sandjet/gateway/artifacts"
+	"github.com/sandjet/sandjet/gateway/calls"
 	"github.com/sandjet/sandjet/gateway/channels"
+	"github.com/sandjet/sandjet/gateway/conversations"
 	"github.com/sandjet/sandjet/gateway/files"
 	"github.com/sandjet/sandjet/gateway/instances"
 	"github.com/sandjet/sandjet/gateway/jobs"
@@ -58,22 +60,19 @@ func Components() map[string]reflect.Type {
 		"Artifact":  reflect.TypeFor[schemas.Artifact](), "SkippedArtifact": reflect.TypeFor[schemas.SkippedArtifact](),
 		"ArtifactList": reflect.TypeFor[artifacts.List](),
 		"Skill":        reflect.TypeFor[schemas.SkillDocument](), "SkillList": reflect.TypeFor[skills.List](),
-		"Event":     reflect.TypeFor[schemas.Event](),
-		"CallState": reflect.TypeFor[CallState](), "Page": reflect.TypeFor[Page](), "PageEvent": reflect.TypeFor[PageEvent](),
+		"Event":    reflect.TypeFor[schemas.Event](),
 		"Snapshot": reflect.TypeFor[streams.Snapshot](), "SnapshotText": reflect.TypeFor[streams.SnapshotText](),
 		"Problem": reflect.TypeFor[web.Problem](), "Gap": reflect.TypeFor[streams.Gap](),
 		"Job": reflect.TypeFor[schemas.Job](), "Completion": reflect.TypeFor[schemas.Completion](), "Group": reflect.TypeFor[schemas.GroupRef](),
-		"CallList": reflect.TypeFor[CallList](), "CallSummary": reflect.TypeFor[schemas.CallSummary](),
-		"ConversationList": reflect.TypeFor[ConversationList](), "ConversationSummary": reflect.TypeFor[schemas.ConversationSummary](),
-		"FileInfo": reflect.TypeFor[schemas.FileInfo](), "FileList": reflect.TypeFor[files.Listing](),
+		"CallSummary":         reflect.TypeFor[schemas.CallSummary](),
+		"ConversationSummary": reflect.TypeFor[schemas.ConversationSummary](),
+		"FileInfo":            reflect.TypeFor[schemas.FileInfo](), "FileList": reflect.TypeFor[files.Listing](),
 		"FileUpload":  reflect.TypeFor[files.Upload](),
 		"Instance":    reflect.TypeFor[schemas.InstanceDocument](),
 		"JobCallback": reflect.TypeFor[schemas.JobCallback](), "JobCallbackBody": reflect.TypeFor[schemas.JobCallbackBody](),
-		"TurnRequest": reflect.TypeFor[turnRequest](), "TurnAnswer": reflect.TypeFor[TurnAnswer](),
 		"TurnEnd": reflect.TypeFor[schemas.TurnEndData](), "TokenUsage": reflect.TypeFor[schemas.TokenUsage](),
-		"TurnStopRequest": reflect.TypeFor[turnStopRequest](),
-		"AppendedEvent":   reflect.TypeFor[schemas.AppendedEvent](), "Appended": reflect.TypeFor[Appended](),
-		"Endpoint": reflect.TypeFor[schemas.Endpoint](), "EndpointSecret": reflect.TypeFor[schemas.EndpointSecret](),
+		"AppendedEvent": reflect.TypeFor[schemas.AppendedEvent](),
+		"Endpoint":      reflect.TypeFor[schemas.Endpoint](), "EndpointSecret": reflect.TypeFor[schemas.EndpointSecret](),
 		"ChatChannel": reflect.TypeFor[schemas.ChatChannel](), "ChannelPlace": reflect.TypeFor[schemas.ChannelPlace](),
 		"Call": reflect.TypeFor[schemas.Call](), "Approval": reflect.TypeFor[schemas.Approval](),
 		"ApprovalList":   reflect.TypeFor[admission.ApprovalList](),
@@ -101,10 +100,11 @@ func Components() map[string]reflect.Type {
 		"ApprovalGrant": reflect.TypeFor[schemas.ApprovalGrant](),
 		"AttachToken":   reflect.TypeFor[AttachToken](), "AttachTokenRequest": reflect.TypeFor[attachTokenRequest](),
 		"CancelRequest": reflect.TypeFor[web.CancelRequest](),
-		"RunStatus":     reflect.TypeFor[runStatus](), "RunApproval": reflect.TypeFor[runApproval](),
 	}
 	maps.Copy(all, sandboxapi.Components())
 	maps.Copy(all, accounts.Components())
+	maps.Copy(all, calls.Components())
+	maps.Copy(all, conversations.Components())
 	maps.Copy(all, approvals.Components())
 	maps.Copy(all, channels.Components())
 	maps.Copy(all, instances.Components())

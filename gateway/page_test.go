@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/conversations"
 	"github.com/sandjet/sandjet/gateway/live"
 )
 
@@ -12,8 +12,8 @@ import (
 func TestAPageIsOneOnTheWire(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ log, memory reflect.Type }{
-		{reflect.TypeFor[gateway.Page](), reflect.TypeFor[live.Page]()},
-		{reflect.TypeFor[gateway.PageEvent](), reflect.TypeFor[live.PageEvent]()},
+		{reflect.TypeFor[conversations.Page](), reflect.TypeFor[live.Page]()},
+		{reflect.TypeFor[conversations.PageEvent](), reflect.TypeFor[live.PageEvent]()},
 	} {
 		if c.log.NumField() != c.memory.NumField() {
 			t.Errorf("%s has %d members, %s has %d", c.log, c.log.NumField(), c.memory, c.memory.NumField())

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandjet/sandjet/gateway/mcpapi"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -109,8 +110,8 @@ func TestRoutesAreNamedAlike(t *testing.T) {
 	served := map[string]bool{}
 	for _, r := range g.routes() {
 		served[r.method+" "+r.path] = true
-		if slices.Contains([]string{"/healthz", "/readyz", "/metrics", "/openapi.json", pathMCP, pathMCPMetadata,
-			pathMCPMetadata + pathMCP}, r.path) {
+		if slices.Contains([]string{"/healthz", "/readyz", "/metrics", "/openapi.json", mcpapi.Path, mcpapi.PathMetadata,
+			mcpapi.PathMetadata + mcpapi.Path}, r.path) {
 			continue
 		}
 		if strings.HasPrefix(r.path, "/v1/sandbox/") {

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/calls"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -22,7 +22,7 @@ func TestOneCallIsListedByItsID(t *testing.T) {
 		}
 		for query, want := range map[string]int{"?id=one": 1, "?id=never": 0, "": 2} {
 			a := e.get("/v1/calls" + query)
-			list := decode[gateway.CallList](t, a)
+			list := decode[calls.List](t, a)
 			if a.status != http.StatusOK || len(list.Calls) != want || list.Next != "" {
 				t.Errorf("%q: %d %s", query, a.status, a.body)
 			}
@@ -31,7 +31,7 @@ func TestOneCallIsListedByItsID(t *testing.T) {
 				t.Errorf("%q: %+v", query, c)
 			}
 		}
-		if a := e.do(ask{path: "/v1/calls?id=one", key: bobKey}); len(decode[gateway.CallList](t, a).Calls) != 0 {
+		if a := e.do(ask{path: "/v1/calls?id=one", key: bobKey}); len(decode[calls.List](t, a).Calls) != 0 {
 			t.Errorf("another account's: %d %s", a.status, a.body)
 		}
 		for _, query := range []string{"?id=", "?id=not%20one", "?id=one&limit=1", "?id=one&conversation=c_1", "?id=one&before=two", "?id=one&id=two"} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandjet/sandjet/gateway/accounts"
 	"github.com/sandjet/sandjet/gateway/jobs"
+	"github.com/sandjet/sandjet/gateway/mcpapi"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -24,22 +25,22 @@ func (g *Gateway) routes() []route {
 	open := g.edge.Handle
 	keyed := func(h accountHandler) http.HandlerFunc { return g.edge.Handle(g.authenticated(h)) }
 	return slices.Concat([]route{
-		{http.MethodGet, "/v1/calls", keyed(g.getCalls)},
-		{http.MethodPost, "/v1/calls", keyed(g.postCall)},
-		{http.MethodGet, "/v1/calls/{id}", keyed(g.getCall)},
-		{http.MethodGet, "/v1/calls/{id}/status", keyed(g.getStatus)},
-		{http.MethodPost, "/v1/calls/{id}/cancel", keyed(g.postCancel)},
+		{http.MethodGet, "/v1/calls", keyed(g.calls.List)},
+		{http.MethodPost, "/v1/calls", keyed(g.calls.Post)},
+		{http.MethodGet, "/v1/calls/{id}", keyed(g.calls.Get)},
+		{http.MethodGet, "/v1/calls/{id}/status", keyed(g.calls.GetStatus)},
+		{http.MethodPost, "/v1/calls/{id}/cancel", keyed(g.calls.PostCancel)},
 		{http.MethodPost, "/v1/attach-tokens", keyed(g.postAttachToken)},
 		{http.MethodGet, "/v1/approvals", keyed(g.approvals.GetList)},
 		{http.MethodGet, "/v1/approvals/grants", keyed(g.approvals.GetGrants)},
 		{http.MethodDelete, "/v1/approvals/grants/{id}", keyed(g.approvals.DeleteGrant)},
 		{http.MethodGet, "/v1/approvals/{id}", keyed(g.approvals.Get)},
 		{http.MethodPost, "/v1/approvals/{id}/decide", keyed(g.approvals.PostDecide)},
-		{http.MethodGet, "/v1/conversations", keyed(g.getConversations)},
-		{http.MethodGet, "/v1/conversations/{id}/events", open(g.held(g.getEvents))},
-		{http.MethodPost, "/v1/conversations/{id}/events", keyed(g.postEvent)},
-		{http.MethodPost, "/v1/conversations/{id}/stop", keyed(g.postConversationStop)},
-		{http.MethodPost, "/v1/agents/{id}/turns", keyed(g.postTurn)},
+		{http.MethodGet, "/v1/conversations", keyed(g.calls.GetConversations)},
+		{http.MethodGet, "/v1/conversations/{id}/events", open(g.held(g.convs.GetEvents))},
+		{http.MethodPost, "/v1/conversations/{id}/events", keyed(g.convs.PostEvent)},
+		{http.MethodPost, "/v1/conversations/{id}/stop", keyed(g.convs.PostStop)},
+		{http.MethodPost, "/v1/agents/{id}/turns", keyed(g.convs.PostTurn)},
 		{http.MethodGet, "/v1/conversations/{id}/artifacts", keyed(g.artifacts.OfConversation)},
 		{http.MethodGet, "/v1/artifacts/{id}", keyed(g.artifacts.Get)},
 		{http.MethodDelete, "/v1/artifacts/{id}", keyed(g.artifacts.Delete)},
@@ -91,12 +92,12 @@ func (g *Gateway) routes() []route {
 		{http.MethodPost, "/v1/streams/{path...}", keyed(g.stream)},
 		{http.MethodDelete, "/v1/streams/{path...}", keyed(g.stream)},
 		{http.MethodGet, "/v1/ws", open(g.getSocket)}, // it finds the key by itself
-		{http.MethodPost, "/v1/channels/{id}/simulate", keyed(g.postChannelSimulate)},
+		{http.MethodPost, "/v1/channels/{id}/simulate", keyed(g.chats.PostSimulate)},
 		{http.MethodPost, "/v1/channels/{id}/setup", keyed(g.channels.Setup)},
-		{http.MethodPost, "/v1/channels/{account}/{channel}/receive", open(g.postInbound)}, // the service's signature
-		{http.MethodPost, pathMCP, open(g.postMCP)},                                        // it says by itself where its credentials come from
-		{http.MethodGet, pathMCPMetadata, open(g.getMCPMetadata)},
-		{http.MethodGet, pathMCPMetadata + pathMCP, open(g.getMCPMetadata)},
+		{http.MethodPost, "/v1/channels/{account}/{channel}/receive", open(g.chats.PostInbound)}, // the service's signature
+		{http.MethodPost, mcpapi.Path, open(g.mcpAPI.Post)},                                      // it says by itself where its credentials come from
+		{http.MethodGet, mcpapi.PathMetadata, open(g.mcpAPI.GetMetadata)},
+		{http.MethodGet, mcpapi.PathMetadata + mcpapi.Path, open(g.mcpAPI.GetMetadata)},
 		{http.MethodGet, "/healthz", open(g.getHealth)},
 		{http.MethodGet, "/readyz", open(g.getReady)},
 		{http.MethodGet, "/metrics", open(g.getMetrics)},
@@ -230,11 +231,6 @@ func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
 	return g.live.Upgrade(w, r)
 }
 
-// everything is what a model sees that is no agent's: every tool.
-func everything() schemas.ToolVisibility {
-	return schemas.ToolVisibility{Tools: schemas.Tools(), Actions: schemas.JobActions()}
-}
-
 // getTools answers the definitions of the tools, to be shown to a model.
 func (g *Gateway) getTools(w http.ResponseWriter, r *http.Request, _ schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "format", "dialect")
@@ -248,7 +244,7 @@ func (g *Gateway) getTools(w http.ResponseWriter, r *http.Request, _ schemas.Acc
 	show := func() (any, error) { return g.Tools(d) }
 	format := strings.ToValidUTF8(q.Values.Get("format"), "\uFFFD")
 	if format != "" {
-		show = func() (any, error) { return g.AgentTools(everything(), format, d) }
+		show = func() (any, error) { return g.AgentTools(schemas.AllTools(), format, d) }
 	}
 	if g.Tools == nil || format != "" && g.AgentTools == nil {
 		return schemas.Errorf(schemas.Unsupported, "this gateway shows no tool definitions")

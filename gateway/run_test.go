@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/conversations"
 	"github.com/sandjet/sandjet/gateway/live"
 	"github.com/sandjet/sandjet/gateway/natsapi"
 	"github.com/sandjet/sandjet/schemas"
@@ -294,7 +295,7 @@ func TestHTTP2WithoutTLS(t *testing.T) {
 		t.Errorf("%d events were told, want 3: %v", told, lines.Err())
 	}
 	page := get("application/json")
-	var p gateway.Page
+	var p conversations.Page
 	if err := json.NewDecoder(page.Body).Decode(&p); err != nil || len(p.Events) != 3 {
 		t.Errorf("a page of %d events, %v; want 3", len(p.Events), err)
 	}

@@ -102,22 +102,16 @@ func (c sandboxCalls) Submit(ctx context.Context, a schemas.AccountID, r schemas
 	if err != nil {
 		return schemas.Call{}, err
 	}
-	g := c.g
-	admitter := admission.Admitter{
-		Bus: g.Bus, Records: hurried{g.Records, waiting}, Kind: admission.API, Log: g.Log, Serving: g.Serving,
-	}
-	got, err := admitter.Admit(ctx, a, r)
+	with := c.g.calls.Admitter(admission.API)
+	with.Records = hurried{with.Records, waiting}
+	got, err := c.g.calls.Admit(ctx, with, a, r)
 	if errors.Is(err, schemas.ErrConflict) && schemas.Public(err).Field == "id" {
 		err = &schemas.Error{
 			Code: schemas.Conflict, Field: "Idempotency-Key",
 			Message: "was sent with another request in this session: use a new one for a new request",
 		}
 	}
-	if err != nil {
-		return schemas.Call{}, err
-	}
-	g.metrics.accepted(admission.API, got.Existing)
-	return got.Call, nil
+	return got.Call, err
 }
 
 // hurried are records whose calls wait for some time only. The deadline is not the client's, so that a repeat is the same call.
@@ -138,21 +132,21 @@ func (h hurried) Resolve(ctx context.Context, a schemas.AccountID, r schemas.Req
 
 // Find implements [sandboxapi.Calls].
 func (c sandboxCalls) Find(ctx context.Context, a schemas.AccountID, id schemas.CallID) (schemas.Call, error) {
-	return c.g.lookUp(ctx, a, id)
+	return c.g.calls.Find(ctx, a, id)
 }
 
 // Await implements [sandboxapi.Calls].
 func (c sandboxCalls) Await(ctx context.Context, call schemas.Call, within time.Duration) (*schemas.Result, error) {
-	state, err := c.g.awaitCall(ctx, call, within)
+	state, err := c.g.calls.Await(ctx, call, within)
 	if err == nil {
-		err = c.g.kept(ctx, &state)
+		err = c.g.calls.Kept(ctx, &state)
 	}
 	return state.Result, err
 }
 
 // Cancel implements [sandboxapi.Calls].
 func (c sandboxCalls) Cancel(ctx context.Context, call schemas.Call, reason string) error {
-	return c.g.cancel(ctx, call, admission.API, reason)
+	return c.g.calls.Cancel(ctx, call, admission.API, reason)
 }
 
 // sandboxBoxes are the instances of sessions.

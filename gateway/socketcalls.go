@@ -4,40 +4,42 @@ import (
 	"context"
 
 	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/gateway/approvals"
+	"github.com/sandjet/sandjet/gateway/calls"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 // socketCalls is what sockets ask for, as [live.Calls] has it: the same steps as over HTTP, known by another way in.
-type socketCalls struct{ g *Gateway }
+type socketCalls struct {
+	bus       *streams.Bus
+	calls     *calls.Calls
+	approvals approvals.Approvals
+}
 
 // Send admits a call.
 func (c socketCalls) Send(
 	ctx context.Context, a schemas.AccountID, r schemas.Request, allow func(schemas.Call) error,
 ) (admission.Accepted, error) {
-	admitter := admission.Admitter{
-		Bus: c.g.Bus, Records: c.g.Records, Kind: admission.WebSocket, Log: c.g.Log, Serving: c.g.Serving, Allow: allow,
-	}
-	got, err := admitter.Admit(ctx, a, r)
-	if err == nil {
-		c.g.metrics.accepted(admission.WebSocket, got.Existing)
-	}
-	return got, err
+	with := c.calls.Admitter(admission.WebSocket)
+	with.Allow = allow
+	return c.calls.Admit(ctx, with, a, r)
 }
 
 // Find finds a call.
 func (c socketCalls) Find(ctx context.Context, a schemas.AccountID, id schemas.CallID) (schemas.Call, error) {
-	return c.g.lookUp(ctx, a, id)
+	return c.calls.Find(ctx, a, id)
 }
 
 // Cancel asks for the end of a call.
 func (c socketCalls) Cancel(ctx context.Context, call schemas.Call, reason string) error {
-	return c.g.cancel(ctx, call, admission.WebSocket, reason)
+	return c.calls.Cancel(ctx, call, admission.WebSocket, reason)
 }
 
 // Approval finds a question.
 func (c socketCalls) Approval(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) (schemas.Approval, error) {
-	p, err := lifecycle.FindApproval(ctx, c.g.Bus, a, id)
+	p, err := lifecycle.FindApproval(ctx, c.bus, a, id)
 	return p.Value, err
 }
 
@@ -45,5 +47,13 @@ func (c socketCalls) Approval(ctx context.Context, a schemas.AccountID, id schem
 func (c socketCalls) Decide(
 	ctx context.Context, a schemas.AccountID, id schemas.ApprovalID, answer schemas.ApprovalAnswer,
 ) (schemas.Approval, error) {
-	return c.g.approvals.Decide(ctx, a, id, admission.DecisionOf(answer, admission.WebSocket))
+	return c.approvals.Decide(ctx, a, id, admission.DecisionOf(answer, admission.WebSocket))
+}
+
+// instanceCalls are the calls in instances, for package instances.
+type instanceCalls struct{ *calls.Calls }
+
+// Cancel cancels a call.
+func (c instanceCalls) Cancel(ctx context.Context, call schemas.Call, reason string) error {
+	return c.Calls.Cancel(ctx, call, admission.API, reason)
 }

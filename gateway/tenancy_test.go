@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandjet/sandjet/delivery/channel"
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/calls"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
@@ -185,7 +186,7 @@ func tenantsThings(t *testing.T, k *kept) map[string]thing {
 		}
 		return a
 	}
-	call := decode[gateway.CallState](t, post("/v1/calls",
+	call := decode[calls.State](t, post("/v1/calls",
 		`{"conversation":"c_anna","workspace":"`+workspace+`","tool":"bash","input":{"command":"touch `+planted+`"}}`, http.StatusAccepted))
 	post("/v1/conversations/c_anna/events", `{"type":"message","data":{"text":"`+planted+`"}}`, http.StatusCreated)
 	job := k.job(func(j *schemas.Job) { j.Account, j.Command = anna, planted })

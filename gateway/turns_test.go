@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/conversations"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -18,7 +19,7 @@ func TestWhatIsSaidToAnAgent(t *testing.T) {
 	agent, _ := k.add(k.anna, "agents", `{"name":"writer"}`)
 	path := "/v1/agents/" + agent + "/turns"
 	first := k.as(k.anna, http.MethodPost, path, `{"conversation":"c","input":"hello"}`, "Idempotency-Key", "k")
-	said := decode[gateway.TurnAnswer](t, first)
+	said := decode[conversations.TurnAnswer](t, first)
 	if first.status != http.StatusAccepted || said.ID == "" || said.Conversation != "c" || said.Status != "accepted" || said.End != nil {
 		t.Errorf("%d %s", first.status, first.body)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/conversations"
 	"github.com/sandjet/sandjet/gateway/webhooks"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/records/recordstest"
@@ -298,14 +299,14 @@ func TestAppendedEvents(t *testing.T) {
 	const path = "/v1/conversations/c_1/events"
 	const body = `{"id":"done","type":"agent.finished","turn":"turn_1","agent":"agent_1","data":{"steps":3}}`
 	a := e.post(path, body)
-	first := decode[gateway.Appended](t, a)
+	first := decode[conversations.Appended](t, a)
 	if a.status != http.StatusCreated || first.ID == "" {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	if b := e.post(path, body); b.status != http.StatusOK || b.body != a.body {
 		t.Errorf("the repeat: %d %s, want %s", b.status, b.body, a.body)
 	}
-	page := decode[gateway.Page](t, e.get(path))
+	page := decode[conversations.Page](t, e.get(path))
 	if len(page.Events) != 1 || page.Events[0].Cursor != first.Cursor {
 		t.Fatalf("the conversation has %+v, answered %+v", page.Events, first)
 	}
@@ -336,7 +337,7 @@ func TestAppendedEvents(t *testing.T) {
 	if a := e.do(ask{method: http.MethodPost, path: path, body: body, key: bobKey}); a.status != http.StatusCreated {
 		t.Errorf("the id of another account: %d %s", a.status, a.body)
 	}
-	if page := decode[gateway.Page](t, e.get(path)); len(page.Events) != 1 {
+	if page := decode[conversations.Page](t, e.get(path)); len(page.Events) != 1 {
 		t.Errorf("somebody else's event is on alice's conversation: %+v", page.Events)
 	}
 	for range 2 {
@@ -362,7 +363,7 @@ func TestAnAppendIsRefusedWhoseDeliveriesDoNotFit(t *testing.T) {
 	if a := e.post(events, `{"type":"message",`+large); a.status != http.StatusTooManyRequests || !strings.Contains(a.body, "may keep") {
 		t.Errorf("51 bodies: %d %.300s", a.status, a.body)
 	}
-	if n := len(e.deliveries()); n != 0 || len(decode[gateway.Page](t, e.get(events)).Events) != 0 {
+	if n := len(e.deliveries()); n != 0 || len(decode[conversations.Page](t, e.get(events)).Events) != 0 {
 		t.Errorf("%d deliveries of what was refused are on the log, or the event is", n)
 	}
 	if a := e.post(events, `{"type":"agent.failed",`+large); a.status != http.StatusCreated {
@@ -389,7 +390,7 @@ func TestAppendedEventsAreToldLive(t *testing.T) {
 	s := e.socket()
 	s.write(`{"op":"attach","conv":"c_1"}`)
 	s.until("live")
-	a := decode[gateway.Appended](t, e.post("/v1/conversations/c_1/events", `{"type":"agent.step.finished","data":{"n":1}}`))
+	a := decode[conversations.Appended](t, e.post("/v1/conversations/c_1/events", `{"type":"agent.step.finished","data":{"n":1}}`))
 	if f := s.next(); f.Op != "ev" || f.Data.Type != schemas.AgentStepFinished || f.Data.ID != a.ID || f.Cur != a.Cursor.String() {
 		t.Errorf("%+v", f)
 	}
@@ -432,7 +433,7 @@ func TestBadAppendedEvents(t *testing.T) {
 			}
 		})
 	}
-	if page := decode[gateway.Page](t, e.get("/v1/conversations/c_1/events")); len(page.Events) != 0 {
+	if page := decode[conversations.Page](t, e.get("/v1/conversations/c_1/events")); len(page.Events) != 0 {
 		t.Errorf("a refused event is there: %+v", page.Events)
 	}
 }

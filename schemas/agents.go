@@ -135,6 +135,9 @@ type ToolVisibility struct {
 	Bare bool
 }
 
+// AllTools is what a model is shown that is of no agent: every tool and every action.
+func AllTools() ToolVisibility { return ToolVisibility{Tools: Tools(), Actions: JobActions()} }
+
 // Variable is a value that an account keeps encrypted for its records: they name it as env:NAME.
 type Variable struct {
 	Account AccountID `json:"account"`

@@ -1,4 +1,4 @@
-package gateway
+package calls
 
 import (
 	"encoding/json"
@@ -63,9 +63,9 @@ func statusOf(c schemas.Call, r *schemas.Result, j *schemas.Job) runStatus {
 	return s
 }
 
-// getStatus reports how far a run is, for those who poll. A run of another account, or of another agent than the one that is named, is not
+// GetStatus reports how far a run is, for those who poll. A run of another account, or of another agent than the one that is named, is not
 // found.
-func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+func (h *Calls) GetStatus(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "agentId")
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	if err := id.Validate(); err != nil {
 		return err
 	}
-	call, err := streams.FindCall(r.Context(), g.Bus, a, id)
+	call, err := streams.FindCall(r.Context(), h.o.Bus, a, id)
 	agent := schemas.AgentID(q.Values.Get("agentId"))
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && agent != "" && call.Agent != agent {
 		web.WriteJSON(w, http.StatusNotFound, runStatus{EventID: string(id), Status: runNotFound})
@@ -83,11 +83,11 @@ func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	if err != nil {
 		return err
 	}
-	state, err := streams.ReadCallState(r.Context(), g.Bus, call)
+	state, err := streams.ReadCallState(r.Context(), h.o.Bus, call)
 	if err != nil {
 		return err
 	}
-	switch over, err := lifecycle.Forgotten(r.Context(), g.Bus, &state); {
+	switch over, err := lifecycle.Forgotten(r.Context(), h.o.Bus, &state); {
 	case err != nil:
 		return err
 	case over: // as one that is forgotten as a whole
@@ -96,7 +96,7 @@ func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	}
 	var job *schemas.Job
 	if state.Result != nil && state.Result.StatusID != "" {
-		p, err := lifecycle.FindJob(r.Context(), g.Bus, a, schemas.JobID(state.Result.StatusID))
+		p, err := lifecycle.FindJob(r.Context(), h.o.Bus, a, schemas.JobID(state.Result.StatusID))
 		switch {
 		case err == nil:
 			job = &p.Value
@@ -106,7 +106,7 @@ func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	}
 	s := statusOf(call, state.Result, job)
 	if state.Result == nil && len(state.Started) == 0 && call.Approval != "" {
-		if s, err = g.awaiting(r, call, s); err != nil {
+		if s, err = h.awaiting(r, call, s); err != nil {
 			return err
 		}
 	}
@@ -115,9 +115,9 @@ func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.Ac
 }
 
 // awaiting adds the question that a parked call waits for.
-func (g *Gateway) awaiting(r *http.Request, c schemas.Call, s runStatus) (runStatus, error) {
-	status, err := g.queued(r.Context(), c)
-	if err != nil || status != stateAwaiting {
+func (h *Calls) awaiting(r *http.Request, c schemas.Call, s runStatus) (runStatus, error) {
+	status, err := h.Queued(r.Context(), c)
+	if err != nil || status != StateAwaiting {
 		return s, err
 	}
 	s.Status = runAwaiting

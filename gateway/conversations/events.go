@@ -1,4 +1,4 @@
-package gateway
+package conversations
 
 import (
 	"net/http"
@@ -34,8 +34,8 @@ type PageEvent struct {
 	Snapshot *streams.Snapshot `json:"snapshot,omitzero"` // what its call had printed before it
 }
 
-// getEvents reads a conversation: as a stream for who accepts text/event-stream, else as a page.
-func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, who credentials.Principal) error {
+// GetEvents reads a conversation: as a stream for who accepts text/event-stream, else as a page.
+func (h *Conversations) GetEvents(w http.ResponseWriter, r *http.Request, who credentials.Principal) error {
 	conv := schemas.ConversationID(r.PathValue("id"))
 	if err := conv.Validate(); err != nil {
 		return err
@@ -56,28 +56,28 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, who credenti
 		return err
 	}
 	if web.Accepts(r.Header, "text/event-stream") {
-		return g.live.Stream(w, r, who, live.View{Account: who.Account, Conversation: conv, After: after, Compact: compact})
+		return h.o.Live.Stream(w, r, who, live.View{Account: who.Account, Conversation: conv, After: after, Compact: compact})
 	}
 	limit, err := q.Limit()
 	if err != nil {
 		return err
 	}
-	wait, err := q.Wait(g.MaxWait)
+	wait, err := q.Wait(h.o.MaxWait)
 	if err != nil {
 		return err
 	}
 	if who.Token != nil {
-		wait = min(wait, who.Token.Expires.Sub(g.Bus.Now()))
+		wait = min(wait, who.Token.Expires.Sub(h.o.Bus.Now()))
 	}
-	return g.pageEvents(w, r, live.View{Account: who.Account, Conversation: conv, After: after, Compact: compact}, limit, wait)
+	return h.pageEvents(w, r, live.View{Account: who.Account, Conversation: conv, After: after, Compact: compact}, limit, wait)
 }
 
 // pageEvents answers a part of a conversation. A conversation that others follow too, or that is
 // waited for, is read where they read it; a single look goes to the log. What it takes for a compact page
 // is of use to the next one too.
-func (g *Gateway) pageEvents(w http.ResponseWriter, r *http.Request, at live.View, limit int, wait time.Duration) error {
-	if wait <= 0 && !at.Compact && !g.live.Follows(at) {
-		p, err := streams.Page(r.Context(), g.Bus, at.Account, at.Conversation, at.After, limit)
+func (h *Conversations) pageEvents(w http.ResponseWriter, r *http.Request, at live.View, limit int, wait time.Duration) error {
+	if wait <= 0 && !at.Compact && !h.o.Live.Follows(at) {
+		p, err := streams.Page(r.Context(), h.o.Bus, at.Account, at.Conversation, at.After, limit)
 		if err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (g *Gateway) pageEvents(w http.ResponseWriter, r *http.Request, at live.Vie
 		web.WriteJSON(w, http.StatusOK, out)
 		return nil
 	}
-	out, err := g.live.Page(r.Context(), at, limit, wait)
+	out, err := h.o.Live.Page(r.Context(), at, limit, wait)
 	if code := schemas.CodeOf(err); code == schemas.Exhausted || code == schemas.Unavailable {
 		web.Later(w.Header())
 	}

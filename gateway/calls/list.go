@@ -1,4 +1,4 @@
-package gateway
+package calls
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 
 // Limits of the lists of calls and conversations.
 const (
-	DefaultRecentPage = 50
-	MaxRecentPage     = 100
+	DefaultPage = 50
+	MaxPage     = 100
 )
 
-// CallList is the answer about an account's calls, the newest first.
-type CallList struct {
+// List is the answer about an account's calls, the newest first.
+type List struct {
 	Calls []schemas.CallSummary `json:"calls"`
 	// Next is where the next page begins, to be given as before; absent where there are no older calls.
 	Next schemas.CallID `json:"next,omitzero"`
@@ -32,14 +32,14 @@ type ConversationList struct {
 	Next schemas.CallID `json:"next,omitzero"`
 }
 
-// getCalls lists the account's calls of the last 24 hours.
-func (g *Gateway) getCalls(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+// List lists the account's calls of the last 24 hours.
+func (h *Calls) List(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "id", "conversation", "limit", "before")
 	if err != nil {
 		return err
 	}
 	if q.Values.Has("id") {
-		return g.getListedCall(w, r, a, q)
+		return h.getListed(w, r, a, q)
 	}
 	before, limit, err := recentPage(q)
 	if err != nil {
@@ -51,18 +51,18 @@ func (g *Gateway) getCalls(w http.ResponseWriter, r *http.Request, a schemas.Acc
 			return err
 		}
 	}
-	calls, next, err := g.recentCalls(r.Context(), a, before, limit, func(c schemas.Call) bool {
+	calls, next, err := h.Recent(r.Context(), a, before, limit, func(c schemas.Call) bool {
 		return conversation == "" || c.Conversation == conversation
 	})
 	if err != nil {
 		return err
 	}
-	web.WriteJSON(w, http.StatusOK, CallList{calls, next})
+	web.WriteJSON(w, http.StatusOK, List{calls, next})
 	return nil
 }
 
-// getListedCall answers with a list of one call, or of none.
-func (g *Gateway) getListedCall(w http.ResponseWriter, r *http.Request, a schemas.AccountID, q web.Query) error {
+// getListed answers with a list of one call, or of none.
+func (h *Calls) getListed(w http.ResponseWriter, r *http.Request, a schemas.AccountID, q web.Query) error {
 	if len(q.Values) > 1 {
 		return schemas.Invalidf("id", "stands alone: leave conversation, limit and before out")
 	}
@@ -70,24 +70,24 @@ func (g *Gateway) getListedCall(w http.ResponseWriter, r *http.Request, a schema
 	if err := id.Validate(); err != nil {
 		return err
 	}
-	c, err := streams.ListedCall(r.Context(), g.Bus, a, id)
+	c, err := streams.ListedCall(r.Context(), h.o.Bus, a, id)
 	if errors.Is(err, schemas.ErrNotFound) {
-		web.WriteJSON(w, http.StatusOK, CallList{Calls: []schemas.CallSummary{}})
+		web.WriteJSON(w, http.StatusOK, List{Calls: []schemas.CallSummary{}})
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	list, err := g.listed(r.Context(), []streams.RecentCall{c})
+	list, err := h.listed(r.Context(), []streams.RecentCall{c})
 	if err != nil {
 		return err
 	}
-	web.WriteJSON(w, http.StatusOK, CallList{Calls: list})
+	web.WriteJSON(w, http.StatusOK, List{Calls: list})
 	return nil
 }
 
-// getConversations lists the account's conversations that had calls within 24 hours.
-func (g *Gateway) getConversations(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+// GetConversations lists the account's conversations that had calls within 24 hours.
+func (h *Calls) GetConversations(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "limit", "before")
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (g *Gateway) getConversations(w http.ResponseWriter, r *http.Request, a sch
 		return err
 	}
 	seen := map[schemas.ConversationID]bool{}
-	calls, next, err := g.recentCalls(r.Context(), a, before, limit, func(c schemas.Call) bool {
+	calls, next, err := h.Recent(r.Context(), a, before, limit, func(c schemas.Call) bool {
 		isNew := !seen[c.Conversation]
 		seen[c.Conversation] = true
 		return isNew
@@ -115,7 +115,7 @@ func (g *Gateway) getConversations(w http.ResponseWriter, r *http.Request, a sch
 
 // recentPage reads where a list begins and how long it is.
 func recentPage(q web.Query) (before schemas.CallID, limit int, err error) {
-	n, err := q.Integer("limit", DefaultRecentPage, 1, MaxRecentPage)
+	n, err := q.Integer("limit", DefaultPage, 1, MaxPage)
 	if err != nil {
 		return "", 0, err
 	}
@@ -128,26 +128,39 @@ func recentPage(q web.Query) (before schemas.CallID, limit int, err error) {
 	return before, int(n), nil
 }
 
-// recentCalls lists wanted calls with their states; next is empty where there are no older ones.
-func (g *Gateway) recentCalls(ctx context.Context, a schemas.AccountID, before schemas.CallID, limit int, want func(schemas.Call) bool) (
+// Recent lists wanted calls with their states; next is empty where there are no older ones.
+func (h *Calls) Recent(ctx context.Context, a schemas.AccountID, before schemas.CallID, limit int, want func(schemas.Call) bool) (
 	list []schemas.CallSummary, next schemas.CallID, err error,
 ) {
-	calls, last, more, err := streams.RecentCalls(ctx, g.Bus, a, before, limit, want)
+	calls, last, more, err := streams.RecentCalls(ctx, h.o.Bus, a, before, limit, want)
 	if before != "" && schemas.CodeOf(err) == schemas.NotFound {
 		return nil, "", web.Rename(err, "before")
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	if list, err = g.listed(ctx, calls); more {
+	if list, err = h.listed(ctx, calls); more {
 		next = last
 	}
 	return list, next, err
 }
 
+// Running lists the calls that run, of a page of those that may.
+func (h *Calls) Running(ctx context.Context, a schemas.AccountID, before schemas.CallID, mayRun func(schemas.Call) bool) (
+	list []schemas.CallID, next schemas.CallID, err error,
+) {
+	recent, next, err := h.Recent(ctx, a, before, MaxPage, mayRun)
+	for _, of := range recent {
+		if of.Status == StateRunning {
+			list = append(list, of.ID)
+		}
+	}
+	return list, next, err
+}
+
 // listed are calls with their states.
-func (g *Gateway) listed(ctx context.Context, calls []streams.RecentCall) ([]schemas.CallSummary, error) {
-	states, err := streams.RecentStates(ctx, g.Bus, calls)
+func (h *Calls) listed(ctx context.Context, calls []streams.RecentCall) ([]schemas.CallSummary, error) {
+	states, err := streams.RecentStates(ctx, h.o.Bus, calls)
 	if err != nil {
 		return nil, err
 	}
@@ -173,11 +186,11 @@ func summarize(r streams.RecentCall, state streams.CallState, known bool) schema
 		}
 	case !known, state.Forgotten: // asked for alone, it is looked up whether it has ended
 	case len(state.Started) > 0:
-		s.Status = stateRunning
+		s.Status = StateRunning
 	case r.Parked:
-		s.Status = stateAwaiting
+		s.Status = StateAwaiting
 	default:
-		s.Status = stateQueued
+		s.Status = StateQueued
 	}
 	return s
 }

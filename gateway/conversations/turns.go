@@ -1,4 +1,4 @@
-package gateway
+package conversations
 
 import (
 	"context"
@@ -36,21 +36,21 @@ type TurnAnswer struct {
 // maxTurnKey is how many bytes an Idempotency-Key of a message may have.
 const maxTurnKey = 255
 
-// postTurn says something to an agent, and with ?wait= waits for what the turn comes to.
-func (g *Gateway) postTurn(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+// PostTurn says something to an agent, and with ?wait= waits for what the turn comes to.
+func (h *Conversations) PostTurn(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "wait")
 	if err != nil {
 		return err
 	}
-	wait, err := q.Wait(g.MaxWait)
+	wait, err := q.Wait(h.o.MaxWait)
 	if err != nil {
 		return err
 	}
 	agent := schemas.AgentID(r.PathValue("id"))
-	if g.Accounts == nil {
+	if h.o.Agents == nil {
 		return schemas.Errorf(schemas.Unsupported, "this gateway keeps no agents")
 	}
-	if _, err := g.Accounts.Documents.ToolVisibility(r.Context(), a, agent); err != nil {
+	if _, err := h.o.Agents.ToolVisibility(r.Context(), a, agent); err != nil {
 		return err
 	}
 	body, err := web.ReadJSON(w, r)
@@ -61,28 +61,28 @@ func (g *Gateway) postTurn(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	if err := schemas.DecodeStrict(body, schemas.MaxRequest, &in); err != nil {
 		return err
 	}
-	f, err := followUpOf(a, agent, in, r.Header.Values("Idempotency-Key"), g.Bus.Now())
+	f, err := followUpOf(a, agent, in, r.Header.Values("Idempotency-Key"), h.o.Bus.Now())
 	if err != nil {
 		return err
 	}
-	if g.AgentTurns == nil {
+	if h.o.Turns == nil {
 		return schemas.Errorf(schemas.Unsupported, "nothing carries out turns of agents here: \"sandjet up\" does")
 	}
-	if err := g.AgentTurns(r.Context(), a, agent); err != nil {
+	if err := h.o.Turns(r.Context(), a, agent); err != nil {
 		return err
 	}
 	if wait > 0 {
-		place, err := g.takeWait(w, a)
+		place, err := h.o.Wait(w, a)
 		if err != nil {
 			return err
 		}
 		defer place.Release()
 	}
-	from, err := streams.LastEvent(r.Context(), g.Bus, a, f.Conversation)
+	from, err := streams.LastEvent(r.Context(), h.o.Bus, a, f.Conversation)
 	if err != nil {
 		return err
 	}
-	existing, err := lifecycle.Address(r.Context(), g.Bus, f)
+	existing, err := lifecycle.Address(r.Context(), h.o.Bus, f)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (g *Gateway) postTurn(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	}
 	answer := TurnAnswer{ID: f.ID, Conversation: f.Conversation, Status: "accepted"}
 	if wait > 0 {
-		if answer.End, err = g.awaitTurn(r.Context(), f, from, wait); err != nil {
+		if answer.End, err = h.awaitTurn(r.Context(), f, from, wait); err != nil {
 			return err
 		}
 	}
@@ -131,13 +131,13 @@ func followUpOf(a schemas.AccountID, agent schemas.AgentID, in turnRequest, keys
 }
 
 // awaitTurn waits for the end of the turn that takes a message in; nil: it has none yet.
-func (g *Gateway) awaitTurn(
+func (h *Conversations) awaitTurn(
 	ctx context.Context, f schemas.FollowUp, from schemas.Cursor, most time.Duration,
 ) (*schemas.TurnEndData, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	var turn schemas.TurnID
-	for item, err := range streams.Follow(ctx, g.Bus, f.Account, f.Conversation, from) {
+	for item, err := range streams.Follow(ctx, h.o.Bus, f.Account, f.Conversation, from) {
 		if err != nil {
 			return nil, err
 		}
@@ -167,8 +167,8 @@ type turnStopRequest struct {
 	When string `json:"when,omitzero" jsonschema:"enum=boundary,enum=now"`
 }
 
-// postConversationStop asks for the end of the turn that runs in a conversation.
-func (g *Gateway) postConversationStop(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+// PostStop asks for the end of the turn that runs in a conversation.
+func (h *Conversations) PostStop(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	conv := schemas.ConversationID(r.PathValue("id"))
 	if err := conv.Validate(); err != nil {
 		return err
@@ -190,7 +190,7 @@ func (g *Gateway) postConversationStop(w http.ResponseWriter, r *http.Request, a
 	default:
 		return schemas.Invalidf("when", "%q is unknown: use boundary or now", schemas.Quotable(in.When))
 	}
-	hold, err := lifecycle.OpenTurnHolds(g.Bus).Get(r.Context(), lifecycle.TurnHoldKey(a, conv))
+	hold, err := lifecycle.OpenTurnHolds(h.o.Bus).Get(r.Context(), lifecycle.TurnHoldKey(a, conv))
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return err
 	}
@@ -199,9 +199,9 @@ func (g *Gateway) postConversationStop(w http.ResponseWriter, r *http.Request, a
 	}
 	f := schemas.FollowUp{
 		ID: schemas.MakeEnvelopeID(conv, ""), Account: a, Conversation: conv, Agent: hold.Value.Agent, Results: []schemas.JobResult{},
-		Mode: mode, Created: g.Bus.Now().UTC(),
+		Mode: mode, Created: h.o.Bus.Now().UTC(),
 	}
-	if _, err := lifecycle.Address(r.Context(), g.Bus, f); err != nil {
+	if _, err := lifecycle.Address(r.Context(), h.o.Bus, f); err != nil {
 		return err
 	}
 	web.WriteJSON(w, http.StatusAccepted, TurnAnswer{ID: f.ID, Conversation: conv, Status: "accepted"})

@@ -1,0 +1,51 @@
+// Package conversations serves conversations over HTTP: their events, what clients append to them, and what is said to agents in them.
+package conversations
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/live"
+	"github.com/sandjet/sandjet/gateway/quota"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Agents finds agents.
+type Agents interface {
+	// ToolVisibility says what a model is to be shown for an agent. Code: not_found.
+	ToolVisibility(ctx context.Context, a schemas.AccountID, id schemas.AgentID) (schemas.ToolVisibility, error)
+}
+
+// Options are what [Conversations] are made of.
+type Options struct {
+	Bus  *streams.Bus
+	Live *live.Server
+	// Agents may be nil: turns are answered unsupported.
+	Agents Agents
+	// Turns reports whether turns of an agent are carried out. Nil: none are. Codes: not_found, unsupported (its turns are a harness's).
+	Turns func(ctx context.Context, a schemas.AccountID, id schemas.AgentID) error
+	// Endpoints lists the webhook endpoints of an account. Nil: it has none.
+	Endpoints func(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
+	// MaxWait cuts ?wait=.
+	MaxWait time.Duration
+	// Wait takes a slot for a request that waits. Codes: exhausted, unavailable.
+	Wait func(w http.ResponseWriter, a schemas.AccountID) (*quota.Place, error)
+}
+
+// Conversations is the HTTP handlers of conversations. They may be called concurrently.
+type Conversations struct{ o Options }
+
+// New makes the handlers.
+func New(o Options) *Conversations { return &Conversations{o} }
+
+// Components are the types of bodies, by their names in the API's description.
+func Components() map[string]reflect.Type {
+	return map[string]reflect.Type{
+		"Page": reflect.TypeFor[Page](), "PageEvent": reflect.TypeFor[PageEvent](),
+		"TurnRequest": reflect.TypeFor[turnRequest](), "TurnAnswer": reflect.TypeFor[TurnAnswer](),
+		"TurnStopRequest": reflect.TypeFor[turnStopRequest](), "Appended": reflect.TypeFor[Appended](),
+	}
+}
