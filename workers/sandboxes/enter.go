@@ -32,7 +32,7 @@ func (b *Instances) Enter(ctx context.Context, account schemas.AccountID, worksp
 }
 
 // enterable reports whether an instance is there, as far as this worker knows. The caller has the mutex.
-func (b *Instances) enterable(h *instance) bool {
+func (b *table) enterable(h *instance) bool {
 	r := h.row
 	mine := !b.tied || r.Worker == b.me() && b.Lease.KeptSince(h.seen)
 	return mine && r.State == schemas.InstanceReady && !r.Ref.IsZero() && !r.Hooked.IsZero() && r.Wanted.State == "" &&
@@ -46,7 +46,7 @@ func (b *Instances) enter(ctx context.Context, key string, h *instance) (*Stay, 
 			return nil, err
 		}
 	}
-	s, now := &Stay{in: b, at: h}, b.Bus.Now()
+	s, now := &Stay{in: b.table, at: h}, b.Bus.Now()
 	counted := false
 	err := b.change(ctx, key, h, func(row *schemas.Instance) error {
 		if !b.enterable(h) {

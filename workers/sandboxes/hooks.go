@@ -18,6 +18,13 @@ const (
 	hookOvertime = 15 * time.Second
 )
 
+// scripts runs the lifecycle scripts of sandboxes in their instances.
+type scripts struct {
+	*table
+
+	reaper *reaper
+}
+
 // prime runs the scripts of a sandbox in its persistent instance, before a call that is in it: those of onCreate unless they have run
 // there, then those of onResume. In one box one call at a time does. Nothing of the call has been started yet, so a worker that dies here
 // leaves a call that is redelivered.
@@ -26,7 +33,7 @@ const (
 // one of them fails the box is released, and the next call begins with a new one.
 //
 // Codes: invalid (a script has failed), unavailable (nothing is wrong: try again), errGone.
-func (b *Instances) prime(ctx context.Context, h *instance, q Request) error {
+func (b *scripts) prime(ctx context.Context, h *instance, q Request) error {
 	if len(q.Sandbox.OnCreate)+len(q.Sandbox.OnResume) == 0 {
 		return nil
 	}
@@ -51,7 +58,7 @@ func (b *Instances) prime(ctx context.Context, h *instance, q Request) error {
 }
 
 // create runs onCreate and notes that it has run.
-func (b *Instances) create(ctx context.Context, h *instance, q Request) error {
+func (b *scripts) create(ctx context.Context, h *instance, q Request) error {
 	err := b.hooks(ctx, "onCreate", q.Sandbox.OnCreate, q)
 	if err != nil && !errors.Is(err, errGone) && !errors.Is(err, errHookUnstarted) {
 		// What it did until then is unknown: no other call may get this instance.
@@ -71,7 +78,7 @@ var errHookUnstarted = errors.New("nothing was started")
 
 // hooks runs scripts one after the other, with the sandbox's variables, network and timeout. Their output belongs to no call; its end is in
 // the error of a script that fails.
-func (b *Instances) hooks(ctx context.Context, list string, scripts []string, q Request) error {
+func (b *scripts) hooks(ctx context.Context, list string, scripts []string, q Request) error {
 	for i, script := range scripts {
 		cmd := q.Command
 		cmd.ID = "" // what it leaves running is the box's, and does not end with the call
@@ -99,7 +106,7 @@ func (b *Instances) hooks(ctx context.Context, list string, scripts []string, q 
 }
 
 // hook runs one script.
-func (b *Instances) hook(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+func (b *scripts) hook(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, cmd.Timeout+hookOvertime)
 	defer cancel()
 	return b.Provider.Run(ctx, cmd)
@@ -134,7 +141,7 @@ func hookError(list string, i, of int, r providers.Result, timeout time.Duration
 
 // claim reports whether onCreate has run in the box. If not, it is this worker's to run it from here on.
 // Codes: unavailable (another worker is at it), errGone.
-func (b *Instances) claim(ctx context.Context, key string, h *instance, ref schemas.Ref) (hooked bool, err error) {
+func (b *scripts) claim(ctx context.Context, key string, h *instance, ref schemas.Ref) (hooked bool, err error) {
 	b.mu.Lock()
 	other := h.row.Hooking
 	b.mu.Unlock()
@@ -160,7 +167,7 @@ func (b *Instances) claim(ctx context.Context, key string, h *instance, ref sche
 }
 
 // hooked notes that onCreate has run.
-func (b *Instances) hooked(ctx context.Context, key string, h *instance, ref schemas.Ref) error {
+func (b *scripts) hooked(ctx context.Context, key string, h *instance, ref schemas.Ref) error {
 	return b.change(ctx, key, h, func(row *schemas.Instance) error {
 		if row.Ref != ref || row.State == schemas.InstanceEnding {
 			return errGone
@@ -171,10 +178,10 @@ func (b *Instances) hooked(ctx context.Context, key string, h *instance, ref sch
 }
 
 // discard ends a box in which onCreate has failed.
-func (b *Instances) discard(ctx context.Context, key string, ref schemas.Ref) {
+func (b *scripts) discard(ctx context.Context, key string, ref schemas.Ref) {
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
 	defer cancel()
-	if err := b.end(ctx, key, ref, endUnready, nil); err != nil {
+	if err := b.reaper.end(ctx, key, ref, endUnready, nil); err != nil {
 		b.Log.Warn("sandbox instance with failed scripts left behind", "instance", key, "error", err)
 	}
 }

@@ -68,10 +68,18 @@ type Options struct {
 // It keeps a few words for each instance, for as long as that is there. Its methods may be called from any number of
 // goroutines; none does I/O while the mutex is held.
 type Instances struct {
+	*table
+
+	owners  *owners
+	reaper  *reaper
+	scripts *scripts
+}
+
+// table is what this worker knows of instances, and the way to their rows on the log.
+type table struct {
 	Options
 
 	reserver providers.Reserver // nil: the provider keeps none
-	pauser   providers.Pauser   // nil: the provider pauses none
 	rows     *streams.Bucket[schemas.Instance]
 	tied     bool          // instances end with their worker: each has one owner
 	wished   chan struct{} // has one entry: a state was requested for an instance that this worker owns, or that any worker reaches
@@ -81,8 +89,6 @@ type Instances struct {
 	lost []schemas.Ref        // boxes of this worker that others have taken over: to be released
 	of   string               // the deployment; empty until it was asked for
 	read bool                 // all records were read once
-
-	between func() // of tests: a worker is suspended between what it has written and what it does at the provider
 }
 
 // instance is one instance in this worker's memory.
@@ -111,13 +117,16 @@ func New(o Options) *Instances {
 	if o.Ended == nil {
 		o.Ended = func(string) {}
 	}
-	b := &Instances{
+	t := &table{
 		Options: o, held: map[string]*instance{}, rows: lifecycle.OpenInstances(o.Bus),
 		tied: providers.ProfileOf(o.Provider).JobsEndWithWorker, wished: make(chan struct{}, 1),
 	}
-	b.reserver, _ = providers.As[providers.Reserver](o.Provider)
+	t.reserver, _ = providers.As[providers.Reserver](o.Provider)
+	b := &Instances{table: t, owners: &owners{t}}
+	b.reaper = &reaper{table: t, owners: b.owners}
+	b.scripts = &scripts{t, b.reaper}
 	if providers.ProfileOf(o.Provider).Pause != "" {
-		b.pauser, _ = providers.As[providers.Pauser](o.Provider)
+		b.reaper.pauser, _ = providers.As[providers.Pauser](o.Provider)
 	}
 	return b
 }
@@ -130,9 +139,9 @@ func (b *Instances) Run(ctx context.Context) {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	parts.Go(func() { b.mirror(ctx) })
-	parts.Go(func() { b.refresh(ctx) })
+	parts.Go(func() { b.reaper.refresh(ctx) })
 	if !b.tied {
-		parts.Go(func() { b.sweep(ctx) })
+		parts.Go(func() { b.reaper.sweep(ctx) })
 	}
 }
 
@@ -144,12 +153,12 @@ func Key(c schemas.Call) string {
 	return schemas.BoxKey(c.Account, c.Sandbox, c.Workspace)
 }
 
-func (b *Instances) me() string { return b.Lease.Worker() }
+func (b *table) me() string { return b.Lease.Worker() }
 
-func (b *Instances) rowKey(key string) string { return b.Name + "." + key }
+func (b *table) rowKey(key string) string { return b.Name + "." + key }
 
 // shared is how old what this worker knows of a box's use may be. It is 0 if no other worker uses the box.
-func (b *Instances) shared() time.Duration {
+func (b *table) shared() time.Duration {
 	if b.tied {
 		return 0
 	}
@@ -173,7 +182,7 @@ type Request struct {
 
 // Stay is a call's presence in an instance, which is not ended meanwhile. A nil Stay is in none.
 type Stay struct {
-	in   *Instances
+	in   *table
 	at   *instance
 	ref  schemas.Ref
 	once sync.Once
@@ -211,7 +220,7 @@ func (b *Instances) Acquire(ctx context.Context, q Request) (*Stay, error) {
 	}
 	defer func() { b.unclaim(h) }()
 	for range tries {
-		if err := b.own(ctx, q.Call); err != nil {
+		if err := b.owners.own(ctx, q.Call); err != nil {
 			return nil, err
 		}
 		known := b.revision(h)
@@ -224,8 +233,8 @@ func (b *Instances) Acquire(ctx context.Context, q Request) (*Stay, error) {
 		h = b.claimed(key) // another one, if this worker has lost it meanwhile
 		err = b.admit(ctx, h, known, q, ref)
 		if err == nil {
-			s := &Stay{in: b, at: h, ref: ref, sandbox: q.Call.Sandbox}
-			if err = b.prime(ctx, h, q); err == nil {
+			s := &Stay{in: b.table, at: h, ref: ref, sandbox: q.Call.Sandbox}
+			if err = b.scripts.prime(ctx, h, q); err == nil {
 				return s, nil
 			}
 			s.Leave()
@@ -239,7 +248,7 @@ func (b *Instances) Acquire(ctx context.Context, q Request) (*Stay, error) {
 }
 
 // deployment is the label that boxes carry. It is read once. Code: unavailable.
-func (b *Instances) deployment(ctx context.Context) (string, error) {
+func (b *table) deployment(ctx context.Context) (string, error) {
 	b.mu.Lock()
 	of := b.of
 	b.mu.Unlock()
@@ -257,7 +266,7 @@ func (b *Instances) deployment(ctx context.Context) (string, error) {
 }
 
 // claimed is the instance of a key, which is known here from now until unclaim at least.
-func (b *Instances) claimed(key string) *instance {
+func (b *table) claimed(key string) *instance {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.at(key)
@@ -265,14 +274,14 @@ func (b *Instances) claimed(key string) *instance {
 	return h
 }
 
-func (b *Instances) unclaim(h *instance) {
+func (b *table) unclaim(h *instance) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h.claims--
 }
 
 // at is the instance of a key. The caller has the mutex.
-func (b *Instances) at(key string) *instance {
+func (b *table) at(key string) *instance {
 	h := b.held[key]
 	if h == nil {
 		h = &instance{script: make(chan struct{}, 1)}
@@ -282,7 +291,7 @@ func (b *Instances) at(key string) *instance {
 }
 
 // leave notes that a call is in an instance no more.
-func (b *Instances) leave(h *instance) {
+func (b *table) leave(h *instance) {
 	now := b.Bus.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -294,7 +303,7 @@ func (b *Instances) leave(h *instance) {
 }
 
 // revision is that of an instance's row as it is known.
-func (b *Instances) revision(h *instance) uint64 {
+func (b *table) revision(h *instance) uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return h.rev
@@ -350,7 +359,7 @@ type storedRow struct {
 // change changes the row of a box by compare and set, against other workers and other goroutines of this one; after a conflict how is
 // called again with the changed row. It runs under the lock, and its error leaves all as it was. Codes: unavailable; errGone: the box is
 // not h any more.
-func (b *Instances) change(ctx context.Context, key string, h *instance, how func(*schemas.Instance) error) error {
+func (b *table) change(ctx context.Context, key string, h *instance, how func(*schemas.Instance) error) error {
 	var contest streams.Contest
 	for {
 		rev, row, err := b.decide(key, h, how)
@@ -382,7 +391,7 @@ func (b *Instances) change(ctx context.Context, key string, h *instance, how fun
 
 // decide makes the changed row of a box, nil where there is nothing to write, with the revision that it is
 // to replace.
-func (b *Instances) decide(key string, h *instance, how func(*schemas.Instance) error) (rev uint64, changed *schemas.Instance, err error) {
+func (b *table) decide(key string, h *instance, how func(*schemas.Instance) error) (rev uint64, changed *schemas.Instance, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if h == nil || b.held[key] != h {
@@ -400,7 +409,7 @@ func (b *Instances) decide(key string, h *instance, how func(*schemas.Instance) 
 
 // reload takes in what the log has now, unless something else was taken in since the revision known was. It counts also if its own revision
 // is lower: then the log was recreated, or has lost its end, and the revision known here would never come.
-func (b *Instances) reload(ctx context.Context, key string, h *instance, known uint64) error {
+func (b *table) reload(ctx context.Context, key string, h *instance, known uint64) error {
 	seen := clock.Now()
 	p, err := b.rows.Get(ctx, b.rowKey(key))
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
@@ -421,7 +430,7 @@ func (b *Instances) reload(ctx context.Context, key string, h *instance, known u
 }
 
 // merge takes in a row that this worker has written itself, unless a later one is known. Seen is from before.
-func (b *Instances) merge(key string, have storedRow, seen clock.Reading) {
+func (b *table) merge(key string, have storedRow, seen clock.Reading) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if h := b.held[key]; h == nil || have.rev >= h.rev {
@@ -431,7 +440,7 @@ func (b *Instances) merge(key string, have storedRow, seen clock.Reading) {
 
 // follow takes in a row that the log reports, unless a later one is known. For an owner, a row of its own instance is news only while it
 // has that instance: else it is its own last write about one that has ended.
-func (b *Instances) follow(key string, have storedRow) {
+func (b *table) follow(key string, have storedRow) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.held[key]
@@ -442,7 +451,7 @@ func (b *Instances) follow(key string, have storedRow) {
 }
 
 // adopt takes in a row as it is. The caller has the mutex.
-func (b *Instances) adopt(key string, have storedRow, seen clock.Reading) {
+func (b *table) adopt(key string, have storedRow, seen clock.Reading) {
 	h := b.at(key)
 	if b.tied && h.row.Worker == b.me() && have.row.Worker != b.me() {
 		// This worker was taken for dead. What is left of the instance here must go, and its calls are counted with that.
@@ -464,7 +473,7 @@ func (b *Instances) adopt(key string, have storedRow, seen clock.Reading) {
 }
 
 // deadline is when an instance ends at the latest.
-func (b *Instances) deadline(h *instance) time.Time {
+func (b *table) deadline(h *instance) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return h.row.Deadline

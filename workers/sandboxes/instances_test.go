@@ -67,7 +67,7 @@ func TestNoChangeOfAnInstanceIsLost(t *testing.T) {
 		const changes = 40
 		c := call()
 		ref := schemas.Ref{ID: Key(c), Epoch: "a"}
-		if err := b.own(t.Context(), c); err != nil {
+		if err := b.owners.own(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
 		h := b.claimed(Key(c))
@@ -98,7 +98,7 @@ func TestALowerRevisionOnTheLogCounts(t *testing.T) {
 	forEachKind(t, func(t *testing.T, b *Instances) {
 		c := call()
 		ref := schemas.Ref{ID: Key(c), Epoch: "a"}
-		if err := b.own(t.Context(), c); err != nil {
+		if err := b.owners.own(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
 		h := b.claimed(Key(c))

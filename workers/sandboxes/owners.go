@@ -28,9 +28,12 @@ const ownerTrusted = time.Second
 // disownWithin is how long releasing all instances may take at the end of a worker.
 const disownWithin = 5 * time.Second
 
+// owners decides with the log which worker has an instance.
+type owners struct{ *table }
+
 // own makes sure that no other worker has the box of a call, where boxes end with their worker. Codes: unavailable (it is another's, or the
 // log is unavailable: try again).
-func (b *Instances) own(ctx context.Context, c schemas.Call) error {
+func (b *owners) own(ctx context.Context, c schemas.Call) error {
 	if !b.tied {
 		return nil
 	}
@@ -63,7 +66,7 @@ func elsewhere(err error) error {
 }
 
 // claimRow reads on the log which worker has a box, and takes it for this worker if no living one has.
-func (b *Instances) claimRow(ctx context.Context, c schemas.Call) (owner string, err error) {
+func (b *owners) claimRow(ctx context.Context, c schemas.Call) (owner string, err error) {
 	key := Key(c)
 	row, foreign := b.rowOf(c)
 	if foreign {
@@ -89,7 +92,7 @@ func (b *Instances) claimRow(ctx context.Context, c schemas.Call) (owner string,
 
 // rowOf is the row that this worker writes where there is none: what it knows of its own box, else of one that is to be made.
 // Foreign: as far as it knows there is one of another worker.
-func (b *Instances) rowOf(c schemas.Call) (row schemas.Instance, foreign bool) {
+func (b *owners) rowOf(c schemas.Call) (row schemas.Instance, foreign bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.held[Key(c)]
@@ -102,7 +105,7 @@ func (b *Instances) rowOf(c schemas.Call) (row schemas.Instance, foreign bool) {
 }
 
 // takeOver takes a row that is there, unless its worker lives.
-func (b *Instances) takeOver(ctx context.Context, key string, mine schemas.Instance) (owner string, err error) {
+func (b *owners) takeOver(ctx context.Context, key string, mine schemas.Instance) (owner string, err error) {
 	now := clock.Now()
 	p, err := b.rows.Get(ctx, b.rowKey(key))
 	if err != nil {
@@ -131,7 +134,7 @@ func (b *Instances) takeOver(ctx context.Context, key string, mine schemas.Insta
 }
 
 // formerOwner is the living worker of the version before that has a box, empty if there is none. What a dead one has left is removed.
-func (b *Instances) formerOwner(ctx context.Context, key string) (string, error) {
+func (b *owners) formerOwner(ctx context.Context, key string) (string, error) {
 	former := "owner." + b.rowKey(key)
 	p, err := b.rows.Get(ctx, former)
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -151,7 +154,7 @@ func (b *Instances) formerOwner(ctx context.Context, key string) (string, error)
 }
 
 // releaseLost ends what is left here of boxes that others have taken over.
-func (b *Instances) releaseLost(ctx context.Context) {
+func (b *owners) releaseLost(ctx context.Context) {
 	b.mu.Lock()
 	lost := b.lost
 	b.lost = nil
@@ -167,7 +170,7 @@ func (b *Instances) releaseLost(ctx context.Context) {
 }
 
 // disownUnmade lets other workers have what could not be made here, once no call wants it.
-func (b *Instances) disownUnmade(ctx context.Context) {
+func (b *owners) disownUnmade(ctx context.Context) {
 	b.disown(ctx, func(h *instance) bool {
 		return h.row.State == schemas.InstanceReserving && h.row.Ref.IsZero() && h.claims == 0 && h.calls == 0
 	})
@@ -178,11 +181,11 @@ func (b *Instances) disownUnmade(ctx context.Context) {
 func (b *Instances) DisownAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, disownWithin)
 	defer cancel()
-	b.disown(ctx, func(*instance) bool { return true })
+	b.owners.disown(ctx, func(*instance) bool { return true })
 }
 
 // disown removes rows of this worker. One that cannot be removed is taken over once this worker has ended.
-func (b *Instances) disown(ctx context.Context, which func(*instance) bool) {
+func (b *owners) disown(ctx context.Context, which func(*instance) bool) {
 	if !b.tied {
 		return
 	}
@@ -206,7 +209,7 @@ func (b *Instances) disown(ctx context.Context, which func(*instance) bool) {
 }
 
 // dropOrphans removes the rows of workers that have ended: their boxes have ended with them.
-func (b *Instances) dropOrphans(ctx context.Context) {
+func (b *owners) dropOrphans(ctx context.Context) {
 	if !b.tied || !b.Lease.Settled() {
 		return
 	}
@@ -244,7 +247,7 @@ func (b *Instances) dropOrphans(ctx context.Context) {
 
 // reread takes in a row as the log has it now. A call that read it before its last change, and took it in after, has left an older
 // one here, and the log reports each change once.
-func (b *Instances) reread(ctx context.Context, key string) {
+func (b *table) reread(ctx context.Context, key string) {
 	now := clock.Now()
 	p, err := b.rows.Get(ctx, b.rowKey(key))
 	if err != nil {

@@ -17,7 +17,7 @@ const settleWithin = 10 * time.Second
 
 // pause pauses a box: first it is noted that nothing may enter, then the provider does it, then calls may come again and wake it.
 // What dies in between is repeated by the next look. errGone: a call was faster, or another worker does it.
-func (b *Instances) pause(ctx context.Context, key string, seen schemas.Instance, s schemas.Sandbox, t *streams.Tenure) error {
+func (b *reaper) pause(ctx context.Context, key string, seen schemas.Instance, s schemas.Sandbox, t *streams.Tenure) error {
 	b.mu.Lock()
 	h := b.held[key]
 	b.mu.Unlock()
@@ -59,7 +59,7 @@ func (b *Instances) pause(ctx context.Context, key string, seen schemas.Instance
 }
 
 // rouse wakes a box that is ready as far as its record says.
-func (b *Instances) rouse(ctx context.Context, key string, ref schemas.Ref, s schemas.Sandbox) error {
+func (b *reaper) rouse(ctx context.Context, key string, ref schemas.Ref, s schemas.Sandbox) error {
 	p, err := b.rows.Get(ctx, b.rowKey(key))
 	if err != nil || p.Value.Ref != ref || p.Value.State != schemas.InstanceReady {
 		return err
@@ -69,7 +69,7 @@ func (b *Instances) rouse(ctx context.Context, key string, ref schemas.Ref, s sc
 }
 
 // wake makes a paused box ready for the next call. Its scripts run when that comes.
-func (b *Instances) wake(ctx context.Context, key string, seen schemas.Instance, s schemas.Sandbox) error {
+func (b *reaper) wake(ctx context.Context, key string, seen schemas.Instance, s schemas.Sandbox) error {
 	h := b.claimed(key)
 	defer b.unclaim(h)
 	ref, err := b.reserve(ctx, key, seen, s)
@@ -84,7 +84,7 @@ func (b *Instances) wake(ctx context.Context, key string, seen schemas.Instance,
 	})
 }
 
-func (b *Instances) reserve(ctx context.Context, key string, row schemas.Instance, s schemas.Sandbox) (schemas.Ref, error) {
+func (b *reaper) reserve(ctx context.Context, key string, row schemas.Instance, s schemas.Sandbox) (schemas.Ref, error) {
 	of, err := b.deployment(ctx)
 	if err != nil {
 		return schemas.Ref{}, err
@@ -103,7 +103,7 @@ func (b *Instances) reserve(ctx context.Context, key string, row schemas.Instanc
 }
 
 // dropWish takes a wish off a record that is as it asks for, or cannot be.
-func (b *Instances) dropWish(ctx context.Context, key string, seen schemas.Instance) error {
+func (b *reaper) dropWish(ctx context.Context, key string, seen schemas.Instance) error {
 	b.mu.Lock()
 	h := b.held[key]
 	b.mu.Unlock()

@@ -244,14 +244,14 @@ func TestWhoStoodStillPutsNothingAway(t *testing.T) {
 				one, two := member(b, e, "worker_1", s), member(b, e, "worker_2", s)
 				ref := use(t, one, s)
 				standing, goOn := make(chan struct{}), make(chan struct{})
-				one.between = func() { close(standing); <-goOn }
+				one.reaper.between = func() { close(standing); <-goOn }
 				done := make(chan error)
 				row := onRecord(t, one)
 				go func() {
 					if do == "end" {
-						done <- one.end(t.Context(), Key(call()), ref, endIdle, nil)
+						done <- one.reaper.end(t.Context(), Key(call()), ref, endIdle, nil)
 					} else {
-						done <- one.pause(t.Context(), Key(call()), row, s, nil)
+						done <- one.reaper.pause(t.Context(), Key(call()), row, s, nil)
 					}
 				}()
 				<-standing
@@ -356,9 +356,9 @@ func TestCallsAndTheReaperDoNotMeet(t *testing.T) {
 				return
 			}
 			if round%2 == 0 {
-				_ = reaper.end(t.Context(), Key(call()), row.Ref, endIdle, nil)
+				_ = reaper.reaper.end(t.Context(), Key(call()), row.Ref, endIdle, nil)
 			} else {
-				_ = reaper.pause(t.Context(), Key(call()), row, s, nil)
+				_ = reaper.reaper.pause(t.Context(), Key(call()), row, s, nil)
 			}
 		})
 		both.Go(func() {

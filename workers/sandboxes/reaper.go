@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -99,9 +100,19 @@ func judgeAtRest(f facts) verdict {
 	return endIdle
 }
 
+// reaper notes what is in use, and pauses, wakes and ends instances as [judge] says.
+type reaper struct {
+	*table
+
+	owners *owners
+	pauser providers.Pauser // nil: the provider pauses none
+
+	between func() // of tests: a worker is suspended between what it has written and what it does at the provider
+}
+
 // refresh notes what is in use, again and again until ctx ends, and where this worker owns instances pauses and ends them. It looks at all
 // at each tick, so an end may be late by that; a request to an owner is handled at once.
-func (b *Instances) refresh(ctx context.Context) {
+func (b *reaper) refresh(ctx context.Context) {
 	tick := time.NewTicker(b.Every)
 	defer tick.Stop()
 	var wished chan struct{}
@@ -117,9 +128,9 @@ func (b *Instances) refresh(ctx context.Context) {
 			continue
 		case <-tick.C:
 		}
-		b.releaseLost(ctx)
-		b.disownUnmade(ctx)
-		b.dropOrphans(ctx)
+		b.owners.releaseLost(ctx)
+		b.owners.disownUnmade(ctx)
+		b.owners.dropOrphans(ctx)
 		busy := b.WithJobs()
 		all := b.list()
 		b.Known(len(all))
@@ -139,7 +150,7 @@ func (b *Instances) refresh(ctx context.Context) {
 }
 
 // grant observes the instances for which a state was requested: where instances have owners, those of this worker.
-func (b *Instances) grant(ctx context.Context, t *streams.Tenure) {
+func (b *reaper) grant(ctx context.Context, t *streams.Tenure) {
 	busy := b.WithJobs()
 	for key, h := range b.list() {
 		if h.row.Wanted.State != "" && ctx.Err() == nil {
@@ -149,7 +160,7 @@ func (b *Instances) grant(ctx context.Context, t *streams.Tenure) {
 }
 
 // sweep pauses and ends instances that any worker reaches: one worker of the provider at a time does, until ctx ends.
-func (b *Instances) sweep(ctx context.Context) {
+func (b *reaper) sweep(ctx context.Context) {
 	d := streams.Duty{
 		Bus: b.Bus, Name: "instance-reaper." + b.Name, Every: b.Every, Wake: b.wished, Woken: b.grant, Log: b.Log,
 		Begin: func() func(context.Context, *streams.Tenure) {
@@ -169,7 +180,7 @@ func (b *Instances) sweep(ctx context.Context) {
 
 // mirror follows the rows of all workers of this provider until ctx ends. What it holds itself are
 // the keys: the rows are in held, beside what only this worker knows.
-func (b *Instances) mirror(ctx context.Context) {
+func (b *table) mirror(ctx context.Context) {
 	own := func(key string) (string, bool) { return strings.CutPrefix(key, b.Name+".") }
 	rows := &streams.Mirror[schemas.Instance, struct{}]{
 		Source: listedRows{b.rows, b.listed},
@@ -196,7 +207,7 @@ func (b *Instances) mirror(ctx context.Context) {
 }
 
 // wish has the instances observed for which a state was requested, by this worker where it is the one that does so. It does not block.
-func (b *Instances) wish() {
+func (b *table) wish() {
 	select {
 	case b.wished <- struct{}{}:
 	default: // they are about to be observed
@@ -205,7 +216,7 @@ func (b *Instances) wish() {
 
 // forget drops an instance whose row is gone from the log, unless calls of this worker are in it. The box of an owner exists without its
 // row: the next call reads the row and writes it again. Revision 0: it was not there when everything was listed again.
-func (b *Instances) forget(key string, rev uint64) {
+func (b *table) forget(key string, rev uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.held[key]
@@ -226,7 +237,7 @@ type observed struct {
 }
 
 // list is what this worker manages: every instance, or if they have owners its own.
-func (b *Instances) list() map[string]observed {
+func (b *table) list() map[string]observed {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := make(map[string]observed, len(b.held))
@@ -249,7 +260,7 @@ func latest(a, b time.Time) time.Time {
 }
 
 // observe looks at one instance, and does what is to be done about it while t is held.
-func (b *Instances) observe(ctx context.Context, key string, h observed, jobs bool, t *streams.Tenure) {
+func (b *reaper) observe(ctx context.Context, key string, h observed, jobs bool, t *streams.Tenure) {
 	now := b.Bus.Now()
 	if h.calls > 0 || jobs {
 		h.used = now
@@ -289,7 +300,7 @@ func (b *Instances) observe(ctx context.Context, key string, h observed, jobs bo
 
 // touch notes when something was last in a box, for this worker and, on the log once in a while, for the others. What fails
 // is made good by the next look.
-func (b *Instances) touch(ctx context.Context, key string, seen observed) {
+func (b *table) touch(ctx context.Context, key string, seen observed) {
 	b.mu.Lock()
 	h := b.held[key]
 	if h != nil && h.row.Ref == seen.row.Ref {
@@ -313,7 +324,7 @@ func (b *Instances) touch(ctx context.Context, key string, seen observed) {
 
 // recordsOf finds the sandbox of a box, and that its workspace is there too. Code: not_found, with the cause
 // [streams.ErrDeleted] where one of them was deleted; else its record may be lost.
-func (b *Instances) recordsOf(ctx context.Context, row schemas.Instance) (s schemas.Sandbox, err error) {
+func (b *reaper) recordsOf(ctx context.Context, row schemas.Instance) (s schemas.Sandbox, err error) {
 	s, err = b.Records.Sandbox(ctx, row.Account, row.Sandbox)
 	if err == nil && row.Workspace != "" {
 		_, err = b.Records.Workspace(ctx, row.Account, row.Workspace)
@@ -326,7 +337,7 @@ func (b *Instances) recordsOf(ctx context.Context, row schemas.Instance) (s sche
 
 // end ends a box: first it is noted that nothing may enter, then it is released. It may be called again after an error. errGone: another
 // worker is using it, or it was recreated.
-func (b *Instances) end(ctx context.Context, key string, ref schemas.Ref, why verdict, t *streams.Tenure) error {
+func (b *reaper) end(ctx context.Context, key string, ref schemas.Ref, why verdict, t *streams.Tenure) error {
 	b.mu.Lock()
 	h := b.held[key]
 	b.mu.Unlock()
@@ -365,7 +376,7 @@ func (b *Instances) end(ctx context.Context, key string, ref schemas.Ref, why ve
 
 // still returns an error if this worker was suspended since it recorded what it is about to do, or may not do it any more: then another
 // worker has done it, and the present box may be in use.
-func (b *Instances) still(begun clock.Reading, t *streams.Tenure) error {
+func (b *reaper) still(begun clock.Reading, t *streams.Tenure) error {
 	if b.between != nil {
 		b.between()
 	}

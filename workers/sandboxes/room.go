@@ -11,7 +11,7 @@ import (
 
 // claimRoom is claimed, for a call that may enter only where its account has room for one more live instance, or the instance is there
 // already. Codes: exhausted; unavailable (the worker has just started, and does not know them).
-func (b *Instances) claimRoom(key string, account schemas.AccountID) (*instance, error) {
+func (b *table) claimRoom(key string, account schemas.AccountID) (*instance, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.AccountMost > 0 {
@@ -32,7 +32,7 @@ func (b *Instances) claimRoom(key string, account schemas.AccountID) (*instance,
 // liveBeside is how many instances of an account are there, or are being made by this worker; 0 where that of key is among them. What is
 // paused runs nowhere. Records of other workers are known as they come, so that workers that make one at the same moment may make one more
 // each. The caller has the mutex.
-func (b *Instances) liveBeside(key string, account schemas.AccountID) (n int) {
+func (b *table) liveBeside(key string, account schemas.AccountID) (n int) {
 	live := func(h *instance) bool {
 		return h.claims > 0 || h.calls > 0 || h.row.State != "" && h.row.State != schemas.InstancePaused
 	}
@@ -48,7 +48,7 @@ func (b *Instances) liveBeside(key string, account schemas.AccountID) (n int) {
 }
 
 // listed notes that all records were read.
-func (b *Instances) listed() {
+func (b *table) listed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.read = true

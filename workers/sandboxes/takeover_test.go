@@ -128,7 +128,7 @@ func TestAReaperThatStoodStillDoesNoHarm(t *testing.T) {
 				for _, worker := range []string{"worker_1", "worker_2"} {
 					in := member(b, e, worker, s)
 					if !atProvider {
-						in.between = stop.pass
+						in.reaper.between = stop.pass
 					}
 					defer run(t, in)()
 				}
