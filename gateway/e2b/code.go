@@ -59,8 +59,11 @@ type codeError struct{ name, message string }
 
 func (e codeError) Error() string { return e.name + ": " + e.message }
 
+// codeInterpreter runs code in kernels of a sandbox, and serves their contexts.
+type codeInterpreter struct{ *base }
+
 // execute runs code and shows what it shows until it ends. A client that leaves has it interrupted.
-func (f *Facade) execute(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *codeInterpreter) execute(w http.ResponseWriter, r *http.Request, b *box) error {
 	body, err := web.ReadBody(w, r, schemas.MaxRequest, "write the code into a file and run that")
 	if err != nil {
 		return err
@@ -157,7 +160,7 @@ const exitNotFound = 127 // bash's, of a command that is not there
 func noPython() error { return unsupported("the sandbox has no python3, without which running code") }
 
 // code runs code in the kernel of its context, and begins one where there is none.
-func (f *Facade) code(ctx context.Context, l *codeLines, b *box, in execution) error {
+func (f *codeInterpreter) code(ctx context.Context, l *codeLines, b *box, in execution) error {
 	until, begun := time.Now().Add(kernelWait), 0
 	for n := 1; ; n++ {
 		session, c, err := f.kernel(ctx, b, in.Context, &begun)
@@ -176,7 +179,7 @@ func (f *Facade) code(ctx context.Context, l *codeLines, b *box, in execution) e
 }
 
 // runIn runs code in a kernel.
-func (f *Facade) runIn(ctx context.Context, l *codeLines, b *box, s schemas.SandboxSession, c schemas.CodeContext, in execution) (
+func (f *codeInterpreter) runIn(ctx context.Context, l *codeLines, b *box, s schemas.SandboxSession, c schemas.CodeContext, in execution) (
 	again bool, err error,
 ) {
 	command, err := notebook.Ask(kernelName(b.id, c), kernelBegins, in.Env)
@@ -204,7 +207,7 @@ func (f *Facade) runIn(ctx context.Context, l *codeLines, b *box, s schemas.Sand
 }
 
 // interrupt ends code whose client has left.
-func (f *Facade) interrupt(ctx context.Context, call schemas.Call) {
+func (f *codeInterpreter) interrupt(ctx context.Context, call schemas.Call) {
 	const patience = 10 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -217,7 +220,7 @@ func (f *Facade) interrupt(ctx context.Context, call schemas.Call) {
 func newPID() uint32 { return uint32(minPID + rand.Int32N(1<<31-1-minPID)) } // a name, no secret
 
 // submit has a command run in a sandbox.
-func (f *Facade) submit(ctx context.Context, b *box, s schemas.SandboxSession, r schemas.Request, in schemas.BashInput) (schemas.Call, error) {
+func (f *base) submit(ctx context.Context, b *box, s schemas.SandboxSession, r schemas.Request, in schemas.BashInput) (schemas.Call, error) {
 	text, err := schemas.EncodeJSON(in)
 	if err != nil {
 		return schemas.Call{}, schemas.Wrap(schemas.Internal, "start", "the input cannot be encoded", err)

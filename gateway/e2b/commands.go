@@ -108,8 +108,11 @@ func checkUser(r *http.Request) error {
 	return nil
 }
 
+// processes serves the commands of a sandbox, envd's process service.
+type processes struct{ *base }
+
 // start runs a process and shows what it prints until it ends. A client that leaves leaves it running.
-func (f *Facade) start(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *processes) start(w http.ResponseWriter, r *http.Request, b *box) error {
 	if err := checkStream(r); err != nil {
 		return err
 	}
@@ -155,7 +158,7 @@ func conversationOf(sandbox string, pid uint32) schemas.ConversationID {
 }
 
 // attach shows what a process has printed, and what it prints until it ends.
-func (f *Facade) attach(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *processes) attach(w http.ResponseWriter, r *http.Request, b *box) error {
 	if err := checkStream(r); err != nil {
 		return err
 	}
@@ -188,7 +191,7 @@ func checkStream(r *http.Request) error {
 }
 
 // streaming has the events of a process answered.
-func (f *Facade) streaming(w http.ResponseWriter, r *http.Request, b *box, serve func(ctx context.Context, s *stream) error) error {
+func (f *base) streaming(w http.ResponseWriter, r *http.Request, b *box, serve func(ctx context.Context, s *stream) error) error {
 	s := f.newStream(w, r, streamType)
 	err := f.held(w, r, b, func(ctx context.Context) error { return serve(ctx, s) })
 	if err == nil || !s.begun {
@@ -200,14 +203,14 @@ func (f *Facade) streaming(w http.ResponseWriter, r *http.Request, b *box, serve
 }
 
 // brokenOff logs that a stream ended before its time, where only the operator may see why.
-func (f *Facade) brokenOff(w http.ResponseWriter, r *http.Request, err error) {
+func (f *base) brokenOff(w http.ResponseWriter, r *http.Request, err error) {
 	if schemas.CodeOf(err) == schemas.Internal && r.Context().Err() == nil {
 		f.Log.Warn("stream broken off", "request", w.Header().Get(web.HeaderRequestID), "error", err)
 	}
 }
 
 // held serves a request that takes long, for as long as the client is there, its key is good and the gateway is not asked to stop.
-func (f *Facade) held(w http.ResponseWriter, r *http.Request, b *box, serve func(ctx context.Context) error) error {
+func (f *base) held(w http.ResponseWriter, r *http.Request, b *box, serve func(ctx context.Context) error) error {
 	done, err := f.TakeWait(w, b.account)
 	if err != nil {
 		return err
@@ -257,7 +260,7 @@ func (s *selector) check() error {
 func (s *selector) pid() uint32 { return *s.Process.PID }
 
 // process finds the call of a process. Code: not_found.
-func (f *Facade) process(ctx context.Context, b *box, pid uint32) (schemas.Call, error) {
+func (f *processes) process(ctx context.Context, b *box, pid uint32) (schemas.Call, error) {
 	call, err := f.Calls.Find(ctx, b.account, callOf(b.id, pid))
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && call.Workspace != b.session.Workspace {
 		return call, noProcess(pid)
@@ -270,7 +273,7 @@ func noProcess(pid uint32) error {
 }
 
 // running finds the call of a process that has not ended. Code: not_found.
-func (f *Facade) running(ctx context.Context, b *box, pid uint32) (schemas.Call, error) {
+func (f *processes) running(ctx context.Context, b *box, pid uint32) (schemas.Call, error) {
 	call, err := f.process(ctx, b, pid)
 	if err != nil {
 		return call, err
@@ -283,7 +286,7 @@ func (f *Facade) running(ctx context.Context, b *box, pid uint32) (schemas.Call,
 }
 
 // over reports whether the process of a call has ended.
-func (f *Facade) over(ctx context.Context, call schemas.Call) (bool, error) {
+func (f *base) over(ctx context.Context, call schemas.Call) (bool, error) {
 	if call.Job == "" {
 		return f.Calls.Ended(ctx, call)
 	}
@@ -300,8 +303,8 @@ type shownProcess struct {
 	Config process `json:"config"`
 }
 
-// processes lists what runs in the sandbox by commands of this facade.
-func (f *Facade) processes(w http.ResponseWriter, r *http.Request, b *box) error {
+// list lists what runs in the sandbox by commands of this facade.
+func (f *processes) list(w http.ResponseWriter, r *http.Request, b *box) error {
 	calls, jobs, err := f.Calls.Inside(r.Context(), b.account, b.session)
 	if err != nil {
 		return err
@@ -357,7 +360,7 @@ func unary(w http.ResponseWriter, r *http.Request, v any) error {
 const maxUnary = 2 * schemas.MaxJobStdin
 
 // input writes to the standard input of a process.
-func (f *Facade) input(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *processes) input(w http.ResponseWriter, r *http.Request, b *box) error {
 	var in inputRequest
 	if err := unary(w, r, &in); err != nil {
 		return err
@@ -389,7 +392,7 @@ func (in *inputRequest) check() error {
 }
 
 // closeInput closes the standard input of a process.
-func (f *Facade) closeInput(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *processes) closeInput(w http.ResponseWriter, r *http.Request, b *box) error {
 	var in selector
 	if err := unary(w, r, &in); err != nil {
 		return err
@@ -401,7 +404,7 @@ func (f *Facade) closeInput(w http.ResponseWriter, r *http.Request, b *box) erro
 }
 
 // onJob has the job of a process controlled. It waits a while for a job that is only about to run.
-func (f *Facade) onJob(w http.ResponseWriter, r *http.Request, b *box, in selector, cmd schemas.JobCommand) error {
+func (f *processes) onJob(w http.ResponseWriter, r *http.Request, b *box, in selector, cmd schemas.JobCommand) error {
 	call, err := f.running(r.Context(), b, in.pid())
 	if err != nil {
 		return err
@@ -418,7 +421,7 @@ func (f *Facade) onJob(w http.ResponseWriter, r *http.Request, b *box, in select
 }
 
 // atWork asks about a job as soon as it runs. Codes: conflict (it does not), unavailable.
-func (f *Facade) atWork(ctx context.Context, b *box, cmd schemas.JobCommand) (schemas.JobReply, error) {
+func (f *base) atWork(ctx context.Context, b *box, cmd schemas.JobCommand) (schemas.JobReply, error) {
 	until := time.Now().Add(queueing)
 	for n := 1; ; n++ {
 		reply, err := f.Calls.Control(ctx, cmd)
@@ -434,7 +437,7 @@ func (f *Facade) atWork(ctx context.Context, b *box, cmd schemas.JobCommand) (sc
 }
 
 // signal ends a process, or sends its job another signal.
-func (f *Facade) signal(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *processes) signal(w http.ResponseWriter, r *http.Request, b *box) error {
 	var in signalRequest
 	if err := unary(w, r, &in); err != nil {
 		return err

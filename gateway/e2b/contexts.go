@@ -50,7 +50,7 @@ func newContext(list []schemas.CodeContext, c schemas.CodeContext) ([]schemas.Co
 }
 
 // change changes the contexts of a sandbox.
-func (f *Facade) change(ctx context.Context, b *box, change func(list []schemas.CodeContext) ([]schemas.CodeContext, error)) (
+func (f *codeInterpreter) change(ctx context.Context, b *box, change func(list []schemas.CodeContext) ([]schemas.CodeContext, error)) (
 	schemas.SandboxSession, error,
 ) {
 	s, err := f.Sessions.Change(ctx, b.account, b.id, func(l *schemas.SandboxLease) (err error) {
@@ -71,7 +71,7 @@ func gone(err error) error {
 // kernel sees to it that the context of an id has a kernel, and that the sandbox is one of the active ones. begun is the number of the
 // kernel that this request has begun, if any: it is not begun again when it has ended. Codes: not_found (the context), those of a job
 // that could not begin.
-func (f *Facade) kernel(ctx context.Context, b *box, id string, begun *int) (s schemas.SandboxSession, c schemas.CodeContext, err error) {
+func (f *codeInterpreter) kernel(ctx context.Context, b *box, id string, begun *int) (s schemas.SandboxSession, c schemas.CodeContext, err error) {
 	if s, err = f.Sessions.Enter(ctx, b.account, b.id); err != nil {
 		return s, c, gone(err)
 	}
@@ -117,14 +117,14 @@ func (f *Facade) kernel(ctx context.Context, b *box, id string, begun *int) (s s
 }
 
 // begin has the kernel of a context run.
-func (f *Facade) begin(ctx context.Context, b *box, s schemas.SandboxSession, c schemas.CodeContext) (schemas.Call, error) {
+func (f *codeInterpreter) begin(ctx context.Context, b *box, s schemas.SandboxSession, c schemas.CodeContext) (schemas.Call, error) {
 	return f.submit(ctx, b, s, schemas.Request{
 		ID: kernelCall(b.id, c), Conversation: schemas.ConversationID("e2b:" + kernelName(b.id, c)),
 	}, schemas.BashInput{Command: prelude(s.Lease.Env, dirOf(c.Dir)) + notebook.Kernel(kernelName(b.id, c)), Background: true})
 }
 
 // nextKernel has a context's code run in another kernel from now on.
-func (f *Facade) nextKernel(ctx context.Context, b *box, c schemas.CodeContext) (schemas.SandboxSession, error) {
+func (f *codeInterpreter) nextKernel(ctx context.Context, b *box, c schemas.CodeContext) (schemas.SandboxSession, error) {
 	return f.change(ctx, b, func(list []schemas.CodeContext) ([]schemas.CodeContext, error) {
 		if i := findContext(list, c.ID); i >= 0 && list[i].Kernel == c.Kernel { // no other request has seen to it
 			list[i].Kernel++
@@ -134,7 +134,7 @@ func (f *Facade) nextKernel(ctx context.Context, b *box, c schemas.CodeContext) 
 }
 
 // whyEnded says why a kernel ended that had only begun.
-func (f *Facade) whyEnded(ctx context.Context, b *box, call schemas.Call) error {
+func (f *codeInterpreter) whyEnded(ctx context.Context, b *box, call schemas.Call) error {
 	job, err := f.Calls.Job(ctx, b.account, call.Job)
 	if errors.Is(err, schemas.ErrNotFound) { // the call has ended without a job, and says why
 		err = f.followCall(ctx, unseen{}, time.Minute, b, call)
@@ -171,7 +171,7 @@ func shown(c schemas.CodeContext) shownContext {
 }
 
 // contexts lists the contexts of a sandbox.
-func (f *Facade) contexts(w http.ResponseWriter, _ *http.Request, b *box) error {
+func (f *codeInterpreter) contexts(w http.ResponseWriter, _ *http.Request, b *box) error {
 	out := make([]shownContext, len(b.session.Lease.Contexts))
 	for i, c := range b.session.Lease.Contexts {
 		out[i] = shown(c)
@@ -199,7 +199,7 @@ func decodeContext(body []byte) (c schemas.CodeContext, err error) {
 }
 
 // createContext adds a context. Its kernel begins with the first code.
-func (f *Facade) createContext(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *codeInterpreter) createContext(w http.ResponseWriter, r *http.Request, b *box) error {
 	body, err := web.ReadBody(w, r, schemas.MaxRequest, "name a folder")
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func (f *Facade) createContext(w http.ResponseWriter, r *http.Request, b *box) e
 }
 
 // stopKernel ends the kernel of the context that a path names.
-func (f *Facade) stopKernel(r *http.Request, b *box) (c schemas.CodeContext, err error) {
+func (f *codeInterpreter) stopKernel(r *http.Request, b *box) (c schemas.CodeContext, err error) {
 	id := r.PathValue("context")
 	i := findContext(b.session.Lease.Contexts, id)
 	if i < 0 || id == "" {
@@ -247,7 +247,7 @@ func (f *Facade) stopKernel(r *http.Request, b *box) (c schemas.CodeContext, err
 }
 
 // removeContext removes a context with its kernel.
-func (f *Facade) removeContext(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *codeInterpreter) removeContext(w http.ResponseWriter, r *http.Request, b *box) error {
 	c, err := f.stopKernel(r, b)
 	if err != nil {
 		return err
@@ -263,7 +263,7 @@ func (f *Facade) removeContext(w http.ResponseWriter, r *http.Request, b *box) e
 }
 
 // restartContext ends the kernel of a context: the next code begins in a new one.
-func (f *Facade) restartContext(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *codeInterpreter) restartContext(w http.ResponseWriter, r *http.Request, b *box) error {
 	c, err := f.stopKernel(r, b)
 	if err == nil {
 		_, err = f.nextKernel(r.Context(), b, c)

@@ -42,8 +42,11 @@ type listed struct {
 	Metadata   map[string]string `json:"metadata"`
 }
 
+// controlPlane serves sandboxes as E2B's API does.
+type controlPlane struct{ *base }
+
 // create makes a sandbox. With an Idempotency-Key one that was made with it is that one.
-func (f *Facade) create(w http.ResponseWriter, r *http.Request, a schemas.AccountID, key string) error {
+func (f *controlPlane) create(w http.ResponseWriter, r *http.Request, a schemas.AccountID, key string) error {
 	body, err := web.ReadBody(w, r, schemas.MaxRequest, "send fewer variables")
 	if err != nil {
 		return err
@@ -91,7 +94,7 @@ func newSandboxID(key string, a schemas.AccountID) (string, error) {
 	return "i" + hex.EncodeToString(b[:]), nil
 }
 
-func (f *Facade) shown(s schemas.SandboxSession, a schemas.AccountID, key string) (listed, error) {
+func (f *controlPlane) shown(s schemas.SandboxSession, a schemas.AccountID, key string) (listed, error) {
 	l := listed{
 		sandbox:   sandbox{SandboxID: s.ID, TemplateID: s.Lease.Template, ClientID: "sandjet", EnvdVersion: envdVersion},
 		StartedAt: s.Created, EndAt: s.Lease.Expires, State: "running", CPUCount: 1, MemoryMB: f.Memory, Metadata: s.Lease.Metadata,
@@ -108,7 +111,7 @@ func (f *Facade) shown(s schemas.SandboxSession, a schemas.AccountID, key string
 }
 
 // the finds the sandbox that a path names. Code: not_found.
-func (f *Facade) the(r *http.Request, a schemas.AccountID) (schemas.SandboxSession, error) {
+func (f *controlPlane) the(r *http.Request, a schemas.AccountID) (schemas.SandboxSession, error) {
 	id := strings.ToValidUTF8(r.PathValue("id"), "\uFFFD")
 	list, err := f.Sessions.Leased(r.Context(), a)
 	if err != nil {
@@ -123,7 +126,7 @@ func (f *Facade) the(r *http.Request, a schemas.AccountID) (schemas.SandboxSessi
 }
 
 // detail shows a sandbox.
-func (f *Facade) detail(w http.ResponseWriter, r *http.Request, a schemas.AccountID, key string) error {
+func (f *controlPlane) detail(w http.ResponseWriter, r *http.Request, a schemas.AccountID, key string) error {
 	s, err := f.the(r, a)
 	if err != nil {
 		return err
@@ -137,7 +140,7 @@ func (f *Facade) detail(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 }
 
 // kill ends a sandbox with all that is in it.
-func (f *Facade) kill(w http.ResponseWriter, r *http.Request, a schemas.AccountID, _ string) error {
+func (f *controlPlane) kill(w http.ResponseWriter, r *http.Request, a schemas.AccountID, _ string) error {
 	s, err := f.the(r, a)
 	if err != nil {
 		return err
@@ -164,7 +167,7 @@ func lifetime(w http.ResponseWriter, r *http.Request) (time.Duration, error) {
 }
 
 // timeout sets when a sandbox ends.
-func (f *Facade) timeout(w http.ResponseWriter, r *http.Request, a schemas.AccountID, _ string) error {
+func (f *controlPlane) timeout(w http.ResponseWriter, r *http.Request, a schemas.AccountID, _ string) error {
 	life, err := lifetime(w, r)
 	if err != nil {
 		return err
@@ -186,7 +189,7 @@ func (f *Facade) timeout(w http.ResponseWriter, r *http.Request, a schemas.Accou
 }
 
 // connect shows a sandbox, which lives for a while from now on at least.
-func (f *Facade) connect(w http.ResponseWriter, r *http.Request, a schemas.AccountID, key string) error {
+func (f *controlPlane) connect(w http.ResponseWriter, r *http.Request, a schemas.AccountID, key string) error {
 	life, err := lifetime(w, r)
 	if err != nil {
 		return err
@@ -214,7 +217,7 @@ func (f *Facade) connect(w http.ResponseWriter, r *http.Request, a schemas.Accou
 }
 
 // list answers a page of the account's sandboxes, by when they began.
-func (f *Facade) list(w http.ResponseWriter, r *http.Request, a schemas.AccountID, _ string) error {
+func (f *controlPlane) list(w http.ResponseWriter, r *http.Request, a schemas.AccountID, _ string) error {
 	q, err := decodeList(r.URL.RawQuery)
 	if err != nil {
 		return err

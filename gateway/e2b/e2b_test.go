@@ -150,7 +150,7 @@ func (k keyring) Verify(key, purpose string, message, signature []byte) bool {
 func (keyring) KeyHashes(schemas.AccountID) []string { return nil }
 
 func FuzzToken(f *testing.F) {
-	made := &Facade{}
+	made := New(Options{})
 	made.Credentials.Keys = keyring{}
 	token, err := made.token("acct_a", "i00", "sk_1")
 	if err != nil {

@@ -81,10 +81,23 @@ type Options struct {
 }
 
 // Facade is the handlers. They may be called from many goroutines.
-type Facade struct{ Options }
+type Facade struct {
+	*base
+
+	sandboxes controlPlane
+	processes processes
+	code      codeInterpreter
+	files     filesystem
+}
 
 // New makes the handlers.
-func New(o Options) *Facade { return &Facade{o} }
+func New(o Options) *Facade {
+	b := &base{o}
+	return &Facade{b, controlPlane{b}, processes{b}, codeInterpreter{b}, filesystem{b}}
+}
+
+// base is what all handlers share: whose sandbox a request is for, and answers that are streams.
+type base struct{ Options }
 
 // Route is one row of what is served. Method is empty where all are.
 type Route struct {
@@ -98,34 +111,34 @@ func (f *Facade) Routes() []Route {
 	unary := func(h boxHandler) web.Handler { return f.inBox(h, writeRPCError) }
 	stream := func(h boxHandler) web.Handler { return f.inBox(h, writeStreamError) }
 	list := []Route{
-		{http.MethodGet, "/v2/sandboxes", control(f.list)},
-		{http.MethodGet, "/sandboxes", control(f.list)},
-		{http.MethodGet, "/sandboxes/{id}", control(f.detail)},
-		{http.MethodDelete, "/sandboxes/{id}", control(f.kill)},
-		{http.MethodPost, "/sandboxes/{id}/timeout", control(f.timeout)},
+		{http.MethodGet, "/v2/sandboxes", control(f.sandboxes.list)},
+		{http.MethodGet, "/sandboxes", control(f.sandboxes.list)},
+		{http.MethodGet, "/sandboxes/{id}", control(f.sandboxes.detail)},
+		{http.MethodDelete, "/sandboxes/{id}", control(f.sandboxes.kill)},
+		{http.MethodPost, "/sandboxes/{id}/timeout", control(f.sandboxes.timeout)},
 		{http.MethodGet, "/health", plain(f.health)},
-		{http.MethodGet, "/files", plain(f.read)},
-		{http.MethodPost, "/files", plain(f.write)},
-		{http.MethodPost, "/execute", plain(f.execute)},
-		{http.MethodGet, "/contexts", plain(f.contexts)},
-		{http.MethodPost, "/contexts", plain(f.createContext)},
-		{http.MethodDelete, "/contexts/{context}", plain(f.removeContext)},
-		{http.MethodPost, "/contexts/{context}/restart", plain(f.restartContext)},
-		{http.MethodPost, "/process.Process/Start", stream(f.start)},
-		{http.MethodPost, "/process.Process/Connect", stream(f.attach)},
-		{http.MethodPost, "/process.Process/List", unary(f.processes)},
-		{http.MethodPost, "/process.Process/SendInput", unary(f.input)},
-		{http.MethodPost, "/process.Process/CloseStdin", unary(f.closeInput)},
-		{http.MethodPost, "/process.Process/SendSignal", unary(f.signal)},
-		{http.MethodPost, "/filesystem.Filesystem/Stat", unary(f.stat)},
-		{http.MethodPost, "/filesystem.Filesystem/ListDir", unary(f.listDir)},
-		{http.MethodPost, "/filesystem.Filesystem/MakeDir", unary(f.makeDir)},
-		{http.MethodPost, "/filesystem.Filesystem/Move", unary(f.move)},
-		{http.MethodPost, "/filesystem.Filesystem/Remove", unary(f.remove)},
+		{http.MethodGet, "/files", plain(f.files.read)},
+		{http.MethodPost, "/files", plain(f.files.write)},
+		{http.MethodPost, "/execute", plain(f.code.execute)},
+		{http.MethodGet, "/contexts", plain(f.code.contexts)},
+		{http.MethodPost, "/contexts", plain(f.code.createContext)},
+		{http.MethodDelete, "/contexts/{context}", plain(f.code.removeContext)},
+		{http.MethodPost, "/contexts/{context}/restart", plain(f.code.restartContext)},
+		{http.MethodPost, "/process.Process/Start", stream(f.processes.start)},
+		{http.MethodPost, "/process.Process/Connect", stream(f.processes.attach)},
+		{http.MethodPost, "/process.Process/List", unary(f.processes.list)},
+		{http.MethodPost, "/process.Process/SendInput", unary(f.processes.input)},
+		{http.MethodPost, "/process.Process/CloseStdin", unary(f.processes.closeInput)},
+		{http.MethodPost, "/process.Process/SendSignal", unary(f.processes.signal)},
+		{http.MethodPost, "/filesystem.Filesystem/Stat", unary(f.files.stat)},
+		{http.MethodPost, "/filesystem.Filesystem/ListDir", unary(f.files.listDir)},
+		{http.MethodPost, "/filesystem.Filesystem/MakeDir", unary(f.files.makeDir)},
+		{http.MethodPost, "/filesystem.Filesystem/Move", unary(f.files.move)},
+		{http.MethodPost, "/filesystem.Filesystem/Remove", unary(f.files.remove)},
 	}
 	for _, prefix := range []string{"", "/v2"} { // clients before 2.30 have the former
-		list = append(list, Route{http.MethodPost, prefix + "/sandboxes", control(f.create)},
-			Route{http.MethodPost, prefix + "/sandboxes/{id}/connect", control(f.connect)})
+		list = append(list, Route{http.MethodPost, prefix + "/sandboxes", control(f.sandboxes.create)},
+			Route{http.MethodPost, prefix + "/sandboxes/{id}/connect", control(f.sandboxes.connect)})
 	}
 	for _, path := range []string{
 		"/sandboxes/", "/v2/", "/v3/", "/snapshots", "/snapshots/", "/templates", "/templates/", "/volumes", "/volumes/", "/volumecontent/",
@@ -225,7 +238,7 @@ var errGone = web.WithStatus(http.StatusBadGateway,
 	schemas.Errorf(schemas.NotFound, "the sandbox was not found: it was killed, or its time is over"))
 
 // find finds the sandbox of a request.
-func (f *Facade) find(ctx context.Context, b *box) (schemas.SandboxSession, error) {
+func (f *base) find(ctx context.Context, b *box) (schemas.SandboxSession, error) {
 	list, err := f.Sessions.Leased(ctx, b.account)
 	if err != nil {
 		return schemas.SandboxSession{}, err

@@ -35,8 +35,11 @@ func about(r *http.Request, b *box, p string) *http.Request {
 	return out
 }
 
+// filesystem serves the files of a sandbox, envd's filesystem service.
+type filesystem struct{ *base }
+
 // read answers a file.
-func (f *Facade) read(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *filesystem) read(w http.ResponseWriter, r *http.Request, b *box) error {
 	if err := checkUser(r); err != nil {
 		return err
 	}
@@ -55,7 +58,7 @@ type written struct {
 }
 
 // write stores a file that is the body, or those of a form.
-func (f *Facade) write(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *filesystem) write(w http.ResponseWriter, r *http.Request, b *box) error {
 	if err := checkUser(r); err != nil {
 		return err
 	}
@@ -124,7 +127,7 @@ func fileName(disposition string) string {
 }
 
 // store stores a file.
-func (f *Facade) store(w http.ResponseWriter, r *http.Request, b *box, name string, body io.Reader, length int64) (written, error) {
+func (f *filesystem) store(w http.ResponseWriter, r *http.Request, b *box, name string, body io.Reader, length int64) (written, error) {
 	p, err := inside("path", name)
 	if err != nil {
 		return written{}, err
@@ -209,7 +212,7 @@ func asked(w http.ResponseWriter, r *http.Request, in *pathRequest) (string, err
 	return inside("path", in.Path)
 }
 
-func (f *Facade) do(ctx context.Context, b *box, q schemas.FileRequest) (schemas.FileReply, error) {
+func (f *filesystem) do(ctx context.Context, b *box, q schemas.FileRequest) (schemas.FileReply, error) {
 	reply, err := f.Files.Do(ctx, b.account, b.session.Workspace, q)
 	if err == nil && reply.File == nil && q.Op == schemas.FileStat {
 		err = schemas.OpErrorf(schemas.Internal, "files", "the worker describes nothing")
@@ -222,7 +225,7 @@ func writeEntry(w http.ResponseWriter, i schemas.FileInfo) {
 }
 
 // stat describes a file or a folder.
-func (f *Facade) stat(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *filesystem) stat(w http.ResponseWriter, r *http.Request, b *box) error {
 	p, err := asked(w, r, &pathRequest{})
 	if err != nil {
 		return err
@@ -239,7 +242,7 @@ func (f *Facade) stat(w http.ResponseWriter, r *http.Request, b *box) error {
 const maxEntries = 10_000
 
 // listDir lists a folder, and as many levels below it as are asked for.
-func (f *Facade) listDir(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *filesystem) listDir(w http.ResponseWriter, r *http.Request, b *box) error {
 	var in pathRequest
 	p, err := asked(w, r, &in)
 	if err != nil {
@@ -278,7 +281,7 @@ func (f *Facade) listDir(w http.ResponseWriter, r *http.Request, b *box) error {
 }
 
 // makeDir makes a folder with its parents.
-func (f *Facade) makeDir(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *filesystem) makeDir(w http.ResponseWriter, r *http.Request, b *box) error {
 	p, err := asked(w, r, &pathRequest{})
 	if err != nil {
 		return err
@@ -301,7 +304,7 @@ func (f *Facade) makeDir(w http.ResponseWriter, r *http.Request, b *box) error {
 }
 
 // move gives a file or a folder another name; a file takes the place of another.
-func (f *Facade) move(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *filesystem) move(w http.ResponseWriter, r *http.Request, b *box) error {
 	var in struct {
 		Source      string `json:"source"`
 		Destination string `json:"destination"`
@@ -340,7 +343,7 @@ func (f *Facade) move(w http.ResponseWriter, r *http.Request, b *box) error {
 }
 
 // remove removes a file, or a folder with all that is in it. What is not there is no error.
-func (f *Facade) remove(w http.ResponseWriter, r *http.Request, b *box) error {
+func (f *filesystem) remove(w http.ResponseWriter, r *http.Request, b *box) error {
 	p, err := asked(w, r, &pathRequest{})
 	if err != nil {
 		return err

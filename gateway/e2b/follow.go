@@ -24,7 +24,7 @@ type stream struct {
 	begun bool
 }
 
-func (f *Facade) newStream(w http.ResponseWriter, r *http.Request, kind string) *stream {
+func (f *base) newStream(w http.ResponseWriter, r *http.Request, kind string) *stream {
 	return &stream{w: w, rc: http.NewResponseController(w), kind: kind, stall: f.Stall, ping: pingOf(r.Header)}
 }
 
@@ -195,7 +195,7 @@ func exitOf(code int) endEvent {
 }
 
 // follow shows a process from its start to its end.
-func (f *Facade) follow(ctx context.Context, s *stream, b *box, call schemas.Call, pid uint32) error {
+func (f *processes) follow(ctx context.Context, s *stream, b *box, call schemas.Call, pid uint32) error {
 	if err := s.event(event{Start: &startEvent{pid}}); err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (f *Facade) follow(ctx context.Context, s *stream, b *box, call schemas.Cal
 var errEnded = errors.New("ended")
 
 // followCall shows what a call prints, and then what of its result was not shown.
-func (f *Facade) followCall(ctx context.Context, v viewer, ping time.Duration, b *box, call schemas.Call) error {
+func (f *base) followCall(ctx context.Context, v viewer, ping time.Duration, b *box, call schemas.Call) error {
 	ctx, cancel := context.WithCancel(ctx)
 	type step struct {
 		event schemas.Event
@@ -301,7 +301,7 @@ func (o *outputs) event(v viewer, call schemas.CallID, e schemas.Event) error {
 var betweenLooks = wait.Backoff{First: 50 * time.Millisecond, Most: time.Second} //nolint:gochecknoglobals // settings, never changed
 
 // followJob shows what a job prints, all of it as standard output, until it ends.
-func (f *Facade) followJob(ctx context.Context, s *stream, b *box, call schemas.Call) error {
+func (f *processes) followJob(ctx context.Context, s *stream, b *box, call schemas.Call) error {
 	at, spoken := int64(0), time.Now()
 	cmd := schemas.JobCommand{Account: b.account, Job: call.Job, Action: schemas.JobActionLogs, Limit: schemas.MaxJobLogPage}
 	for idle := 1; ; idle++ {

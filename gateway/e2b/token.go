@@ -30,7 +30,7 @@ type claims struct {
 
 // token is the credential with which a client reaches what is in a sandbox: it has no other there. In front of what it says stand the id
 // of the signing key, with its length in a byte, and the signature.
-func (f *Facade) token(a schemas.AccountID, sandbox, key string) (string, error) {
+func (f *base) token(a schemas.AccountID, sandbox, key string) (string, error) {
 	mark := credentials.Fingerprint(key)
 	body, err := json.Marshal(claims{a, sandbox, mark[:]})
 	if err != nil {
@@ -48,7 +48,7 @@ func (f *Facade) token(a schemas.AccountID, sandbox, key string) (string, error)
 }
 
 // open finds out which sandbox a request is for.
-func (f *Facade) open(r *http.Request) (*box, error) {
+func (f *base) open(r *http.Request) (*box, error) {
 	token := r.Header.Get("X-Access-Token")
 	if token == "" { // requests about contexts have no other
 		token = r.Header.Get("E2b-Traffic-Access-Token")
