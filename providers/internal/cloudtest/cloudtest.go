@@ -117,7 +117,7 @@ func Turns(t *testing.T, workers []Provider, hold func(held func()), key string,
 }
 
 // CapRace has two workers run a command in a sandbox of its own when one sandbox may run, both of whom ask the service for one before any is
-// made; hold is that of [Turns]. One of the commands runs, and the other is not started.
+// made; hold is that of [Turns]. One of the commands runs until the other was refused, which is not started. The script of cmd is not used.
 func CapRace(t *testing.T, workers [2]Provider, hold func(held func()), cmd providers.Command) {
 	t.Helper()
 	asked, next := make(chan bool, len(workers)), make(chan bool)
@@ -127,20 +127,29 @@ func CapRace(t *testing.T, workers [2]Provider, hold func(held func()), cmd prov
 			<-next
 		})
 	}
+	ctx, decided := context.WithCancel(t.Context())
+	defer decided()
 	var running sync.WaitGroup
-	var mu sync.Mutex
-	ran, refused := 0, 0
+	var ran, refused atomic.Int32 // the later of two sees both
+	cmd.Script = "echo running; sleep 600"
 	for _, p := range workers {
 		running.Go(func() {
-			res, err := p.Run(t.Context(), cmd)
-			mu.Lock()
-			defer mu.Unlock()
+			mine := cmd
+			var once sync.Once
+			mine.Output = func(providers.Chunk) {
+				once.Do(func() {
+					if ran.Add(1)+refused.Load() >= 2 {
+						decided()
+					}
+				})
+			}
+			res, err := p.Run(ctx, mine)
 			switch {
-			case err == nil:
-				ran++
 			case schemas.CodeOf(err) == schemas.Exhausted && !res.Started:
-				refused++
-			default:
+				if refused.Add(1)+ran.Load() >= 2 {
+					decided()
+				}
+			case ctx.Err() == nil:
 				t.Errorf("%+v, %v", res, err)
 			}
 		})
@@ -150,8 +159,8 @@ func CapRace(t *testing.T, workers [2]Provider, hold func(held func()), cmd prov
 	}
 	close(next)
 	running.Wait()
-	if ran != 1 || refused != 1 {
-		t.Errorf("%d ran, and %d were refused", ran, refused)
+	if ran.Load() != 1 || refused.Load() != 1 {
+		t.Errorf("%d ran, and %d were refused", ran.Load(), refused.Load())
 	}
 	for _, p := range workers {
 		testwait.OK(t, p.Close())
