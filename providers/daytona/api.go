@@ -83,20 +83,20 @@ func at(id, verb string) (path, route string) {
 }
 
 // ask sends a request about one sandbox.
-func (p *Provider) ask(ctx context.Context, method, id, verb string, body, into any) error {
+func (p *api) ask(ctx context.Context, method, id, verb string, body, into any) error {
 	path, route := at(id, verb)
 	_, err := p.control.Do(ctx, cloud.Call{Method: method, Path: path, Route: route, Body: body, Into: into})
 	return err
 }
 
 // get finds a sandbox by its id or name.
-func (p *Provider) get(ctx context.Context, id string) (s sandbox, err error) {
+func (p *api) get(ctx context.Context, id string) (s sandbox, err error) {
 	err = p.ask(ctx, http.MethodGet, id, "", nil, &s)
 	return s, err
 }
 
 // list lists the sandboxes that have all of some labels, whatever their state.
-func (p *Provider) list(ctx context.Context, want map[string]string) ([]sandbox, error) {
+func (p *api) list(ctx context.Context, want map[string]string) ([]sandbox, error) {
 	text, err := json.Marshal(want)
 	if err != nil {
 		panic(err) // plain data

@@ -44,11 +44,11 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 			p.control.Base, running, resting, p.opt.Sandboxes),
 		Remedy: "end some, or allow more with --daytona-sandboxes, up to what the organization may have",
 	}}
-	return append(out, p.diagnoseSnapshot(ctx), p.diagnoseVolume(ctx))
+	return append(out, p.diagnoseSnapshot(ctx), p.workspaces.diagnoseVolume(ctx))
 }
 
 // diagnoseSnapshot asks for the snapshot, where one is named.
-func (p *Provider) diagnoseSnapshot(ctx context.Context) Diagnosis {
+func (p *api) diagnoseSnapshot(ctx context.Context) Diagnosis {
 	const about = "daytona snapshot"
 	switch {
 	case p.opt.Image != "":
@@ -76,7 +76,7 @@ func (p *Provider) diagnoseSnapshot(ctx context.Context) Diagnosis {
 }
 
 // diagnoseVolume asks for the volume of workspaces, which need not be there yet.
-func (p *Provider) diagnoseVolume(ctx context.Context) Diagnosis {
+func (p *workspaces) diagnoseVolume(ctx context.Context) Diagnosis {
 	const about = "daytona workspaces"
 	if p.opt.NoWorkspaces {
 		return Diagnosis{About: about, Good: true, Says: "none: --daytona-no-workspaces"}

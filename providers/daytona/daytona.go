@@ -121,15 +121,33 @@ var (
 
 // Provider runs commands in sandboxes. Its methods may be called from many goroutines.
 type Provider struct {
+	*sandboxes
+
+	making inflight.Locks
+}
+
+// sandboxes makes and ends sandboxes, and counts those that run.
+type sandboxes struct {
+	*api
+
+	workspaces *workspaces
+	room       *cloud.Room
+	work       inflight.Work
+}
+
+// workspaces makes the volumes of workspaces, and mounts them in sandboxes.
+type workspaces struct {
+	*api
+
+	furnished cloud.Known // epochs of sandboxes whose workspace is prepared
+	volumes   volumes
+}
+
+// api is the service, and the settings for it.
+type api struct {
 	opt     Options
 	log     *slog.Logger
 	control *cloud.Client
-
-	room      *cloud.Room
-	work      inflight.Work
-	furnished cloud.Known // epochs of sandboxes whose workspace is prepared
-	making    inflight.Locks
-	volumes   volumes
 }
 
 var (
@@ -191,7 +209,8 @@ func Open(o Options) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{opt: o, log: o.Log}
+	a := &api{opt: o, log: o.Log}
+	p := &Provider{sandboxes: &sandboxes{api: a, workspaces: &workspaces{api: a}}}
 	p.room = &cloud.Room{Most: o.Sandboxes, Service: service, Flag: "--daytona-sandboxes", List: p.running}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
@@ -207,7 +226,7 @@ func Open(o Options) (*Provider, error) {
 }
 
 // client is one of the control plane or of a sandbox: both take the same key.
-func (p *Provider) client(base *url.URL, retries []cloud.Retry) *cloud.Client {
+func (p *api) client(base *url.URL, retries []cloud.Retry) *cloud.Client {
 	header := http.Header{"User-Agent": {"sandjet"}, "X-Daytona-Source": {"sandjet"}, "X-Daytona-Sdk-Version": {spoken}}
 	if p.opt.Organization != "" {
 		header.Set("X-Daytona-Organization-Id", p.opt.Organization)
@@ -225,7 +244,7 @@ func (p *Provider) Close() error {
 }
 
 // home is that of the user of sandboxes.
-func (p *Provider) home() string {
+func (p *api) home() string {
 	if p.opt.User == "root" {
 		return "/root"
 	}

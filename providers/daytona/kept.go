@@ -61,7 +61,7 @@ func boxOf(account schemas.AccountID, key string) string {
 }
 
 // nameOf is the name of the sandbox that is kept under a key.
-func (p *Provider) nameOf(box string) string { return p.opt.Installation + "-" + box }
+func (p *sandboxes) nameOf(box string) string { return p.opt.Installation + "-" + box }
 
 // reserve is one attempt. Codes not_found and conflict: it was changed meanwhile, look again.
 func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
@@ -97,10 +97,10 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 		return schemas.Ref{}, err
 	}
 	ref := refOf(s, epoch)
-	return ref, p.furnishOnce(ctx, s, ref.Epoch, spec.Mounts)
+	return ref, p.workspaces.furnishOnce(ctx, s, ref.Epoch, spec.Mounts)
 }
 
-// wake is [Provider.awake] of a kept sandbox, which counts where it rests.
+// wake is [sandboxes.awake] of a kept sandbox, which counts where it rests.
 func (p *Provider) wake(ctx context.Context, s sandbox) (sandbox, error) {
 	within, cancel := context.WithTimeout(ctx, p.opt.Start)
 	defer cancel()

@@ -34,7 +34,7 @@ const (
 )
 
 // rulesOf is a digest of what a kept sandbox is made of.
-func (p *Provider) rulesOf(spec providers.Spec) string {
+func (p *sandboxes) rulesOf(spec providers.Spec) string {
 	spec.Env, spec.Deployment, spec.Sandbox = nil, "", "" // they are each run's own, and no rule
 	text, err := json.Marshal(struct {
 		Spec                          providers.Spec
@@ -56,7 +56,7 @@ type order struct {
 
 // make makes a sandbox and waits until it runs. It is not cancelled on its way, because no worker would know what was made: when ctx ends,
 // a sandbox that comes later is deleted. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is taken).
-func (p *Provider) make(ctx context.Context, o order) (sandbox, error) {
+func (p *sandboxes) make(ctx context.Context, o order) (sandbox, error) {
 	type made struct {
 		box sandbox
 		err error
@@ -74,7 +74,7 @@ func (p *Provider) make(ctx context.Context, o order) (sandbox, error) {
 			box, err = p.awake(apart, box)
 		}
 		if err == nil && o.kind == kindRun {
-			err = p.furnish(apart, box, o.spec.Mounts)
+			err = p.workspaces.furnish(apart, box, o.spec.Mounts)
 		}
 		if id != "" && (err != nil || ctx.Err() != nil) {
 			p.discard(id)
@@ -102,7 +102,7 @@ func checkNetwork(s sandbox, n schemas.Network) error {
 }
 
 // create asks for a sandbox once. When the answer is lost it is looked for by its birth. An error with a sandbox: it is to be deleted.
-func (p *Provider) create(ctx context.Context, o order) (box sandbox, err error) {
+func (p *sandboxes) create(ctx context.Context, o order) (box sandbox, err error) {
 	slot, err := p.room.Enter(ctx, "")
 	if err != nil {
 		return sandbox{}, err
@@ -124,7 +124,7 @@ func (p *Provider) create(ctx context.Context, o order) (box sandbox, err error)
 	}
 	n.BlockAll, n.AllowList = networkOf(o.spec.Network)
 	for _, m := range o.spec.Mounts {
-		id, err := p.volume(ctx)
+		id, err := p.workspaces.volume(ctx)
 		if err != nil {
 			return sandbox{}, err
 		}
@@ -152,7 +152,7 @@ func (p *Provider) create(ctx context.Context, o order) (box sandbox, err error)
 }
 
 // lost looks for the sandbox of a create whose answer was lost. One that comes later ends by itself, or is found by its name.
-func (p *Provider) lost(ctx context.Context, birth string, cause error) (sandbox, error) {
+func (p *sandboxes) lost(ctx context.Context, birth string, cause error) (sandbox, error) {
 	const looks = 3
 	again := wait.Backoff{First: 200 * time.Millisecond, Most: time.Second}
 	for n := 1; ; n++ {
@@ -171,7 +171,7 @@ func (p *Provider) lost(ctx context.Context, birth string, cause error) (sandbox
 }
 
 // running lists what runs of this installation, or is about to. Codes: those of [explain].
-func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
+func (p *sandboxes) running(ctx context.Context) ([]cloud.Running, error) {
 	all, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation})
 	var running []cloud.Running
 	for _, s := range all {
@@ -198,7 +198,7 @@ func count(all []sandbox) (running, resting int) {
 
 // awake starts a sandbox that rests, recovers one that has failed if it can be recovered, and waits until it runs. Codes: not_found (it is
 // gone, or going), unavailable.
-func (p *Provider) awake(ctx context.Context, s sandbox) (sandbox, error) {
+func (p *sandboxes) awake(ctx context.Context, s sandbox) (sandbox, error) {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
 	for n := 1; ; n++ {
 		verb := ""
@@ -238,7 +238,7 @@ func (p *Provider) awake(ctx context.Context, s sandbox) (sandbox, error) {
 
 // discard deletes a sandbox that no caller knows of, in the background. If that fails the sandbox ends when it gets no more requests of its
 // worker.
-func (p *Provider) discard(id string) {
+func (p *sandboxes) discard(id string) {
 	p.work.Go(func() {
 		if err := p.endNow(id); err != nil {
 			p.log.Warn("sandbox not deleted, the service ends it", "sandbox", id, "error", err)
@@ -246,14 +246,14 @@ func (p *Provider) discard(id string) {
 	})
 }
 
-func (p *Provider) endNow(id string) error {
+func (p *sandboxes) endNow(id string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
 	return p.end(ctx, id)
 }
 
 // end deletes a sandbox and waits until nothing of it runs. One that is gone is no error.
-func (p *Provider) end(ctx context.Context, id string) error {
+func (p *sandboxes) end(ctx context.Context, id string) error {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
 	s := sandbox{ID: id}
 	for n := 1; ; n++ {
@@ -282,7 +282,7 @@ func (p *Provider) end(ctx context.Context, id string) error {
 }
 
 // leave deletes the sandbox of a command that has ended. It waits until the service has taken that, and not until it has done it.
-func (p *Provider) leave(id string) {
+func (p *sandboxes) leave(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
 	if err := p.ask(ctx, http.MethodDelete, id, "", nil, nil); err != nil && cloud.StatusOf(err) != http.StatusNotFound {

@@ -34,7 +34,7 @@ func toolboxTable() []cloud.Retry {
 }
 
 // toolboxOf is how a sandbox is spoken to. The key goes nowhere but to https, or where the control plane itself is without.
-func (p *Provider) toolboxOf(s sandbox) (toolbox, error) {
+func (p *api) toolboxOf(s sandbox) (toolbox, error) {
 	base, err := cloud.ParseBase("toolboxProxyUrl", s.Toolbox)
 	if err != nil || base.Scheme != "https" && p.control.Base.Scheme == "https" {
 		return toolbox{}, schemas.OpErrorf(schemas.Unavailable, "run", "Daytona says no address under which the sandbox is reached")

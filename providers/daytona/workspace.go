@@ -20,11 +20,11 @@ type volumes struct {
 	id string
 }
 
-func (p *Provider) volumeName() string { return p.opt.Installation + "-workspaces" }
+func (p *api) volumeName() string { return p.opt.Installation + "-workspaces" }
 
 // volume is the id of the volume with the files of all workspaces, which is made when there is none. Each workspace is a folder of
 // it, and a sandbox sees its own only.
-func (p *Provider) volume(ctx context.Context) (string, error) {
+func (p *workspaces) volume(ctx context.Context) (string, error) {
 	p.volumes.mu.Lock()
 	defer p.volumes.mu.Unlock()
 	if p.volumes.id != "" {
@@ -62,7 +62,7 @@ func (p *Provider) volume(ctx context.Context) (string, error) {
 	return v.ID, nil
 }
 
-func (p *Provider) findVolume(ctx context.Context) (v volume, err error) {
+func (p *workspaces) findVolume(ctx context.Context) (v volume, err error) {
 	_, err = p.control.Do(ctx, cloud.Call{
 		Method: http.MethodGet, Path: "/volumes/by-name/" + url.PathEscape(p.volumeName()), Route: "/volumes/by-name/{name}", Into: &v,
 	})
@@ -78,7 +78,7 @@ const furniture = `as=
 [ "$2" != ro ] || $as mount -o remount,bind,ro "$1"`
 
 // furnish prepares the workspace of a sandbox.
-func (p *Provider) furnish(ctx context.Context, box sandbox, mounts []providers.Mount) error {
+func (p *workspaces) furnish(ctx context.Context, box sandbox, mounts []providers.Mount) error {
 	for _, m := range mounts {
 		mode := "rw"
 		if m.ReadOnly {
@@ -103,7 +103,7 @@ func (p *Provider) furnish(ctx context.Context, box sandbox, mounts []providers.
 
 // furnishOnce prepares the workspace of a kept sandbox after each start by any worker, which may have died before it had prepared it. This
 // worker remembers what it has prepared.
-func (p *Provider) furnishOnce(ctx context.Context, box sandbox, epoch string, mounts []providers.Mount) error {
+func (p *workspaces) furnishOnce(ctx context.Context, box sandbox, epoch string, mounts []providers.Mount) error {
 	if p.furnished.Has(epoch) {
 		return nil
 	}

@@ -82,7 +82,7 @@ func regionOf(id string) string {
 }
 
 // ask sends a call and looks at the service's clock.
-func (p *Provider) ask(ctx context.Context, c *cloud.Client, call cloud.Call) error {
+func (p *api) ask(ctx context.Context, c *cloud.Client, call cloud.Call) error {
 	begun := time.Now()
 	a, err := c.Do(ctx, call)
 	p.observe(a.Header, begun)
@@ -91,7 +91,7 @@ func (p *Provider) ask(ctx context.Context, c *cloud.Client, call cloud.Call) er
 
 // observe notes how far the service's clock is from this host's: the end of a sandbox's time is said in the service's. What is less than
 // the precision of its word and the time of an answer is nothing.
-func (p *Provider) observe(h http.Header, begun time.Time) {
+func (p *api) observe(h http.Header, begun time.Time) {
 	const precision = 2 * time.Second
 	said, err := http.ParseTime(h.Get("Date"))
 	if err != nil {
@@ -106,18 +106,18 @@ func (p *Provider) observe(h http.Header, begun time.Time) {
 }
 
 // stopAt is a time from now on in the service's words.
-func (p *Provider) stopAt(life time.Duration) int64 {
+func (p *api) stopAt(life time.Duration) int64 {
 	return time.Now().Add(time.Duration(p.ahead.Load()) + life).UnixMilli()
 }
 
 // left is how long it is until a time in the service's words.
-func (p *Provider) left(stopAt int64) time.Duration {
+func (p *api) left(stopAt int64) time.Duration {
 	return time.UnixMilli(stopAt).Sub(time.Now().Add(time.Duration(p.ahead.Load())))
 }
 
 // list lists the sandboxes that run and have all of some labels. The service lists those that have stopped too, all at once: it knows no pages
 // and no states. So they are read one by one, and only those that run are kept.
-func (p *Provider) list(ctx context.Context, want map[string]string) ([]sandbox, error) {
+func (p *api) list(ctx context.Context, want map[string]string) ([]sandbox, error) {
 	query := url.Values{}
 	for k, v := range want {
 		query.Set("labels["+k+"]", v)
@@ -142,7 +142,7 @@ func (p *Provider) list(ctx context.Context, want map[string]string) ([]sandbox,
 }
 
 // extend puts off the end of a sandbox's time, and returns how long it lives now: the service may grant less.
-func (p *Provider) extend(ctx context.Context, id string, life time.Duration) (time.Duration, error) {
+func (p *api) extend(ctx context.Context, id string, life time.Duration) (time.Duration, error) {
 	var granted lifetime
 	err := p.ask(ctx, p.at(regionOf(id)), cloud.Call{
 		Method: http.MethodPatch, Path: strings.Replace(routeOne, "{id}", url.PathEscape(id), 1), Route: routeOne,
@@ -152,7 +152,7 @@ func (p *Provider) extend(ctx context.Context, id string, life time.Duration) (t
 }
 
 // kill asks for the end of a sandbox. One that is gone is no error.
-func (p *Provider) kill(ctx context.Context, id string) error {
+func (p *sandboxes) kill(ctx context.Context, id string) error {
 	err := p.ask(ctx, p.at(regionOf(id)), cloud.Call{
 		Method: http.MethodDelete, Path: strings.Replace(routeOne, "{id}", url.PathEscape(id), 1), Route: routeOne,
 		Wait: endTimeout, Each: killEach,
@@ -165,7 +165,7 @@ func (p *Provider) kill(ctx context.Context, id string) error {
 }
 
 // dial connects to a sandbox that is there.
-func (p *Provider) dial(ctx context.Context, id string) (*websocket.Conn, error) {
+func (p *api) dial(ctx context.Context, id string) (*websocket.Conn, error) {
 	begun := time.Now()
 	conn, a, err := p.at(regionOf(id)).Socket(ctx, cloud.Call{
 		Path: strings.Replace(routeConnect, "{id}", url.PathEscape(id), 1), Route: routeConnect, Wait: dialWithin,

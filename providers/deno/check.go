@@ -45,7 +45,7 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 }
 
 // away says why an API does not do what it is asked.
-func (p *Provider) away(about string, base *url.URL, err error) Diagnosis {
+func (p *api) away(about string, base *url.URL, err error) Diagnosis {
 	err = explain("ask", err)
 	if schemas.CodeOf(err) == schemas.Denied {
 		return Diagnosis{About: about, Says: base.String() + " refuses the token",
@@ -55,7 +55,7 @@ func (p *Provider) away(about string, base *url.URL, err error) Diagnosis {
 }
 
 // diagnoseSandboxes asks the API of sandboxes for one that there is not.
-func (p *Provider) diagnoseSandboxes(ctx context.Context) Diagnosis {
+func (p *api) diagnoseSandboxes(ctx context.Context) Diagnosis {
 	const about = "deno sandboxes"
 	base := p.at(p.opt.Region).Base
 	_, err := p.extend(ctx, "sbx_"+p.opt.Region+"_00000000000000000000", time.Minute)
@@ -66,7 +66,7 @@ func (p *Provider) diagnoseSandboxes(ctx context.Context) Diagnosis {
 }
 
 // diagnoseRoot asks for the snapshot that is the root of sandboxes, where one is named.
-func (p *Provider) diagnoseRoot(ctx context.Context) Diagnosis {
+func (p *api) diagnoseRoot(ctx context.Context) Diagnosis {
 	const about = "deno root"
 	if p.opt.Root == "" {
 		return Diagnosis{About: about, Good: true, Says: "the service's own image"}
@@ -89,7 +89,7 @@ func (p *Provider) diagnoseRoot(ctx context.Context) Diagnosis {
 }
 
 // diagnoseVolumes asks for volumes, of which there need be none yet.
-func (p *Provider) diagnoseVolumes(ctx context.Context) Diagnosis {
+func (p *api) diagnoseVolumes(ctx context.Context) Diagnosis {
 	const about = "deno workspaces"
 	if p.opt.NoWorkspaces {
 		return Diagnosis{About: about, Good: true, Says: "none: --deno-no-workspaces"}

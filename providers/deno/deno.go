@@ -138,17 +138,35 @@ var (
 
 // Provider runs commands in sandboxes. Its methods may be called from many goroutines.
 type Provider struct {
+	*sandboxes
+
+	making inflight.Locks
+}
+
+// sandboxes makes and ends sandboxes, and counts those that run.
+type sandboxes struct {
+	*api
+
+	workspaces *workspaces
+	room       *cloud.Room
+	work       inflight.Work
+}
+
+// workspaces makes the volumes of workspaces, and mounts them in sandboxes.
+type workspaces struct {
+	*api
+
+	volumes cloud.Known // that are there
+	places  places
+}
+
+// api is the service, and the settings for it.
+type api struct {
 	opt     Options
 	log     *slog.Logger
 	console *cloud.Client
 	sandbox *url.URL     // of all sandboxes; nil: each region has its own
 	ahead   atomic.Int64 // nanoseconds that the service's clock is before this host's
-
-	room    *cloud.Room
-	work    inflight.Work
-	volumes cloud.Known // that are there
-	places  places
-	making  inflight.Locks
 }
 
 var (
@@ -215,7 +233,8 @@ func Open(o Options) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{opt: o, log: o.Log}
+	a := &api{opt: o, log: o.Log}
+	p := &Provider{sandboxes: &sandboxes{api: a, workspaces: &workspaces{api: a}}}
 	p.room = &cloud.Room{Most: o.Sandboxes, Service: service, Flag: "--deno-sandboxes", List: p.running}
 	if o.SandboxURL != "" {
 		if p.sandbox, err = cloud.ParseBase("deno-sandbox-url", o.SandboxURL); err != nil {
@@ -237,7 +256,7 @@ func Open(o Options) (*Provider, error) {
 }
 
 // client is one of the console or of sandboxes: both take the same token.
-func (p *Provider) client(base *url.URL) *cloud.Client {
+func (p *api) client(base *url.URL) *cloud.Client {
 	header := http.Header{"User-Agent": {"sandjet"}}
 	if p.opt.Organization != "" {
 		header.Set("X-Deno-Org", p.opt.Organization)
@@ -248,7 +267,7 @@ func (p *Provider) client(base *url.URL) *cloud.Client {
 }
 
 // at is the API of the sandboxes of a region.
-func (p *Provider) at(region string) *cloud.Client {
+func (p *api) at(region string) *cloud.Client {
 	if p.sandbox != nil {
 		return p.client(p.sandbox)
 	}

@@ -23,15 +23,15 @@ const (
 
 // door is how a sandbox is reached: by a connection that is made again when it has broken. It is a spool.Box.
 type door struct {
-	p    *Provider
+	p    *api
 	id   string
 	turn chan struct{} // has one: its holder may read cur and change it
 	cur  *link         // nil: there is none
 }
 
 // doorOf is a door with a connection, or without one yet. The caller closes it.
-func (p *Provider) doorOf(id string, first *link) *door {
-	d := &door{p: p, id: id, turn: make(chan struct{}, 1), cur: first}
+func (p *sandboxes) doorOf(id string, first *link) *door {
+	d := &door{p: p.api, id: id, turn: make(chan struct{}, 1), cur: first}
 	d.turn <- struct{}{}
 	return d
 }

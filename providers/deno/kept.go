@@ -99,7 +99,7 @@ func (p *Provider) reserve(ctx context.Context, box, key string, spec providers.
 	}
 	d := p.doorOf(first.ID, nil)
 	defer d.Close()
-	if _, err = p.furnishOnce(ctx, d, first.Labels[labelBirth], spec); isGone(err) {
+	if _, err = p.workspaces.furnishOnce(ctx, d, first.Labels[labelBirth], spec); isGone(err) {
 		return schemas.Ref{}, gone(err)
 	}
 	return refOf(first), err
@@ -121,7 +121,7 @@ func isGone(err error) bool {
 // worker has furnished was chosen. One of them may be made by the caller, and its door stays open.
 func (p *Provider) choose(ctx context.Context, found []sandbox, mine *door) (sandbox, error) {
 	if len(found) == 1 {
-		if _, ok := p.places.of(found[0].Labels[labelBirth]); ok {
+		if _, ok := p.workspaces.places.of(found[0].Labels[labelBirth]); ok {
 			return found[0], nil
 		}
 	}
@@ -182,7 +182,7 @@ func (p *Provider) makeKept(ctx context.Context, o order) (schemas.Ref, error) {
 			case chosen.ID != made.ID:
 				return schemas.Ref{}, schemas.OpErrorf(schemas.Conflict, "reserve", "another worker has made it meanwhile")
 			}
-			if _, err = p.furnishOnce(ctx, d, made.Labels[labelBirth], o.spec); err != nil && schemas.CodeOf(err) != schemas.Unavailable {
+			if _, err = p.workspaces.furnishOnce(ctx, d, made.Labels[labelBirth], o.spec); err != nil && schemas.CodeOf(err) != schemas.Unavailable {
 				p.discard(made.ID)
 			}
 			return refOf(made), err

@@ -71,7 +71,7 @@ func (s sandbox) facts() (f facts) {
 
 // rulesOf is a digest of what a kept sandbox is made of. The values of variables that are bound to hosts are: the sandbox has them from
 // its beginning.
-func (p *Provider) rulesOf(spec providers.Spec) string {
+func (p *sandboxes) rulesOf(spec providers.Spec) string {
 	bound := map[string]string{}
 	for name := range spec.Network.Credentials {
 		bound[name] = cloud.Digest(spec.Env[name])
@@ -116,7 +116,7 @@ type made struct {
 
 // make makes a sandbox. It is not cancelled on its way, because no worker would know what was made: when ctx ends, a sandbox that comes
 // later is killed. Codes: exhausted, unavailable, denied, unsupported, conflict (a kept one is there meanwhile).
-func (p *Provider) make(ctx context.Context, o order) (sandbox, *link, error) {
+func (p *sandboxes) make(ctx context.Context, o order) (sandbox, *link, error) {
 	done := make(chan made) // there may be no receiver
 	p.work.Go(func() {
 		apart, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opt.Start)
@@ -142,7 +142,7 @@ func (p *Provider) make(ctx context.Context, o order) (sandbox, *link, error) {
 }
 
 // create makes a sandbox, once. It waits a little for a workspace that is in another one.
-func (p *Provider) create(ctx context.Context, unwanted <-chan struct{}, o order) made {
+func (p *sandboxes) create(ctx context.Context, unwanted <-chan struct{}, o order) made {
 	waits := p.opt.Start / 6 // for what has just ended; for what has not the call waits
 	begun := time.Now()
 	pause := wait.Backoff{First: 100 * time.Millisecond, Most: time.Second}
@@ -168,7 +168,7 @@ func (p *Provider) create(ctx context.Context, unwanted <-chan struct{}, o order
 var errHeld = errors.New("the volume of the workspace is in another sandbox")
 
 // tryCreate asks for a sandbox once. When the answer is lost it is looked for by its birth.
-func (p *Provider) tryCreate(ctx context.Context, o order) made {
+func (p *sandboxes) tryCreate(ctx context.Context, o order) made {
 	slot, err := p.admit(ctx, o)
 	if err != nil {
 		return made{err: err}
@@ -192,7 +192,7 @@ func (p *Provider) tryCreate(ctx context.Context, o order) made {
 }
 
 // askFor asks for a sandbox that was admitted.
-func (p *Provider) askFor(ctx context.Context, o order) made {
+func (p *sandboxes) askFor(ctx context.Context, o order) made {
 	c, err := p.configOf(ctx, o)
 	if err != nil {
 		return made{err: err}
@@ -224,7 +224,7 @@ func (p *Provider) askFor(ctx context.Context, o order) made {
 }
 
 // madeBy is the sandbox of a create that was answered.
-func (p *Provider) madeBy(conn *websocket.Conn, id string, c config) made {
+func (p *sandboxes) madeBy(conn *websocket.Conn, id string, c config) made {
 	if regionOf(id) == "" {
 		_ = conn.Close() // nothing is known of it: it ends at the end of its time
 		return made{err: schemas.OpErrorf(schemas.Unavailable, opCreate, "Deno does not say which sandbox it has made")}
@@ -233,7 +233,7 @@ func (p *Provider) madeBy(conn *websocket.Conn, id string, c config) made {
 }
 
 // configOf is what a sandbox is made of. The volume of its workspace is made where there is none.
-func (p *Provider) configOf(ctx context.Context, o order) (config, error) {
+func (p *sandboxes) configOf(ctx context.Context, o order) (config, error) {
 	c := config{
 		StopAt: p.stopAt(o.life), Memory: p.opt.Memory, Secrets: secretsOf(o.spec),
 		Labels: map[string]string{labelInstallation: p.opt.Installation, labelBirth: cloud.Random(), labelBox: o.box, labelFacts: facts{
@@ -248,7 +248,7 @@ func (p *Provider) configOf(ctx context.Context, o order) (config, error) {
 	}
 	c.Allowed = allowedOf(o.spec.Network)
 	for _, m := range o.spec.Mounts {
-		slug, err := p.volume(ctx, m.Namespace)
+		slug, err := p.workspaces.volume(ctx, m.Namespace)
 		if err != nil {
 			return c, err
 		}
@@ -291,7 +291,7 @@ func ascii(text []byte) []byte {
 
 // lost looks for the sandbox of a create whose answer was lost. One that comes later ends by itself, or is found by its key. Lists are
 // asked as those from which one of several is chosen, so that none of these shows it earlier than others of its key.
-func (p *Provider) lost(ctx context.Context, labels map[string]string, cause error) made {
+func (p *sandboxes) lost(ctx context.Context, labels map[string]string, cause error) made {
 	const looks = 3
 	pause := wait.Backoff{First: 200 * time.Millisecond, Most: time.Second}
 	for n := 1; ; n++ {
@@ -307,7 +307,7 @@ func (p *Provider) lost(ctx context.Context, labels map[string]string, cause err
 
 // admit lets a create pass where fewer sandboxes run than may, its workspace is in none, and a kept one is not there already. Its caller
 // gives the place back.
-func (p *Provider) admit(ctx context.Context, o order) (*cloud.Slot, error) {
+func (p *sandboxes) admit(ctx context.Context, o order) (*cloud.Slot, error) {
 	slot := p.room.Take("")
 	all, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation})
 	switch {
@@ -335,13 +335,13 @@ func runningOf(all []sandbox) []cloud.Running {
 }
 
 // running lists what runs of this installation. Codes: those of [explain].
-func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
+func (p *sandboxes) running(ctx context.Context) ([]cloud.Running, error) {
 	all, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation})
 	return runningOf(all), explain("list", err)
 }
 
 // discard kills a sandbox that no caller knows of, in the background. If that fails it ends at the end of its time.
-func (p *Provider) discard(id string) {
+func (p *sandboxes) discard(id string) {
 	p.work.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 		defer cancel()
@@ -352,7 +352,7 @@ func (p *Provider) discard(id string) {
 }
 
 // end kills a sandbox and waits until it is not there any more. One that is gone is no error.
-func (p *Provider) end(ctx context.Context, s sandbox) error {
+func (p *sandboxes) end(ctx context.Context, s sandbox) error {
 	const enough = 10 // looks at lists, which may lag behind
 	pause := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
 	if err := p.kill(ctx, s.ID); err != nil {
@@ -372,7 +372,7 @@ func (p *Provider) end(ctx context.Context, s sandbox) error {
 }
 
 // endNow is end, for callers without a context.
-func (p *Provider) endNow(s sandbox) error {
+func (p *sandboxes) endNow(s sandbox) error {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
 	return p.end(ctx, s)

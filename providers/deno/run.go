@@ -87,7 +87,7 @@ func (r *running) enter(ctx context.Context) (place, error) {
 			return place{}, err
 		}
 		r.box, r.door = box, r.p.doorOf(box.ID, first)
-		at, err := r.p.furnish(ctx, r.door, r.spec())
+		at, err := r.p.workspaces.furnish(ctx, r.door, r.spec())
 		return at, err
 	}
 	var err error
@@ -107,7 +107,7 @@ func (r *running) enter(ctx context.Context) (place, error) {
 		return place{}, schemas.OpErrorf(schemas.Unavailable, "run", "Deno ends the sandbox in %s, and the command may take %s", life, limit)
 	}
 	r.door = r.p.doorOf(r.box.ID, nil)
-	at, err := r.p.furnishOnce(ctx, r.door, r.box.Labels[labelBirth], r.spec())
+	at, err := r.p.workspaces.furnishOnce(ctx, r.door, r.box.Labels[labelBirth], r.spec())
 	if cloud.StatusOf(err) == http.StatusNotFound {
 		err = gone(err)
 	}

@@ -16,14 +16,14 @@ import (
 )
 
 // slugOf is the slug of the volume of a workspace: 2 to 32 small letters, digits and hyphens, given once in the organization.
-func (p *Provider) slugOf(namespace string) string {
+func (p *workspaces) slugOf(namespace string) string {
 	const letters = 26 // 130 bits
 	sum := sha256.Sum256([]byte(p.opt.Installation + "\x00" + namespace))
 	return "sj-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:letters])
 }
 
 // volume is the slug of the volume with a workspace's files, which is made when there is none.
-func (p *Provider) volume(ctx context.Context, namespace string) (string, error) {
+func (p *workspaces) volume(ctx context.Context, namespace string) (string, error) {
 	slug := p.slugOf(namespace)
 	if p.volumes.Has(slug) {
 		return slug, nil
@@ -54,7 +54,7 @@ func (p *Provider) volume(ctx context.Context, namespace string) (string, error)
 	return slug, nil
 }
 
-func (p *Provider) findVolume(ctx context.Context, slug string) (v volume, err error) {
+func (p *workspaces) findVolume(ctx context.Context, slug string) (v volume, err error) {
 	err = p.ask(ctx, p.console, cloud.Call{
 		Method: http.MethodGet, Path: "/api/v2/volumes/" + url.PathEscape(slug), Route: "/api/v2/volumes/{slug}", Into: &v,
 	})
@@ -107,7 +107,7 @@ printf '%s\n' "$(id -un)" "$HOME"
 for name; do printf '%s=%s\n' "$name" "${!name}"; done`
 
 // furnish prepares a new sandbox, and learns what it is.
-func (p *Provider) furnish(ctx context.Context, d *door, spec providers.Spec) (place, error) {
+func (p *workspaces) furnish(ctx context.Context, d *door, spec providers.Spec) (place, error) {
 	args := []string{"", ""}
 	if len(spec.Mounts) > 0 {
 		args[0] = spec.Mounts[0].Path()
@@ -148,7 +148,7 @@ func readPlace(text string, bound map[string][]string) (place, error) {
 }
 
 // furnishOnce is furnish, for a kept sandbox: the worker that made it may have died on its way. This worker remembers what it has prepared.
-func (p *Provider) furnishOnce(ctx context.Context, d *door, birth string, spec providers.Spec) (place, error) {
+func (p *workspaces) furnishOnce(ctx context.Context, d *door, birth string, spec providers.Spec) (place, error) {
 	if at, ok := p.places.of(birth); ok {
 		return at, nil
 	}

@@ -62,24 +62,24 @@ func at(id, verb string) (path, route string) {
 }
 
 // ask sends a request about one sandbox.
-func (p *Provider) ask(ctx context.Context, method, id, verb string, body, into any) (cloud.Answer, error) {
+func (p *api) ask(ctx context.Context, method, id, verb string, body, into any) (cloud.Answer, error) {
 	path, route := at(id, verb)
 	return p.control.Do(ctx, cloud.Call{Method: method, Path: path, Route: route, Body: body, Into: into})
 }
 
-func (p *Provider) get(ctx context.Context, id string) (s sandbox, err error) {
+func (p *api) get(ctx context.Context, id string) (s sandbox, err error) {
 	_, err = p.ask(ctx, http.MethodGet, id, "", nil, &s)
 	return s, err
 }
 
 // connect wakes a sandbox that is paused, and lets it live for so long at least.
-func (p *Provider) connect(ctx context.Context, id string, life time.Duration) (s sandbox, err error) {
+func (p *api) connect(ctx context.Context, id string, life time.Duration) (s sandbox, err error) {
 	_, err = p.ask(ctx, http.MethodPost, id, "/connect", map[string]int{"timeout": seconds(life)}, &s)
 	return s, err
 }
 
 // end kills a sandbox. One that is gone is no error.
-func (p *Provider) end(ctx context.Context, id string) error {
+func (p *sandboxes) end(ctx context.Context, id string) error {
 	_, err := p.ask(ctx, http.MethodDelete, id, "", nil, nil)
 	if err == nil || cloud.StatusOf(err) == http.StatusNotFound {
 		p.room.Ended(id)
@@ -89,7 +89,7 @@ func (p *Provider) end(ctx context.Context, id string) error {
 }
 
 // list lists the sandboxes whose metadata has all of some pairs, running and paused.
-func (p *Provider) list(ctx context.Context, want map[string]string) ([]sandbox, error) {
+func (p *api) list(ctx context.Context, want map[string]string) ([]sandbox, error) {
 	pairs := url.Values{}
 	for name, value := range want {
 		pairs.Set(url.QueryEscape(name), url.QueryEscape(value)) // each is escaped by itself, and all together once more

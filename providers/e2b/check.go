@@ -49,11 +49,11 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 			p.control.Base, running, len(all)-running, p.opt.Sandboxes),
 		Remedy: "end some, or allow more with --e2b-sandboxes, up to what the team's plan allows",
 	}}
-	return append(out, p.diagnoseTemplate(ctx), p.diagnoseVolumes(ctx))
+	return append(out, p.diagnoseTemplate(ctx), p.workspaces.diagnoseVolumes(ctx))
 }
 
 // diagnoseTemplate asks for the template by its name. One that is known by its id alone is not found so.
-func (p *Provider) diagnoseTemplate(ctx context.Context) Diagnosis {
+func (p *api) diagnoseTemplate(ctx context.Context) Diagnosis {
 	d := Diagnosis{About: "e2b template", Good: true, Says: p.opt.Template + " is there"}
 	_, err := p.control.Do(ctx, cloud.Call{
 		Method: http.MethodGet, Path: "/templates/aliases/" + url.PathEscape(p.opt.Template), Route: "/templates/aliases/{alias}",
@@ -72,7 +72,7 @@ func (p *Provider) diagnoseTemplate(ctx context.Context) Diagnosis {
 	return d
 }
 
-func (p *Provider) diagnoseVolumes(ctx context.Context) Diagnosis {
+func (p *workspaces) diagnoseVolumes(ctx context.Context) Diagnosis {
 	if p.opt.NoWorkspaces {
 		return Diagnosis{About: "e2b workspaces", Good: true, Says: "none: --e2b-no-workspaces"}
 	}

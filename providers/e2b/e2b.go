@@ -109,17 +109,35 @@ var (
 
 // Provider runs commands in sandboxes. Its methods may be called from many goroutines.
 type Provider struct {
+	*sandboxes
+
+	chosen cloud.Known // ids of kept sandboxes that are those of their keys
+	making inflight.Locks
+}
+
+// sandboxes makes and ends sandboxes, and counts those that run.
+type sandboxes struct {
+	*api
+
+	workspaces *workspaces
+	room       *cloud.Room
+	work       inflight.Work
+}
+
+// workspaces makes the volumes of workspaces, and mounts them in sandboxes.
+type workspaces struct {
+	*api
+
+	volumes   cloud.Known // that are there
+	furnished cloud.Known // births of sandboxes whose workspace is prepared
+}
+
+// api is the service, and the settings for it.
+type api struct {
 	opt     Options
 	log     *slog.Logger
 	control *cloud.Client
 	boxes   *url.URL // of all sandboxes; nil: each has its own
-
-	room      *cloud.Room
-	work      inflight.Work
-	volumes   cloud.Known // that are there
-	furnished cloud.Known // births of sandboxes whose workspace is prepared
-	chosen    cloud.Known // ids of kept sandboxes that are those of their keys
-	making    inflight.Locks
 }
 
 var (
@@ -169,7 +187,8 @@ func Open(o Options) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{opt: o, log: o.Log}
+	a := &api{opt: o, log: o.Log}
+	p := &Provider{sandboxes: &sandboxes{api: a, workspaces: &workspaces{api: a}}}
 	p.room = &cloud.Room{Most: o.Sandboxes, Service: service, Flag: "--e2b-sandboxes", List: p.running}
 	if o.SandboxURL != "" {
 		if p.boxes, err = cloud.ParseBase("e2b-sandbox-url", o.SandboxURL); err != nil {
@@ -201,7 +220,7 @@ func (p *Provider) Close() error {
 }
 
 // hostOf is where a sandbox is reached.
-func (p *Provider) hostOf(id, domain string) *url.URL {
+func (p *api) hostOf(id, domain string) *url.URL {
 	domain = cmp.Or(domain, p.opt.Domain)
 	switch {
 	case p.boxes != nil:

@@ -34,7 +34,7 @@ type daemon struct {
 }
 
 // daemonOf is how a sandbox is spoken to.
-func (p *Provider) daemonOf(s sandbox) daemon {
+func (p *api) daemonOf(s sandbox) daemon {
 	return daemon{&cloud.Client{
 		Base: p.hostOf(s.ID, s.Domain), Auth: http.Header{"X-Access-Token": {s.Token}},
 		Header: http.Header{"E2b-Sandbox-Id": {s.ID}, "E2b-Sandbox-Port": {daemonPort}, "User-Agent": {"sandjet"}},

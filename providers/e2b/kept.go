@@ -97,7 +97,7 @@ func (p *Provider) reserve(ctx context.Context, name, key string, spec providers
 		slot.Started(first.ID)
 	}
 	box.Metadata = first.Metadata
-	err = p.furnishOnce(ctx, box, spec.Mounts)
+	err = p.workspaces.furnishOnce(ctx, box, spec.Mounts)
 	if err != nil && (unrouted(err) || p.isGone(ctx, first.ID)) {
 		return schemas.Ref{}, gone(err)
 	}

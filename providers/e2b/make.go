@@ -33,7 +33,7 @@ const (
 )
 
 // rulesOf is a digest of what a kept sandbox is made of.
-func (p *Provider) rulesOf(spec providers.Spec) string {
+func (p *sandboxes) rulesOf(spec providers.Spec) string {
 	spec.Env, spec.Deployment = nil, "" // they are each run's own, and no rule
 	text, err := json.Marshal(struct {
 		Spec     providers.Spec
@@ -55,7 +55,7 @@ type order struct {
 
 // make makes a sandbox and prepares its workspace. It is not cancelled on its way, because no worker would know what was made: when ctx
 // ends, a sandbox that comes later is killed. Codes: exhausted, unavailable, denied, unsupported.
-func (p *Provider) make(ctx context.Context, o order) (sandbox, error) {
+func (p *sandboxes) make(ctx context.Context, o order) (sandbox, error) {
 	type made struct {
 		box sandbox
 		err error
@@ -66,7 +66,7 @@ func (p *Provider) make(ctx context.Context, o order) (sandbox, error) {
 		defer cancel()
 		box, err := p.create(apart, o)
 		if err == nil {
-			err = p.furnishOnce(apart, box, o.spec.Mounts)
+			err = p.workspaces.furnishOnce(apart, box, o.spec.Mounts)
 		}
 		if box.ID != "" && (err != nil || ctx.Err() != nil) {
 			p.discard(box.ID)
@@ -85,7 +85,7 @@ func (p *Provider) make(ctx context.Context, o order) (sandbox, error) {
 }
 
 // create asks for a sandbox once. When the answer is lost it is looked for by its birth. An error with a sandbox: it is to be killed.
-func (p *Provider) create(ctx context.Context, o order) (box sandbox, err error) {
+func (p *sandboxes) create(ctx context.Context, o order) (box sandbox, err error) {
 	slot, err := p.room.Enter(ctx, "")
 	if err != nil {
 		return sandbox{}, err
@@ -97,7 +97,7 @@ func (p *Provider) create(ctx context.Context, o order) (box sandbox, err error)
 	n.Metadata[metaAccount] = string(o.spec.Account)
 	n.Internet, n.Network = networkOf(o.spec.Network)
 	for _, m := range o.spec.Mounts {
-		name, err := p.volume(ctx, m.Namespace)
+		name, err := p.workspaces.volume(ctx, m.Namespace)
 		if err != nil {
 			return sandbox{}, err
 		}
@@ -124,7 +124,7 @@ func (p *Provider) create(ctx context.Context, o order) (box sandbox, err error)
 
 // lost looks for the sandbox of a create whose answer was lost. One that comes later ends by itself, or is found by its key. For a kept one
 // lists are asked as those from which one of several is chosen, so that none of these shows it earlier than others of its key.
-func (p *Provider) lost(ctx context.Context, metadata map[string]string, cause error) (sandbox, error) {
+func (p *sandboxes) lost(ctx context.Context, metadata map[string]string, cause error) (sandbox, error) {
 	want := map[string]string{metaInstallation: p.opt.Installation, metaBirth: metadata[metaBirth]}
 	if box := metadata[metaBox]; box != "" {
 		want = map[string]string{metaInstallation: p.opt.Installation, metaBox: box}
@@ -147,7 +147,7 @@ func (p *Provider) lost(ctx context.Context, metadata map[string]string, cause e
 }
 
 // running lists what runs of this installation. Codes: those of [explain].
-func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
+func (p *sandboxes) running(ctx context.Context) ([]cloud.Running, error) {
 	all, err := p.list(ctx, map[string]string{metaInstallation: p.opt.Installation})
 	var running []cloud.Running
 	for _, s := range all {
@@ -159,7 +159,7 @@ func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
 }
 
 // volume is the name of the volume with a workspace's files, which is made when there is none.
-func (p *Provider) volume(ctx context.Context, namespace string) (string, error) {
+func (p *workspaces) volume(ctx context.Context, namespace string) (string, error) {
 	name := p.opt.Installation + "-ws-" + cloud.Digest(namespace)
 	name = strings.ReplaceAll(name, ".", "_") // which names of volumes cannot have
 	if p.volumes.Has(name) {
@@ -185,7 +185,7 @@ func (p *Provider) volume(ctx context.Context, namespace string) (string, error)
 	return name, nil
 }
 
-func (p *Provider) hasVolume(ctx context.Context, name string) (bool, error) {
+func (p *workspaces) hasVolume(ctx context.Context, name string) (bool, error) {
 	var all []volume
 	if _, err := p.control.Do(ctx, cloud.Call{Method: http.MethodGet, Path: "/volumes", Into: &all}); err != nil {
 		return false, err
@@ -205,7 +205,7 @@ ln -sfn "$1" ` + providers.WorkspacePath + `
 [ "$2" != ro ] || mount -o remount,bind,ro "$1"`
 
 // furnish prepares the workspace of a new sandbox.
-func (p *Provider) furnish(ctx context.Context, box sandbox, mounts []providers.Mount) error {
+func (p *workspaces) furnish(ctx context.Context, box sandbox, mounts []providers.Mount) error {
 	for _, m := range mounts {
 		mode := "rw"
 		if m.ReadOnly {
@@ -220,7 +220,7 @@ func (p *Provider) furnish(ctx context.Context, box sandbox, mounts []providers.
 
 // furnishOnce prepares the workspace of a kept sandbox that another worker has made: that may have died on its way. This one
 // remembers what it has prepared.
-func (p *Provider) furnishOnce(ctx context.Context, box sandbox, mounts []providers.Mount) error {
+func (p *workspaces) furnishOnce(ctx context.Context, box sandbox, mounts []providers.Mount) error {
 	birth := box.Metadata[metaBirth]
 	if p.furnished.Has(birth) {
 		return nil
@@ -233,7 +233,7 @@ func (p *Provider) furnishOnce(ctx context.Context, box sandbox, mounts []provid
 }
 
 // discard kills a sandbox that no caller knows of, in the background. If that fails it ends at the end of its time.
-func (p *Provider) discard(id string) {
+func (p *sandboxes) discard(id string) {
 	p.work.Go(func() {
 		if err := p.endNow(id); err != nil {
 			p.log.Warn("sandbox not ended, it ends at its time limit", "sandbox", id, "error", err)
@@ -241,7 +241,7 @@ func (p *Provider) discard(id string) {
 	})
 }
 
-func (p *Provider) endNow(id string) error {
+func (p *sandboxes) endNow(id string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
 	return p.end(ctx, id)

@@ -124,7 +124,7 @@ func stopped(err error) bool {
 	return code == http.StatusGone || code == http.StatusUnprocessableEntity && (kind == kindStopping || kind == kindSnapshotting)
 }
 
-func (p *Provider) query(more ...string) url.Values {
+func (p *api) query(more ...string) url.Values {
 	q := url.Values{"teamId": {p.opt.Team}}
 	for i := 0; i+1 < len(more); i += 2 {
 		q.Set(more[i], more[i+1])
@@ -133,7 +133,7 @@ func (p *Provider) query(more ...string) url.Values {
 }
 
 // ask sends a request about a sandbox.
-func (p *Provider) ask(ctx context.Context, method, name string, into any, query ...string) (cloud.Answer, error) {
+func (p *api) ask(ctx context.Context, method, name string, into any, query ...string) (cloud.Answer, error) {
 	return p.client.Do(ctx, cloud.Call{
 		Method: method, Path: "/v2/sandboxes/" + url.PathEscape(name), Route: "/v2/sandboxes/{name}",
 		Query: p.query(append(query, "projectId", p.opt.Project)...), Into: into,
@@ -141,7 +141,7 @@ func (p *Provider) ask(ctx context.Context, method, name string, into any, query
 }
 
 // get finds a sandbox by its name, and wakes it where that is asked for.
-func (p *Provider) get(ctx context.Context, name string, resume bool) (b box, err error) {
+func (p *api) get(ctx context.Context, name string, resume bool) (b box, err error) {
 	var query []string
 	if resume {
 		query = []string{"resume", "true"}
@@ -152,7 +152,7 @@ func (p *Provider) get(ctx context.Context, name string, resume bool) (b box, er
 }
 
 // list goes through the sandboxes with a tag, those whose status has changed last first, until more says no.
-func (p *Provider) list(ctx context.Context, tag, value string, more func(s sandbox, now time.Time) bool) error {
+func (p *api) list(ctx context.Context, tag, value string, more func(s sandbox, now time.Time) bool) error {
 	query := p.query("project", p.opt.Project, "limit", "50", "sortBy", "statusUpdatedAt", "sortOrder", "desc", "tags", tag+":"+value)
 	pages := cloud.Pages{Route: "GET /v2/sandboxes"}
 	for {
@@ -183,7 +183,7 @@ func (p *Provider) list(ctx context.Context, tag, value string, more func(s sand
 
 // session is where requests about a session go.
 type session struct {
-	p  *Provider
+	p  *api
 	id string
 }
 

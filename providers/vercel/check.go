@@ -49,7 +49,7 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 }
 
 // diagnoseDrives asks for the drives of workspaces.
-func (p *Provider) diagnoseDrives(ctx context.Context) Diagnosis {
+func (p *api) diagnoseDrives(ctx context.Context) Diagnosis {
 	const about = "vercel workspaces"
 	if p.opt.NoWorkspaces {
 		return Diagnosis{About: about, Good: true, Says: "none: --vercel-no-workspaces"}

@@ -27,7 +27,7 @@ func (p *Provider) EndRun(ctx context.Context, key string, account schemas.Accou
 }
 
 // there finds a sandbox of this installation; not ok: there is none.
-func (p *Provider) there(ctx context.Context, name string) (b box, ok bool, err error) {
+func (p *api) there(ctx context.Context, name string) (b box, ok bool, err error) {
 	b, err = p.get(ctx, name, false)
 	switch {
 	case cloud.StatusOf(err) == http.StatusNotFound:
@@ -62,7 +62,7 @@ func (p *Provider) endInKept(ctx context.Context, digest, id string) error {
 // sweep ends what is left in a kept sandbox of a command whose program is gone: as root, for the command may have become root. Where that
 // cannot be, the session is ended, with all that runs in it, and the files stay. One that has ended has nothing left.
 func (p *Provider) sweep(ctx context.Context, b box, mark string) error {
-	s := session{p, b.Session.ID}
+	s := session{p.api, b.Session.ID}
 	return carry.Sweeping{
 		Sandbox: b.Sandbox.Name, Log: p.log,
 		Sweep: func(ctx context.Context) error {

@@ -85,10 +85,10 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 	if err := p.extend(ctx, b, p.opt.Idle, 0); err != nil {
 		return schemas.Ref{}, err
 	}
-	return refOf(b), p.furnishOnce(ctx, b.Session.ID, spec.Mounts)
+	return refOf(b), p.workspaces.furnishOnce(ctx, b.Session.ID, spec.Mounts)
 }
 
-// wake is [Provider.awake] of a kept sandbox, which counts where its session has ended.
+// wake is [sandboxes.awake] of a kept sandbox, which counts where its session has ended.
 func (p *Provider) wake(ctx context.Context, b box) (box, error) {
 	within, cancel := context.WithTimeout(ctx, p.opt.Start)
 	defer cancel()
@@ -113,7 +113,7 @@ func deploymentTag(name string) string { return "d" + cloud.Digest(name) }
 // extend lets a session live for so long from now, or an eighth less. The service counts from the session's start, by its own clock. Where
 // it grants no more, least is enough: a session that lives shorter is left to end, and the sandbox continues in the next. Codes: not_found
 // (it has ended), unavailable.
-func (p *Provider) extend(ctx context.Context, b box, life, least time.Duration) error {
+func (p *api) extend(ctx context.Context, b box, life, least time.Duration) error {
 	since := b.Session.Started
 	if since == 0 {
 		since = b.Session.Created
@@ -187,7 +187,7 @@ func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 	if err != nil {
 		return err
 	}
-	_, err = session{p, id}.ask(ctx, http.MethodPost, "/stop", nil)
+	_, err = session{p.api, id}.ask(ctx, http.MethodPost, "/stop", nil)
 	if code := cloud.StatusOf(err); err != nil && !stopped(err) && code != http.StatusConflict {
 		if code == http.StatusNotFound {
 			return nil

@@ -34,7 +34,7 @@ const (
 )
 
 // nameOf is the name of a sandbox: it is given once in a project, and says what the sandbox is for.
-func (p *Provider) nameOf(kind, digest string) string {
+func (p *sandboxes) nameOf(kind, digest string) string {
 	return p.opt.Installation + "-" + kind + "-" + digest
 }
 
@@ -70,7 +70,7 @@ func birthOf(s sandbox) (birth, rules string) {
 }
 
 // rulesOf is a digest of what a kept sandbox is made of.
-func (p *Provider) rulesOf(spec providers.Spec) string {
+func (p *sandboxes) rulesOf(spec providers.Spec) string {
 	spec.Env, spec.Deployment, spec.Sandbox = nil, "", "" // they are each run's own, and no rule
 	text, err := json.Marshal(struct {
 		Spec                providers.Spec
@@ -94,7 +94,7 @@ type order struct {
 
 // make makes a sandbox and waits until it runs. It is not cancelled on its way, because no worker would know what was made: when ctx ends,
 // a sandbox that comes later is deleted. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is taken).
-func (p *Provider) make(ctx context.Context, o order) (box, error) {
+func (p *sandboxes) make(ctx context.Context, o order) (box, error) {
 	type made struct {
 		box box
 		err error
@@ -112,7 +112,7 @@ func (p *Provider) make(ctx context.Context, o order) (box, error) {
 			b, err = p.awake(apart, b)
 		}
 		if err == nil && !o.kept {
-			err = p.furnish(apart, b.Session.ID, o.spec.Mounts)
+			err = p.workspaces.furnish(apart, b.Session.ID, o.spec.Mounts)
 		}
 		if mine && (err != nil || ctx.Err() != nil) {
 			p.discard(o.name, b.Session.ID)
@@ -131,7 +131,7 @@ func (p *Provider) make(ctx context.Context, o order) (box, error) {
 }
 
 // create asks for a sandbox. While its drive is another's it waits. When the answer is lost the sandbox is looked for by its name.
-func (p *Provider) create(ctx context.Context, o order) (box, error) {
+func (p *sandboxes) create(ctx context.Context, o order) (box, error) {
 	slot, err := p.room.Enter(ctx, "")
 	if err != nil {
 		return box{}, err
@@ -158,7 +158,7 @@ func (p *Provider) create(ctx context.Context, o order) (box, error) {
 		n.Expiration, n.Keep = keptFor.Milliseconds(), &keepLast{1}
 	}
 	for _, m := range o.spec.Mounts {
-		drive, err := p.drive(ctx, m.Namespace)
+		drive, err := p.workspaces.drive(ctx, m.Namespace)
 		if err != nil {
 			return box{}, err
 		}
@@ -185,7 +185,7 @@ func (p *Provider) create(ctx context.Context, o order) (box, error) {
 }
 
 // createOnce asks for a sandbox once.
-func (p *Provider) createOnce(ctx context.Context, n newSandbox, birth string) (b box, err error) {
+func (p *sandboxes) createOnce(ctx context.Context, n newSandbox, birth string) (b box, err error) {
 	_, err = p.client.Do(ctx, cloud.Call{
 		Method: http.MethodPost, Path: "/v3/sandboxes", Query: p.query(), Body: n, Into: &b, Wait: p.opt.Start,
 	})
@@ -200,7 +200,7 @@ func (p *Provider) createOnce(ctx context.Context, n newSandbox, birth string) (
 }
 
 // lost looks for the sandbox of a create whose answer was lost. One that comes later ends by itself, or is found by its name.
-func (p *Provider) lost(ctx context.Context, name, birth string, cause error) (box, error) {
+func (p *sandboxes) lost(ctx context.Context, name, birth string, cause error) (box, error) {
 	const looks = 3
 	again := wait.Backoff{First: 200 * time.Millisecond, Most: time.Second}
 	for n := 1; ; n++ {
@@ -215,7 +215,7 @@ func (p *Provider) lost(ctx context.Context, name, birth string, cause error) (b
 }
 
 // running lists what runs of this installation, or is about to. Codes: those of [explain].
-func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
+func (p *sandboxes) running(ctx context.Context) ([]cloud.Running, error) {
 	run, _, err := p.count(ctx, true)
 	return run, explain("list", err)
 }
@@ -225,7 +225,7 @@ const mostLeft = 10
 
 // count counts sandboxes of this installation that run, or are about to, and those that rest. Where only what runs is wanted, those that
 // have been what they are for longer than any session lives are not looked at, and what is left of dead workers' runs is deleted.
-func (p *Provider) count(ctx context.Context, running bool) (run []cloud.Running, rest int, err error) {
+func (p *sandboxes) count(ctx context.Context, running bool) (run []cloud.Running, rest int, err error) {
 	var left []string
 	err = p.list(ctx, tagInstallation, p.opt.Installation, func(s sandbox, now time.Time) bool {
 		changed := time.UnixMilli(max(s.Changed, s.Created))
@@ -247,7 +247,7 @@ func (p *Provider) count(ctx context.Context, running bool) (run []cloud.Running
 
 // awake resumes a sandbox whose session has ended, and waits until it runs. Codes: not_found (it is gone, or cannot be resumed with its
 // files: then it is deleted), unavailable.
-func (p *Provider) awake(ctx context.Context, b box) (box, error) {
+func (p *sandboxes) awake(ctx context.Context, b box) (box, error) {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
 	resume := !alive(b.Session.Status)
 	for n := 1; b.Session.Status != statusRunning || resume; n++ {
@@ -275,7 +275,7 @@ func (p *Provider) awake(ctx context.Context, b box) (box, error) {
 }
 
 // discard deletes a sandbox that no caller knows of, in the background. If that fails it ends at its time limit.
-func (p *Provider) discard(name, session string) {
+func (p *sandboxes) discard(name, session string) {
 	p.work.Go(func() {
 		if err := p.endNow(name, session); err != nil {
 			p.log.Warn("sandbox not deleted, it ends at its time limit", "sandbox", name, "error", err)
@@ -283,7 +283,7 @@ func (p *Provider) discard(name, session string) {
 	})
 }
 
-func (p *Provider) endNow(name, session string) error {
+func (p *sandboxes) endNow(name, session string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
 	return p.end(ctx, name, session)
@@ -291,7 +291,7 @@ func (p *Provider) endNow(name, session string) error {
 
 // end deletes a sandbox with its snapshots, and waits until nothing runs in its session; empty: it has none. One that is gone is no
 // error.
-func (p *Provider) end(ctx context.Context, name, id string) error {
+func (p *sandboxes) end(ctx context.Context, name, id string) error {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
 	for n := 1; ; n++ {
 		_, err := p.ask(ctx, http.MethodDelete, name, nil, "deleteOrphanSnapshots", "true")
@@ -306,7 +306,7 @@ func (p *Provider) end(ctx context.Context, name, id string) error {
 }
 
 // ended waits until nothing runs in a session.
-func (p *Provider) ended(ctx context.Context, id string) error {
+func (p *api) ended(ctx context.Context, id string) error {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
 	for n := 1; id != ""; n++ {
 		r, err := session{p, id}.ask(ctx, http.MethodGet, "", nil)
@@ -323,7 +323,7 @@ func (p *Provider) ended(ctx context.Context, id string) error {
 }
 
 // leave deletes the sandbox of a command that has ended. It waits until the service has taken that, and not until it has done it.
-func (p *Provider) leave(name string) {
+func (p *sandboxes) leave(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
 	if _, err := p.ask(ctx, http.MethodDelete, name, nil, "deleteOrphanSnapshots", "true"); err != nil &&

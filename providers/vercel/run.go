@@ -98,7 +98,7 @@ func (r *running) enter(ctx context.Context) (err error) {
 
 // start is the program in the sandbox, which its input starts. It goes to one session: in another nothing is started.
 func (r *running) start(ctx context.Context) (boxrun.Stream, error) {
-	r.process = session{r.p, r.box.Session.ID}.program(ctx, r.program)
+	r.process = session{r.p.api, r.box.Session.ID}.program(ctx, r.program)
 	r.process.leave = r.fresh
 	return r.process, nil
 }

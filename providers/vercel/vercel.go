@@ -124,16 +124,34 @@ var (
 
 // Provider runs commands in sandboxes. Its methods may be called from many goroutines.
 type Provider struct {
+	*sandboxes
+
+	making inflight.Locks
+}
+
+// sandboxes makes and ends sandboxes, and counts those that run.
+type sandboxes struct {
+	*api
+
+	workspaces *workspaces
+	room       *cloud.Room
+	work       inflight.Work
+}
+
+// workspaces makes the volumes of workspaces, and mounts them in sandboxes.
+type workspaces struct {
+	*api
+
+	drives    cloud.Known // that are there
+	furnished cloud.Known // sessions whose workspace is prepared
+}
+
+// api is the service, and the settings for it.
+type api struct {
 	opt     Options
 	log     *slog.Logger
 	client  *cloud.Client
 	silence time.Duration // of a log; tests have less patience
-
-	room      *cloud.Room
-	work      inflight.Work
-	drives    cloud.Known // that are there
-	furnished cloud.Known // sessions whose workspace is prepared
-	making    inflight.Locks
 }
 
 var (
@@ -182,7 +200,8 @@ func Open(o Options) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{opt: o, log: o.Log, silence: silence}
+	a := &api{opt: o, log: o.Log, silence: silence}
+	p := &Provider{sandboxes: &sandboxes{api: a, workspaces: &workspaces{api: a}}}
 	p.room = &cloud.Room{Most: o.Sandboxes, Service: service, Flag: "--vercel-sandboxes", List: p.running}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
@@ -237,4 +256,4 @@ func (p *Provider) Close() error {
 }
 
 // home is that of the user of sandboxes.
-func (p *Provider) home() string { return "/home/" + p.opt.User }
+func (p *api) home() string { return "/home/" + p.opt.User }

@@ -12,7 +12,7 @@ import (
 )
 
 // drive is the name of the drive with a workspace's files, which is made when there is none.
-func (p *Provider) drive(ctx context.Context, namespace string) (string, error) {
+func (p *workspaces) drive(ctx context.Context, namespace string) (string, error) {
 	name := p.opt.Installation + "-ws-" + cloud.Digest(namespace)
 	if p.drives.Has(name) {
 		return name, nil
@@ -94,13 +94,13 @@ if [ "$2" = ro ]; then
 fi`
 
 // furnish prepares the workspace of a session.
-func (p *Provider) furnish(ctx context.Context, id string, mounts []providers.Mount) error {
+func (p *workspaces) furnish(ctx context.Context, id string, mounts []providers.Mount) error {
 	for _, m := range mounts {
 		mode := "rw"
 		if m.ReadOnly {
 			mode = "ro"
 		}
-		said, err := session{p, id}.execute(ctx, "look", endTimeout, furniture, m.Path(), mode)
+		said, err := session{p.api, id}.execute(ctx, "look", endTimeout, furniture, m.Path(), mode)
 		switch {
 		case stopped(err):
 			return gone(err)
@@ -116,7 +116,7 @@ func (p *Provider) furnish(ctx context.Context, id string, mounts []providers.Mo
 
 // furnishOnce prepares the workspace of a kept sandbox in each session, begun by any worker, which may have died before it had prepared it.
 // This worker remembers what it has prepared.
-func (p *Provider) furnishOnce(ctx context.Context, id string, mounts []providers.Mount) error {
+func (p *workspaces) furnishOnce(ctx context.Context, id string, mounts []providers.Mount) error {
 	if p.furnished.Has(id) {
 		return nil
 	}
