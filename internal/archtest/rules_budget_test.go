@@ -36,4 +36,4 @@ var documentBudget = map[string]int{
 }
 
 // documentationBudget is the most words that TestDocumentationHasItsBudget allows. It may only fall.
-const documentationBudget = 49148
+const documentationBudget = 48741
