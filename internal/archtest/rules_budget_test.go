@@ -32,8 +32,7 @@ var plainBudget = map[string]wordCount{}
 // documentBudget has one row for each document that is not at 0.
 var documentBudget = map[string]int{
 	"clients/js/README.md": 2,
-	"docs/GUARANTEES.md":   1,
 }
 
 // documentationBudget is the most words that TestDocumentationHasItsBudget allows. It may only fall.
-const documentationBudget = 48741
+const documentationBudget = 48612
