@@ -88,14 +88,17 @@ type Options struct {
 }
 
 // API is the handlers. Its methods may be called from many goroutines.
-type API struct {
+type API struct{ *sessions }
+
+// New makes the handlers.
+func New(o Options) *API { return &API{&sessions{Options: o}} }
+
+// sessions are what the handlers share: it makes, enters, ends and destroys sessions.
+type sessions struct {
 	Options
 
 	looking sync.Map // accounts for which a request looks for a place now
 }
-
-// New makes the handlers.
-func New(o Options) *API { return &API{Options: o} }
 
 // Caller is who asks: an account, or the administrator, who may ask for any.
 type Caller struct {
@@ -103,7 +106,7 @@ type Caller struct {
 	Admin   bool
 }
 
-func (a *API) ready() error {
+func (a *sessions) ready() error {
 	if a.Store == nil || a.Spec.Config.Provider == "" {
 		return schemas.Errorf(schemas.Unsupported, "this gateway serves no sandbox sessions")
 	}
@@ -111,10 +114,10 @@ func (a *API) ready() error {
 }
 
 // stopping reports whether the gateway is asked to stop.
-func (a *API) stopping() bool { return a.Draining.Err() != nil }
+func (a *sessions) stopping() bool { return a.Draining.Err() != nil }
 
 // ActiveSessions is how many sessions of all accounts count for their limits. It costs no round trip.
-func (a *API) ActiveSessions() int {
+func (a *sessions) ActiveSessions() int {
 	n := 0
 	if a.Store != nil {
 		for _, l := range a.Store.All() {
@@ -167,7 +170,7 @@ func (a *API) open(w http.ResponseWriter, r *http.Request, tenant schemas.Accoun
 		return nil, nil, err
 	}
 	began := time.Now()
-	x = &execution{api: a, tenant: tenant, key: key, tool: tool, began: began}
+	x = &execution{api: a.sessions, tenant: tenant, key: key, tool: tool, began: began}
 	if timeoutMS != nil {
 		x.timeout = time.Duration(*timeoutMS) * time.Millisecond
 	}

@@ -48,7 +48,7 @@ const (
 
 // Remove ends a session with everything that is in it. It blocks until that is done, also where another request or gateway does it.
 // One that was broken off is finished by asking again. Codes: not_found, unavailable, timeout, conflict (some files cannot be removed).
-func (a *API) Remove(ctx context.Context, tenant schemas.AccountID, id string) error {
+func (a *sessions) Remove(ctx context.Context, tenant schemas.AccountID, id string) error {
 	l, err := a.Store.Get(ctx, tenant)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (a *API) Remove(ctx context.Context, tenant schemas.AccountID, id string) e
 }
 
 // removeOverdue is [API.Remove] for a session that is to end by itself, if it still is and no other request has the turn.
-func (a *API) removeOverdue(ctx context.Context, tenant schemas.AccountID, seen schemas.SandboxSession) error {
+func (a *sessions) removeOverdue(ctx context.Context, tenant schemas.AccountID, seen schemas.SandboxSession) error {
 	who, mine := newDestroyer(), false
 	_, err := a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) (err error) {
 		mine = false
@@ -96,7 +96,7 @@ func (a *API) removeOverdue(ctx context.Context, tenant schemas.AccountID, seen 
 
 func newDestroyer() string { return schemas.NewID("destroy_") }
 
-func (a *API) takeTurn(ctx context.Context, tenant schemas.AccountID, seen schemas.SandboxSession, who string) (mine bool, err error) {
+func (a *sessions) takeTurn(ctx context.Context, tenant schemas.AccountID, seen schemas.SandboxSession, who string) (mine bool, err error) {
 	_, err = a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) (err error) {
 		mine, err = takeTurn(l, seen, who, a.Now())
 		return err
@@ -111,7 +111,7 @@ var errTurnLost = errors.New("another has the turn")
 //
 // A process that was suspended for longer than its turn may repeat a step after another process has done it. No step does harm then: a call
 // that the other has cancelled is made again, and nothing is created that the other has removed.
-func (a *API) destroy(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession, who string) error {
+func (a *sessions) destroy(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession, who string) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyedWithin)
 	defer cancel()
 	working, end := context.WithCancelCause(ctx)
@@ -143,7 +143,7 @@ func (a *API) destroy(ctx context.Context, tenant schemas.AccountID, s schemas.S
 	return err
 }
 
-func (a *API) leaveTurn(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession, who string) {
+func (a *sessions) leaveTurn(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession, who string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	_, err := a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) error {
@@ -156,7 +156,7 @@ func (a *API) leaveTurn(ctx context.Context, tenant schemas.AccountID, s schemas
 }
 
 // clear ends what is in a session and removes its files, its workspace last.
-func (a *API) clear(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
+func (a *sessions) clear(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
 	if err := a.Boxes.Remove(ctx, tenant, s, true); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ const (
 )
 
 // empty removes the files of a session by a call in it.
-func (a *API) empty(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
+func (a *sessions) empty(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
 	x := &execution{api: a, tenant: tenant, session: s}
 	for n := 1; ; n++ {
 		result, _, err := x.bash(ctx, emptied, longestEmptying)
@@ -216,7 +216,7 @@ const (
 
 // EndExpired ends sandboxes whose time is over, and finishes what was broken off, until ctx ends. Several gateways may do it. Accounts
 // take turns.
-func (a *API) EndExpired(ctx context.Context) error {
+func (a *sessions) EndExpired(ctx context.Context) error {
 	var ends sync.WaitGroup
 	defer ends.Wait()
 	q, finished := newQueue(), make(chan due, overdueAtOnce)
@@ -242,7 +242,7 @@ func (a *API) EndExpired(ctx context.Context) error {
 	}
 }
 
-func (a *API) endOverdue(ctx context.Context, d due) {
+func (a *sessions) endOverdue(ctx context.Context, d due) {
 	ctx, cancel := context.WithTimeout(ctx, overdueWithin)
 	defer cancel()
 	err := a.removeOverdue(ctx, d.account, d.session)

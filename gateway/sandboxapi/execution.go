@@ -15,7 +15,7 @@ import (
 
 // execution is one request: the calls that it makes. It belongs to the goroutine of its handler.
 type execution struct {
-	api     *API
+	api     *sessions
 	tenant  schemas.AccountID
 	session schemas.SandboxSession
 	key     string // the client's; empty: no client asks for it again

@@ -61,7 +61,7 @@ func Lives(s schemas.SandboxSession, now time.Time) bool {
 
 // Make makes a session that is a sandbox with a time of its own; one that was made alike is that one. It waits for a place for a while.
 // Codes: those of [API.Enter], conflict (there is another of this id), exhausted, unsupported (this gateway has no sessions).
-func (a *API) Make(ctx context.Context, tenant schemas.AccountID, id string, lease schemas.SandboxLease) (schemas.SandboxSession, error) {
+func (a *sessions) Make(ctx context.Context, tenant schemas.AccountID, id string, lease schemas.SandboxLease) (schemas.SandboxSession, error) {
 	if err := a.ready(); err != nil {
 		return schemas.SandboxSession{}, err
 	}
@@ -72,7 +72,7 @@ func (a *API) Make(ctx context.Context, tenant schemas.AccountID, id string, lea
 // Enter lets a request into a session that is a sandbox with a time of its own: it becomes one of the active ones, and is marked as
 // used. It waits for a place for a while. Codes: not_found (there is none, or its time has ended), exhausted (too many are active),
 // unavailable.
-func (a *API) Enter(ctx context.Context, tenant schemas.AccountID, id string) (schemas.SandboxSession, error) {
+func (a *sessions) Enter(ctx context.Context, tenant schemas.AccountID, id string) (schemas.SandboxSession, error) {
 	if err := a.ready(); err != nil {
 		return schemas.SandboxSession{}, err
 	}
@@ -89,7 +89,7 @@ func plain(err error) error {
 }
 
 // Leased are the sandboxes with a time of their own that an account has, by id. Code: unavailable.
-func (a *API) Leased(ctx context.Context, tenant schemas.AccountID) ([]schemas.SandboxSession, error) {
+func (a *sessions) Leased(ctx context.Context, tenant schemas.AccountID) ([]schemas.SandboxSession, error) {
 	if err := a.ready(); err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (a *API) Leased(ctx context.Context, tenant schemas.AccountID) ([]schemas.S
 
 // Change changes what is known of a sandbox. change may be called more than once, and must not change what the lease points to. Codes:
 // not_found, exhausted (it would be too much of an account), unavailable, and what change returns.
-func (a *API) Change(ctx context.Context, tenant schemas.AccountID, id string, change func(l *schemas.SandboxLease) error) (
+func (a *sessions) Change(ctx context.Context, tenant schemas.AccountID, id string, change func(l *schemas.SandboxLease) error) (
 	s schemas.SandboxSession, err error,
 ) {
 	if err := a.ready(); err != nil {
@@ -135,6 +135,6 @@ func (a *API) Change(ctx context.Context, tenant schemas.AccountID, id string, c
 }
 
 // Touch marks a session as used while a request is in it.
-func (a *API) Touch(ctx context.Context, tenant schemas.AccountID, id string) {
+func (a *sessions) Touch(ctx context.Context, tenant schemas.AccountID, id string) {
 	a.touch(ctx, tenant, id)
 }

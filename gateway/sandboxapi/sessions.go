@@ -28,7 +28,7 @@ type TooManySessionsError struct {
 // session finds the session of a request, and makes it and its records where they are not there. It waits for a place among the
 // active ones for a while. It returns whether the session began to be active with this request. Codes: as [enter], unavailable; an
 // [fullError] when there is no place.
-func (a *API) session(ctx context.Context, tenant schemas.AccountID, id string, how entry) (schemas.SandboxSession, bool, error) {
+func (a *sessions) session(ctx context.Context, tenant schemas.AccountID, id string, how entry) (schemas.SandboxSession, bool, error) {
 	until, pause := time.Now().Add(a.PlaceWait), wait.Backoff{First: 100 * time.Millisecond, Most: time.Second}
 	for n := 1; ; n++ {
 		s, began, err := a.enter(ctx, tenant, id, how)
@@ -47,7 +47,7 @@ func (a *API) session(ctx context.Context, tenant schemas.AccountID, id string, 
 }
 
 // enter takes the session into the account's list, and sees to its records.
-func (a *API) enter(ctx context.Context, tenant schemas.AccountID, id string, how entry) (
+func (a *sessions) enter(ctx context.Context, tenant schemas.AccountID, id string, how entry) (
 	s schemas.SandboxSession, began bool, err error,
 ) {
 	fresh := settings{
@@ -83,7 +83,7 @@ func (a *API) enter(ctx context.Context, tenant schemas.AccountID, id string, ho
 
 // still looks whether a new session is there still when its workspace is made: where it was destroyed before, it stays unless it is
 // removed here.
-func (a *API) still(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
+func (a *sessions) still(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
 	l, err := a.Store.Get(ctx, tenant)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (a *API) still(ctx context.Context, tenant schemas.AccountID, s schemas.San
 }
 
 // leave frees the slot of a session that could not begin.
-func (a *API) leave(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) {
+func (a *sessions) leave(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	_, err := a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) error {
@@ -114,7 +114,7 @@ func (a *API) leave(ctx context.Context, tenant schemas.AccountID, s schemas.San
 const patience = 5 * time.Second
 
 // touch marks a session as used while a request is in it.
-func (a *API) touch(ctx context.Context, tenant schemas.AccountID, id string) {
+func (a *sessions) touch(ctx context.Context, tenant schemas.AccountID, id string) {
 	_, err := a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) error {
 		i := find(l.Sessions, id)
 		if i >= 0 && l.Sessions[i].Active && a.Now().Sub(l.Sessions[i].Used) >= schemas.SandboxSessionLag {
@@ -131,7 +131,7 @@ func (a *API) touch(ctx context.Context, tenant schemas.AccountID, id string) {
 // stay. Sessions whose instance has ended by itself make room first.
 //
 // One request of an account looks at a time, the others wait: what they would see is the same.
-func (a *API) makeRoom(ctx context.Context, tenant schemas.AccountID) (made bool, err error) {
+func (a *sessions) makeRoom(ctx context.Context, tenant schemas.AccountID) (made bool, err error) {
 	if _, others := a.looking.LoadOrStore(tenant, true); others {
 		return false, nil
 	}
@@ -171,7 +171,7 @@ func (a *API) makeRoom(ctx context.Context, tenant schemas.AccountID) (made bool
 	return false, nil
 }
 
-func (a *API) rest(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession, reason string) (rested bool, err error) {
+func (a *sessions) rest(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession, reason string) (rested bool, err error) {
 	_, err = a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) error {
 		rested = rest(l, s)
 		return nil

@@ -22,7 +22,7 @@ import (
 
 // OpenWorkspace returns the root of a workspace's files. What is made through it belongs to the
 // account's user on this host, as what its boxes make does.
-func (p *Provider) OpenWorkspace(ctx context.Context, account schemas.AccountID, m providers.Mount) (workspacefs.FS, error) {
+func (p *workspaces) OpenWorkspace(ctx context.Context, account schemas.AccountID, m providers.Mount) (workspacefs.FS, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -39,16 +39,16 @@ func (p *Provider) OpenWorkspace(ctx context.Context, account schemas.AccountID,
 }
 
 // WorkspaceStore identifies the directory of the workspaces: workers that see the same files get the same.
-func (p *Provider) WorkspaceStore() string { return p.store }
+func (p *workspaces) WorkspaceStore() string { return p.store }
 
 // workspace is where a workspace's files are on the host.
-func (p *Provider) workspace(namespace string) string {
+func (p *workspaces) workspace(namespace string) string {
 	return filepath.Join(p.opt.Workspaces, namespace)
 }
 
 // makeWorkspace makes a workspace's directory when it is absent, for the account's user alone. Only those who open the same
 // workspace wait for it.
-func (p *Provider) makeWorkspace(account schemas.AccountID, namespace string) error {
+func (p *workspaces) makeWorkspace(account schemas.AccountID, namespace string) error {
 	if err := box.CheckName(namespace); err != nil || namespace[0] == '.' {
 		return schemas.Invalidf("mount", "a namespace is one path component, not %q", schemas.Quotable(namespace))
 	}
@@ -87,12 +87,12 @@ func (p *Provider) makeWorkspace(account schemas.AccountID, namespace string) er
 var _ providers.WorkspaceRemover = (*Provider)(nil)
 
 // SweepWorkspaces implements [providers.WorkspaceRemover].
-func (p *Provider) SweepWorkspaces(ctx context.Context, s providers.WorkspaceSweep) (removed int, err error) {
+func (p *workspaces) SweepWorkspaces(ctx context.Context, s providers.WorkspaceSweep) (removed int, err error) {
 	return p.files.Sweep(ctx, s)
 }
 
 // newFiles is the directory of the workspaces as that from which files of removed accounts are removed.
-func (p *Provider) newFiles() *accountfiles.Folder {
+func (p *workspaces) newFiles() *accountfiles.Folder {
 	return &accountfiles.Folder{
 		Dir: p.opt.Workspaces, Log: p.log, Lock: p.making.take, Gone: p.quotas.gone,
 		Mine: func(info fs.FileInfo, a schemas.AccountID) bool {

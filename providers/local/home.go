@@ -35,7 +35,7 @@ type home struct {
 }
 
 // makeHome makes the home folder of a box whose user on the host is id; 0 is this process's own.
-func (p *Provider) makeHome(id int) (*home, error) {
+func (p *boxes) makeHome(id int) (*home, error) {
 	name := homePrefix + strings.ToLower(schemas.NewID(""))
 	h := &home{name: name, path: p.workspace(name)}
 	err := os.Mkdir(h.path, 0o700)
@@ -75,7 +75,7 @@ func (h *home) remove() error {
 
 // sweepHomes removes the home folders that dead workers have left: those without a lock. What cannot be locked, as on some network file
 // systems, stays.
-func (p *Provider) sweepHomes() (removed int, err error) {
+func (p *boxes) sweepHomes() (removed int, err error) {
 	entries, err := os.ReadDir(p.opt.Workspaces)
 	if err != nil {
 		return 0, fmt.Errorf("list the workspaces: %w", err)

@@ -36,7 +36,7 @@ type jobs struct {
 
 // job is a background job: one that runs here, or what is on disk of one.
 type job struct {
-	p       *Provider
+	p       *jobRunner
 	name    string
 	account schemas.AccountID
 	ref     schemas.JobRef
@@ -269,7 +269,7 @@ func (s *sandbox) reason(oom bool) string {
 func (s *sandbox) because(why string) { s.why.CompareAndSwap(nil, &why) }
 
 // settle waits until the jobs of a box that has ended are known to have.
-func (p *Provider) settle(ctx context.Context, sb *sandbox) {
+func (p *jobRunner) settle(ctx context.Context, sb *sandbox) {
 	p.mu.Lock()
 	var of []*job
 	for _, j := range p.jobs.live {
@@ -288,7 +288,7 @@ func (p *Provider) settle(ctx context.Context, sb *sandbox) {
 }
 
 // closeJobs waits a while for the ends of all jobs to be reported. Their boxes are gone.
-func (p *Provider) closeJobs() error {
+func (p *jobRunner) closeJobs() error {
 	told := make(chan struct{})
 	go func() {
 		p.jobs.running.Wait()

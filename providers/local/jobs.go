@@ -34,7 +34,7 @@ var (
 // Processes that a job leaves behind have 200 ms to end by themselves, after a stop or at the end of
 // its lifetime what is left of the grace; then they are killed. A grace of 0 is 5 s, a lifetime of 0
 // schemas.DefaultJobLifetime. Callbacks are not used: the provider sees every end itself.
-func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers.Command, o providers.JobOptions) (schemas.JobRef, error) {
+func (p *jobRunner) StartJob(ctx context.Context, id schemas.JobID, cmd providers.Command, o providers.JobOptions) (schemas.JobRef, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.JobRef{}, err
 	}
@@ -51,7 +51,7 @@ func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers
 	if err != nil {
 		return schemas.JobRef{}, err
 	}
-	sb, leave, err := p.find(cmd)
+	sb, leave, err := p.instances.find(cmd)
 	if err != nil {
 		return schemas.JobRef{}, err
 	}
@@ -85,7 +85,7 @@ func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers
 // enter finds the job of an id in a box, or makes room for it; then it is the caller's to start. The files of an earlier job are
 // read without the provider's lock, but in the turn of the job's name: no other start of the same id can pass between the read and
 // the entry, so a job that began and ended meanwhile is not started twice.
-func (p *Provider) enter(id schemas.JobID, in schemas.Ref, sb *sandbox) (j *job, mine bool, err error) {
+func (p *jobRunner) enter(id schemas.JobID, in schemas.Ref, sb *sandbox) (j *job, mine bool, err error) {
 	name := jobName(in, id)
 	defer p.jobs.starting.take(name)()
 	if j := p.liveJob(name); j != nil {
@@ -111,14 +111,14 @@ func (p *Provider) enter(id schemas.JobID, in schemas.Ref, sb *sandbox) (j *job,
 }
 
 // liveJob is the job of a name that this provider runs, nil when it runs none.
-func (p *Provider) liveJob(name string) *job {
+func (p *jobRunner) liveJob(name string) *job {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.jobs.live[name]
 }
 
 // leave forgets a job: from now on it is what its files say.
-func (p *Provider) leave(j *job) {
+func (p *jobRunner) leave(j *job) {
 	p.mu.Lock()
 	delete(p.jobs.live, j.name)
 	p.mu.Unlock()
@@ -167,7 +167,7 @@ func (j *job) launch(cmd providers.Command, env map[string]string) error {
 	j.log = &jobLog{dir: j.p.jobs.dirs.path(j.name), room: j.p.jobs.outputs}
 	j.p.jobs.outputs.begin(j.log, j.account)
 
-	r := &running{p: j.p, cmd: cmd, sb: j.sb}
+	r := &running{p: j.p.boxes, cmd: cmd, sb: j.sb}
 	frugal := j.p.quotas.frugal(cmd.Spec.Account, cmd.Mounts)
 	if frugal != "" {
 		if err := j.log.add(frugalNotice(frugal)); err != nil {
@@ -194,7 +194,7 @@ func (j *job) launch(cmd providers.Command, env map[string]string) error {
 }
 
 // findJob returns the job of ref, at the latest when it has been started or ctx ends.
-func (p *Provider) findJob(ctx context.Context, ref schemas.JobRef) (*job, error) {
+func (p *jobRunner) findJob(ctx context.Context, ref schemas.JobRef) (*job, error) {
 	if err := ref.ID.Validate(); err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func errNoJob() error {
 }
 
 // JobStatus reports whether the job runs, and how it ended when it does not.
-func (p *Provider) JobStatus(ctx context.Context, ref schemas.JobRef) (providers.JobStatus, error) {
+func (p *jobRunner) JobStatus(ctx context.Context, ref schemas.JobRef) (providers.JobStatus, error) {
 	j, err := p.findJob(ctx, ref)
 	if err != nil {
 		return providers.JobStatus{}, err
@@ -240,7 +240,7 @@ func (p *Provider) JobStatus(ctx context.Context, ref schemas.JobRef) (providers
 }
 
 // JobLogs reads at most schemas.MaxJobLogPage bytes at a time.
-func (p *Provider) JobLogs(ctx context.Context, ref schemas.JobRef, offset int64, limit int) (providers.JobLogs, error) {
+func (p *jobRunner) JobLogs(ctx context.Context, ref schemas.JobRef, offset int64, limit int) (providers.JobLogs, error) {
 	j, err := p.findJob(ctx, ref)
 	if err != nil {
 		return providers.JobLogs{}, err
@@ -260,7 +260,7 @@ func (p *Provider) JobLogs(ctx context.Context, ref schemas.JobRef, offset int64
 
 // StopJob ends the job and returns when nothing of it is left, or ctx has ended; it is stopped nevertheless. Of several stops the soonest
 // counts.
-func (p *Provider) StopJob(ctx context.Context, ref schemas.JobRef, grace time.Duration) error {
+func (p *jobRunner) StopJob(ctx context.Context, ref schemas.JobRef, grace time.Duration) error {
 	j, err := p.findJob(ctx, ref)
 	switch {
 	case err != nil:
@@ -304,7 +304,7 @@ func signalOf(name string) (unix.Signal, bool) {
 }
 
 // SignalJob sends a signal to the job's process group.
-func (p *Provider) SignalJob(ctx context.Context, ref schemas.JobRef, signal string) error {
+func (p *jobRunner) SignalJob(ctx context.Context, ref schemas.JobRef, signal string) error {
 	s, ok := signalOf(signal)
 	if !ok {
 		return schemas.Invalidf("signal", "%q is unknown", schemas.Quotable(signal))
@@ -324,7 +324,7 @@ func (p *Provider) SignalJob(ctx context.Context, ref schemas.JobRef, signal str
 }
 
 // WriteJob writes to the job's standard input, in turn with others who do.
-func (p *Provider) WriteJob(ctx context.Context, ref schemas.JobRef, data []byte, eof bool) (int, error) {
+func (p *jobRunner) WriteJob(ctx context.Context, ref schemas.JobRef, data []byte, eof bool) (int, error) {
 	j, err := p.findJob(ctx, ref)
 	switch {
 	case err != nil:

@@ -57,7 +57,7 @@ func (k *kept) alive() bool {
 
 // Reserve returns the box kept under key, making it when there is none. A box that was made under other rules (network, mounts, limits) is
 // ended and made again: a changed rule holds from then on.
-func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
+func (p *keptBoxes) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
 	}
@@ -91,7 +91,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 }
 
 // entry finds the box of a key or makes room for it; then it is the caller's to fill.
-func (p *Provider) entry(key string, s shape, spec providers.Spec) (k *kept, mine bool, err error) {
+func (p *keptBoxes) entry(key string, s shape, spec providers.Spec) (k *kept, mine bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -128,7 +128,7 @@ func (p *Provider) entry(key string, s shape, spec providers.Spec) (k *kept, min
 	return k, true, nil
 }
 
-func (p *Provider) fillEntry(ctx context.Context, key string, k *kept, spec providers.Spec) (schemas.Ref, error) {
+func (p *keptBoxes) fillEntry(ctx context.Context, key string, k *kept, spec providers.Spec) (schemas.Ref, error) {
 	defer close(k.ready)
 	k.sb, k.err = p.fresh(ctx, spec)
 	if k.err != nil {
@@ -173,7 +173,7 @@ func (k *kept) made() bool {
 }
 
 // find returns the kept box of ref. The caller is in it until it calls leave.
-func (p *Provider) find(cmd providers.Command) (sb *sandbox, leave func(), err error) {
+func (p *keptBoxes) find(cmd providers.Command) (sb *sandbox, leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.kept[cmd.Sandbox.ID]

@@ -34,7 +34,7 @@ func owed(before, used, sample, since time.Duration) time.Duration {
 }
 
 // meter ends boxes in which nothing of ours runs and which still use the processors, until the provider is closed.
-func (p *Provider) meter() {
+func (p *keptBoxes) meter() {
 	if p.opt.LeftoverCPU < 0 {
 		return
 	}
@@ -58,7 +58,7 @@ type reading struct {
 }
 
 // look takes one sample of all idle boxes. It stands for the time since the last one.
-func (p *Provider) look(since time.Duration) {
+func (p *keptBoxes) look(since time.Duration) {
 	var list []reading
 	p.mu.Lock()
 	for _, k := range p.kept {
@@ -103,11 +103,11 @@ func (p *Provider) look(since time.Duration) {
 }
 
 // idle reports whether no run and no job is in a box. It is called under the lock.
-func (p *Provider) idle(k *kept) bool {
+func (p *keptBoxes) idle(k *kept) bool {
 	if k.inside > 0 {
 		return false
 	}
-	for _, j := range p.jobs.live {
+	for _, j := range p.running.live {
 		if j.sb == k.sb && !j.ended() {
 			return false
 		}
@@ -128,7 +128,7 @@ func (s *sandbox) cpuTime() time.Duration {
 // makeRoom makes place for one more kept box of an account: where there are as many as there may be, the one goes in
 // which nothing has run for longest, of this account or of the one that has the most. Its victim is the caller's to
 // end. It is called under the lock. Code: exhausted, something runs in all of them.
-func (p *Provider) makeRoom(account schemas.AccountID) (victim *kept, err error) {
+func (p *keptBoxes) makeRoom(account schemas.AccountID) (victim *kept, err error) {
 	counts, total := map[schemas.AccountID]int{}, 0
 	for _, k := range p.kept {
 		if !k.made() || k.alive() {

@@ -93,7 +93,7 @@ func Diagnose(ctx context.Context, o Options) Diagnosis {
 }
 
 // choose sets the strongest level that holds in a trial, and returns why others do not.
-func (p *Provider) choose(ctx context.Context) ([]Obstacle, error) {
+func (p *boxes) choose(ctx context.Context) ([]Obstacle, error) {
 	var obstacles []Obstacle
 	for _, mode := range p.modes {
 		p.mode, p.isolation = mode, schemas.Isolation{Level: levelOf(mode)}
@@ -140,7 +140,7 @@ func refusal(obstacles []Obstacle, left string) error {
 }
 
 // measures lists what is in force at the chosen level, and what is not.
-func (p *Provider) measures() schemas.Isolation {
+func (p *host) measures() schemas.Isolation {
 	i := schemas.Isolation{Level: levelOf(p.mode)}
 	add := func(on bool, words ...string) {
 		if on {
@@ -170,7 +170,7 @@ func (p *Provider) measures() schemas.Isolation {
 }
 
 // trial runs a real box that tries what must fail.
-func (p *Provider) trial(ctx context.Context) error {
+func (p *boxes) trial(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	canary, err := os.CreateTemp(p.opt.StateDir, "canary-")

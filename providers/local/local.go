@@ -126,6 +126,13 @@ type Options struct {
 
 // Provider runs commands in boxes on this host. Its methods may be called from many goroutines.
 type Provider struct {
+	*boxes
+	*keptBoxes
+	*jobRunner
+}
+
+// host is what this host can isolate, and the settings.
+type host struct {
 	opt       Options
 	log       *slog.Logger
 	program   string
@@ -144,25 +151,51 @@ type Provider struct {
 	cgroups   confine.CgroupSupport
 	ids       idRange
 	null      *os.File
-	buffers   sync.Pool
+	pids      int // processes of a box that asks for no number
+}
 
-	mu      sync.Mutex
+// boxes makes boxes, and has some ready that no command has used.
+type boxes struct {
+	*host
+	*workspaces
+
+	buffers sync.Pool
+	done    chan struct{} // closed when the provider is
+
+	mu      sync.Mutex // of keptBoxes and jobRunner too
 	closed  bool
 	spawner *box.Spawner
-	kept    map[string]*kept
 	pool    pool
-	jobs    jobs
-	quotas  *quotas
 	ending  sync.WaitGroup // boxes on their way out and in
 
 	launching sync.Mutex // held while a spawner is launched
-	making    turns      // of namespaces whose directories are made
-	files     *accountfiles.Folder
+}
 
-	store      string        // identity of the workspaces
-	done       chan struct{} // closed when the provider is
-	pids       int           // processes of a box that asks for no number
+// workspaces are the directories of workspaces on this host.
+type workspaces struct {
+	*host
+
+	quotas *quotas
+	making turns // of namespaces whose directories are made
+	files  *accountfiles.Folder
+	store  string // identity of the workspaces
+}
+
+// keptBoxes are the boxes that stay between runs.
+type keptBoxes struct {
+	*boxes
+
+	running    *jobs // those of jobRunner
+	kept       map[string]*kept
 	meterEvery time.Duration
+}
+
+// jobRunner runs commands that outlive their call.
+type jobRunner struct {
+	*boxes
+
+	instances *keptBoxes
+	jobs      jobs
 }
 
 var (
@@ -239,7 +272,12 @@ func prepare(o Options) (*Provider, error) {
 	if o.StateDir == "" || o.Workspaces == "" {
 		return nil, schemas.OpErrorf(schemas.Invalid, "local", "a state directory and a directory for workspaces are needed")
 	}
-	p := &Provider{opt: o, log: o.Log, kept: map[string]*kept{}, ids: hostIDs(), modes: []box.Mode{box.Isolated, box.Landlocked}}
+	h := &host{opt: o, log: o.Log, ids: hostIDs(), modes: []box.Mode{box.Isolated, box.Landlocked}}
+	b := &boxes{host: h, workspaces: &workspaces{host: h}}
+	k := &keptBoxes{boxes: b, kept: map[string]*kept{}}
+	j := &jobRunner{boxes: b, instances: k}
+	k.running = &j.jobs
+	p := &Provider{b, k, j}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -277,7 +315,7 @@ func prepare(o Options) (*Provider, error) {
 	if p.store, err = folderid.Of(p.opt.Workspaces); err != nil {
 		return nil, schemas.Wrap(schemas.Unavailable, "local", "the directory for workspaces cannot be written", err)
 	}
-	p.quotas = newQuotas(p)
+	p.quotas = newQuotas(p.host, p.jobs.outputs)
 	p.files = p.newFiles()
 	if p.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, fmt.Errorf("local: %w", err)
@@ -413,7 +451,7 @@ func hostIDs() idRange {
 
 // hostID is the user of an account's boxes on the host, always the same for the same account. It is
 // 0, for the worker's own user, when the worker is not root.
-func (p *Provider) hostID(a schemas.AccountID) int {
+func (p *host) hostID(a schemas.AccountID) int {
 	if os.Geteuid() != 0 {
 		return 0
 	}

@@ -32,12 +32,12 @@ const trialAccount = schemas.AccountID("acct_trial")
 func usualPorts() []uint16 { return []uint16{22, 80, 443, 8080, 8443} }
 
 // relayed reports whether boxes of a network mode have a relay: a network of their own with one way out.
-func (p *Provider) relayed(mode schemas.NetworkMode) bool {
+func (p *host) relayed(mode schemas.NetworkMode) bool {
 	return p.mode == box.Isolated && (mode == schemas.AllowAll || mode == schemas.Restricted)
 }
 
 // rules compiles what a box may reach. It refuses what this host cannot keep.
-func (p *Provider) rules(n schemas.Network) (*egress.Rules, error) {
+func (p *host) rules(n schemas.Network) (*egress.Rules, error) {
 	switch {
 	case n.Mode == schemas.Restricted && p.mode != box.Isolated:
 		return nil, schemas.OpErrorf(schemas.Unsupported, "run",
@@ -51,7 +51,7 @@ func (p *Provider) rules(n schemas.Network) (*egress.Rules, error) {
 }
 
 // listenAt lists the ports at which a box has to listen for what it sends, as part of its shape. Empty: one listener gets all.
-func (p *Provider) listenAt(r *egress.Rules, n schemas.Network) string {
+func (p *host) listenAt(r *egress.Rules, n schemas.Network) string {
 	if p.redirects {
 		return ""
 	}
@@ -95,7 +95,7 @@ type wayOut struct {
 }
 
 // openWay has a relay serve the box's connections until the box ends.
-func (p *Provider) openWay(sb *sandbox, rules *egress.Rules, creds *egress.Credentials, spec providers.Spec) error {
+func (p *boxes) openWay(sb *sandbox, rules *egress.Rules, creds *egress.Credentials, spec providers.Spec) error {
 	from := sb.Inside()
 	defer from.Close()
 	in, err := sockets(from)
@@ -190,7 +190,7 @@ func (s *sandbox) notices(mark uint64) []byte {
 }
 
 // tryRelay finds out whether boxes can have a relay, by one that tries to get around it.
-func (p *Provider) tryRelay(ctx context.Context) error {
+func (p *boxes) tryRelay(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	spec := providers.Spec{Account: trialAccount, Network: schemas.Network{Mode: schemas.Restricted}}
@@ -236,7 +236,7 @@ echo tried`,
 }
 
 // findRelay notes whether boxes can have a relay, where the operator lets any box have a network.
-func (p *Provider) findRelay(ctx context.Context) {
+func (p *boxes) findRelay(ctx context.Context) {
 	p.noRelay = ""
 	if p.mode != box.Isolated || !slices.ContainsFunc(p.opt.Networks, p.relayed) {
 		return
@@ -260,7 +260,7 @@ func (p *Provider) findRelay(ctx context.Context) {
 }
 
 // networks are the modes that the boxes of this host can be kept in.
-func (p *Provider) networks() []schemas.NetworkMode {
+func (p *host) networks() []schemas.NetworkMode {
 	return slices.DeleteFunc(slices.Clone(p.opt.Networks), func(mode schemas.NetworkMode) bool {
 		return mode == schemas.Restricted && p.mode != box.Isolated || p.relayed(mode) && !p.relays
 	})

@@ -18,7 +18,7 @@ import (
 
 // output is the standard files of a run and what comes out of them.
 type output struct {
-	p       *Provider
+	p       *boxes
 	want    func(providers.Chunk)
 	streams [2]stream // stdout, stderr
 	stdin   int       // the run's ends, closed by begin
@@ -38,7 +38,7 @@ type stream struct {
 }
 
 // newOutput makes the pipes. The caller closes the output.
-func newOutput(p *Provider, cmd providers.Command) (*output, error) {
+func newOutput(p *boxes, cmd providers.Command) (*output, error) {
 	limit := cmd.OutputLimit
 	if limit <= 0 {
 		limit = schemas.DefaultOutputLimit

@@ -31,7 +31,7 @@ func (p *pool) drain() []*sandbox {
 }
 
 // take returns a box of the pool, nil when it has none.
-func (p *Provider) take(s shape) *sandbox {
+func (p *boxes) take(s shape) *sandbox {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
@@ -52,7 +52,7 @@ func (p *Provider) take(s shape) *sandbox {
 
 // warm fills the pool up with boxes of a shape, in the background, and lets the others go when they
 // are too many.
-func (p *Provider) warm(s shape) {
+func (p *boxes) warm(s shape) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.pool.size == 0 {
@@ -86,7 +86,7 @@ func (p *Provider) warm(s shape) {
 }
 
 // fill makes boxes until there are enough.
-func (p *Provider) fill(s shape) {
+func (p *boxes) fill(s shape) {
 	for {
 		sb, err := p.build(s)
 		if err == nil {
@@ -118,7 +118,7 @@ func (p *Provider) fill(s shape) {
 }
 
 // cool lets all boxes go: none was requested for a while.
-func (p *Provider) cool() {
+func (p *boxes) cool() {
 	p.mu.Lock()
 	idle := p.pool.drain()
 	p.mu.Unlock()

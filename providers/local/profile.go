@@ -36,7 +36,7 @@ func Declared() providers.Profile {
 }
 
 // Profile is what the provider can do on this host.
-func (p *Provider) Profile() providers.Profile {
+func (p *host) Profile() providers.Profile {
 	f, words := Declared(), p.cgroups.Words()
 	f.Networks = p.networks()
 	f.Credentials = slices.Contains(f.Networks, schemas.Restricted)

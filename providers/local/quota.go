@@ -69,14 +69,14 @@ type writing struct {
 	evicted bool
 }
 
-func newQuotas(p *Provider) *quotas {
+func newQuotas(p *host, outputs *outputs) *quotas {
 	o := p.opt
 	q := &quotas{
 		dirs:    []string{o.Workspaces, o.StateDir},
 		limit:   safefs.Taken{Bytes: limitOf(o.WorkspaceQuota, DefaultWorkspaceQuota), Files: limitOf(o.WorkspaceFiles, DefaultWorkspaceFiles)},
 		home:    limitOf(o.HomeQuota, DefaultHomeQuota),
 		account: safefs.Taken{Bytes: limitOf(o.AccountQuota, DefaultAccountQuota)},
-		reserve: o.MinFree, outputs: p.jobs.outputs, ownerOf: p.hostID, log: p.log,
+		reserve: o.MinFree, outputs: outputs, ownerOf: p.hostID, log: p.log,
 		wake: make(chan struct{}, 1), spaces: map[string]*space{}, accounts: map[string]*gauge{}, boxes: map[*sandbox]writing{},
 		refusals: map[string]int64{}, ended: map[string]int64{},
 	}
@@ -443,7 +443,7 @@ func (q *quotas) evict(sb *sandbox, why *schemas.Error) (first bool) {
 
 // Refusals counts the commands and writes of file tools that could not write because a workspace, an account or the
 // disk was full, Ended the sandboxes that were ended for it: by "workspace", "account" and "disk".
-func (p *Provider) Refusals() (refused, ended map[string]int64) {
+func (p *workspaces) Refusals() (refused, ended map[string]int64) {
 	q := p.quotas
 	q.mu.Lock()
 	defer q.mu.Unlock()

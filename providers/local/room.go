@@ -126,7 +126,7 @@ func (q *quotas) makeRoom() {
 }
 
 // Room reports how much room is left for workspaces.
-func (p *Provider) Room() Room {
+func (p *workspaces) Room() Room {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
 	return p.quotas.room

@@ -69,13 +69,13 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 	if env, err = sb.shown(env); err != nil {
 		return res, err
 	}
-	r := &running{p: p, cmd: cmd, sb: sb, fresh: cmd.Sandbox.IsZero(), before: sb.oomKills()}
+	r := &running{p: p.boxes, cmd: cmd, sb: sb, fresh: cmd.Sandbox.IsZero(), before: sb.oomKills()}
 	r.frugal = p.quotas.frugal(cmd.Spec.Account, sb.written(cmd.Mounts))
 	return r.carryOut(ctx, env, res)
 }
 
 // isolationOf is what a run of cmd is kept in.
-func (p *Provider) isolationOf(cmd providers.Command) *schemas.Isolation {
+func (p *host) isolationOf(cmd providers.Command) *schemas.Isolation {
 	i := schemas.Isolation{Level: p.isolation.Level, Enforced: slices.Clone(p.isolation.Enforced), Missing: slices.Clone(p.isolation.Missing)}
 	if cmd.Network.Mode == schemas.AllowAll && p.mode != box.Isolated {
 		if at := slices.Index(i.Enforced, "netns"); at >= 0 {
@@ -87,7 +87,7 @@ func (p *Provider) isolationOf(cmd providers.Command) *schemas.Isolation {
 }
 
 // check refuses what this host's boxes cannot keep.
-func (p *Provider) check(spec providers.Spec, network schemas.Network, mounts []providers.Mount) error {
+func (p *host) check(spec providers.Spec, network schemas.Network, mounts []providers.Mount) error {
 	profile := p.Profile()
 	if _, err := p.rules(network); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (p *Provider) check(spec providers.Spec, network schemas.Network, mounts []
 }
 
 // reaches reports whether the level is at least least.
-func (p *Provider) reaches(least string) bool {
+func (p *host) reaches(least string) bool {
 	order := []string{levelBare, levelLandlocked, levelIsolated}
 	return least == "" || slices.Contains(order, least) && slices.Index(order, p.isolation.Level) >= slices.Index(order, least)
 }
@@ -199,7 +199,7 @@ func (r *running) dir() string {
 
 // running is a run on its way.
 type running struct {
-	p       *Provider
+	p       *boxes
 	cmd     providers.Command
 	sb      *sandbox
 	fresh   bool   // the box is for this run only

@@ -34,7 +34,7 @@ type shape struct {
 }
 
 // shape is that of a box by spec.
-func (p *Provider) shape(spec providers.Spec) shape {
+func (p *host) shape(spec providers.Spec) shape {
 	s := shape{hostID: p.hostID(spec.Account), hostNet: spec.Network.Mode == schemas.AllowAll && p.mode != box.Isolated,
 		relay: p.relayed(spec.Network.Mode), memory: spec.MemoryLimit,
 		pids: spec.Pids, cpus: spec.CPUs}
@@ -73,7 +73,7 @@ type sandbox struct {
 }
 
 // build has a box made; the view is built when Ready says so. The caller ends it.
-func (p *Provider) build(s shape) (*sandbox, error) {
+func (p *boxes) build(s shape) (*sandbox, error) {
 	spawner, err := p.launch()
 	if err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func tempDir(hostID int) (string, error) {
 
 // launch returns the spawner, a new one when the last is gone. The box that is made with it counts as
 // on its way from here on. A new spawner reads its program from the disk: the provider's lock is not held meanwhile.
-func (p *Provider) launch() (*box.Spawner, error) {
+func (p *boxes) launch() (*box.Spawner, error) {
 	p.launching.Lock()
 	defer p.launching.Unlock()
 	p.mu.Lock()
@@ -271,7 +271,7 @@ func boxError(op string, err error) error {
 }
 
 // openMounts makes the directories of workspaces, and holds them against those who remove workspaces until its result is closed.
-func (p *Provider) openMounts(spec providers.Spec) (occupied []*os.File, err error) {
+func (p *workspaces) openMounts(spec providers.Spec) (occupied []*os.File, err error) {
 	return p.files.Open(spec.Mounts, func(namespace string) error { return p.makeWorkspace(spec.Account, namespace) })
 }
 
@@ -300,7 +300,7 @@ func (o *occupation) end() {
 }
 
 // fresh returns a claimed box of spec's: one of the pool, or one made now.
-func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, error) {
+func (p *boxes) fresh(ctx context.Context, spec providers.Spec) (*sandbox, error) {
 	rules, err := p.rules(spec.Network)
 	if err != nil {
 		return nil, err
