@@ -13,11 +13,11 @@ import (
 // late is longer than the log recognises what is published a second time.
 const late = 11 * time.Minute
 
-// TestWhoStoodStillTellsNothingTwice: this process is suspended after a call, or an answer, is confirmed and before its event is
+// TestASuspendedWorkerReportsNothingTwice: this process is suspended after a call, or an answer, is confirmed and before its event is
 // published, while other processes do all that follows. No event of a call follows its result.
 //
 //guarantee:one-result-for-every-accepted-call
-func TestWhoStoodStillTellsNothingTwice(t *testing.T) {
+func TestASuspendedWorkerReportsNothingTwice(t *testing.T) {
 	for _, state := range []schemas.ApprovalState{"", schemas.ApprovalApproved, schemas.ApprovalDenied} {
 		t.Run("answer "+string(state), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *streams.Bus) {
@@ -55,11 +55,11 @@ func TestWhoStoodStillTellsNothingTwice(t *testing.T) {
 	}
 }
 
-// TestAQuestionThatWasNotToldIsAsked: the process that parked a call died before it published the question, or the log did not take the
+// TestAQuestionThatWasNotPublishedIsAsked: the process that parked a call died before it published the question, or the log did not take the
 // event. The process that checks the approval asks, once, and never behind the answer.
 //
 //guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
-func TestAQuestionThatWasNotToldIsAsked(t *testing.T) {
+func TestAQuestionThatWasNotPublishedIsAsked(t *testing.T) {
 	for _, wait := range []time.Duration{0, late} {
 		for _, answered := range []bool{false, true} {
 			inBubble(t, func(t *testing.T, b *streams.Bus) {

@@ -317,7 +317,7 @@ func TestARefusedKeyEndsASocket(t *testing.T) {
 	}
 }
 
-func TestTokensAreAskedForAnewAndRenewedInBand(t *testing.T) {
+func TestTokensAreRequestedAgainAndRenewedInBand(t *testing.T) {
 	t.Parallel()
 	var dials, tokens atomic.Int32
 	renewed := make(chan string, 1)

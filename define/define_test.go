@@ -34,7 +34,7 @@ func TestTheExampleIsTheGoldenManifest(t *testing.T) {
 	}
 }
 
-func TestMistakesAreToldTogether(t *testing.T) {
+func TestMistakesAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	other := define.New("q").Sandbox("theirs", "", define.SandboxConfig{})
 	p := define.New("p")

@@ -401,8 +401,8 @@ func (onlyLocal) Serves(_ context.Context, provider string) (bool, error) {
 	return provider == "local", nil
 }
 
-// TestASandboxThatNobodyServesIsWarnedOf: it is made, and changed, with a word about it.
-func TestASandboxThatNobodyServesIsWarnedOf(t *testing.T) {
+// TestASandboxThatNoWorkerServesIsWarnedOf: it is made, and changed, with a word about it.
+func TestASandboxThatNoWorkerServesIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	k := openKept(t, func(o *gateway.Options) { o.Serving = onlyLocal{} })
 	const all = "/v1/accounts/me/sandboxes"

@@ -47,11 +47,11 @@ func (c countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestReplayIsToldInBatchesToWhoAsks: with compression or without, the frames in them are those of everybody else, and
+// TestReplayIsSentInBatchesOnRequest: with compression or without, the frames in them are those of everybody else, and
 // what is live comes alone.
 //
 //guarantee:a-conversation-has-no-holes
-func TestReplayIsToldInBatchesToWhoAsks(t *testing.T) {
+func TestReplayIsSentInBatchesOnRequest(t *testing.T) {
 	t.Parallel()
 	const events, large = 300, 100 // the number of one that is too large for a batch
 	text := func(n int) string {

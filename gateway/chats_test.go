@@ -412,7 +412,7 @@ func TestQuestionsInChats(t *testing.T) {
 }
 
 // Who is not listened to gets the answer for such, and who is the other one.
-func TestWhoIsNotListenedToHearsIt(t *testing.T) {
+func TestASenderWithoutListenersIsNotified(t *testing.T) {
 	e := openChat(t, `,"users":["7"]`)
 	for user, want := range map[string]string{"7": "soon", "8": "nobody listens"} {
 		body, err := json.Marshal(channel.Inbound{Kind: channel.Text, Event: "tg:" + user, Conversation: "tg:42", Place: "42", User: user,

@@ -111,10 +111,10 @@ func TestAWaitOutlivesTheDeadlineOfItsBody(t *testing.T) {
 	}, func(o *gateway.Options) { o.MaxWait = 2 * time.Minute })
 }
 
-// TestAnAnswerThatNobodyTakesIsDropped: a client that asks and does not read holds nothing either.
+// TestAnAnswerThatNoClientTakesIsDropped: a client that asks and does not read holds nothing either.
 //
 //guarantee:a-client-that-neither-sends-nor-reads-holds-nothing-for-long
-func TestAnAnswerThatNobodyTakesIsDropped(t *testing.T) {
+func TestAnAnswerThatNoClientTakesIsDropped(t *testing.T) {
 	inTime(t, func(t *testing.T, e *edge, _ *keys) {
 		conn := e.raw("GET /openapi.json HTTP/1.1\r\nHost: gateway\r\n\r\n")
 		time.Sleep(15 * time.Second)

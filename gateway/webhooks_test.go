@@ -384,8 +384,8 @@ func TestAnAppendIsRefusedWhoseDeliveriesDoNotFit(t *testing.T) {
 	}
 }
 
-// TestAppendedEventsAreToldLive: the transports pass on whatever type an event has.
-func TestAppendedEventsAreToldLive(t *testing.T) {
+// TestAppendedEventsArePublishedLive: the transports pass on whatever type an event has.
+func TestAppendedEventsArePublishedLive(t *testing.T) {
 	e := open(t)
 	s := e.socket()
 	s.write(`{"op":"attach","conv":"c_1"}`)

@@ -64,8 +64,8 @@ func TestTheClientsUserIsAsked(t *testing.T) {
 	}
 }
 
-// TestAClientThatCannotAskIsToldWhatToDo.
-func TestAClientThatCannotAskIsToldWhatToDo(t *testing.T) {
+// TestAClientThatCannotAskGetsTheRemedy.
+func TestAClientThatCannotAskGetsTheRemedy(t *testing.T) {
 	t.Parallel()
 	d := newDesk()
 	d.ask = true

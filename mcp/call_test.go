@@ -161,8 +161,8 @@ func TestAMarkIsACall(t *testing.T) {
 	}
 }
 
-// TestWhatTakesLongGoesOn: the answer names the call, async_status waits for its result, and stop ends it.
-func TestWhatTakesLongGoesOn(t *testing.T) {
+// TestALongStartContinues: the answer names the call, async_status waits for its result, and stop ends it.
+func TestALongStartContinues(t *testing.T) {
 	t.Parallel()
 	d := newDesk()
 	l := dial(t, d, mcp.Options{Wait: time.Millisecond}, newClient(nil))

@@ -145,13 +145,13 @@ func (s Channels) check(ctx context.Context, c, before schemas.ChatChannel) erro
 		}
 	}
 	if c.Agent != "" && c.Agent != before.Agent {
-		_, err := Documents{s.cache}.Get(ctx, c.Account, schemas.Agents, string(c.Agent))
+		_, err := Documents(s).Get(ctx, c.Account, schemas.Agents, string(c.Agent))
 		if err := named(err, "agent", "agent", string(c.Agent)); err != nil {
 			return err
 		}
 	}
 	if c.Workspace != "" && c.Workspace != before.Workspace {
-		_, err := Documents{s.cache}.Get(ctx, c.Account, schemas.Workspaces, string(c.Workspace))
+		_, err := Documents(s).Get(ctx, c.Account, schemas.Workspaces, string(c.Workspace))
 		return named(err, "workspace", "workspace", string(c.Workspace))
 	}
 	return nil

@@ -128,10 +128,10 @@ func TestIssuedPasswordsEndWithTheirTimeAndTheirKey(t *testing.T) {
 	})
 }
 
-// TestWhoseKeysChangedIsTold: nothing else of an account is, and a new account has no connections yet.
+// TestAClientWhoseKeysChangedIsNotified: nothing else of an account is, and a new account has no connections yet.
 //
 //guarantee:tenants-are-isolated
-func TestWhoseKeysChangedIsTold(t *testing.T) {
+func TestAClientWhoseKeysChangedIsNotified(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx := t.Context()

@@ -53,7 +53,7 @@ func (s Sessions) Change(ctx context.Context, a schemas.AccountID, change func(*
 	schemas.SandboxSessions, error,
 ) {
 	const tries = 100 // of others changing the same record at the same time
-	if _, err := (Accounts{s.cache}).Get(ctx, a); err != nil {
+	if _, err := (Accounts(s)).Get(ctx, a); err != nil {
 		return schemas.SandboxSessions{}, err
 	}
 	key, pause := sessionsKey(a), wait.Backoff{First: time.Millisecond, Most: 100 * time.Millisecond}

@@ -101,7 +101,7 @@ func TestAHandlersLongWorkIsDeliveredOnce(t *testing.T) {
 }
 
 //guarantee:a-conversation-has-no-holes
-func TestFollowReplaysThenGoesOnLive(t *testing.T) {
+func TestFollowReplaysThenContinuesLive(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

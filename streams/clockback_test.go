@@ -141,17 +141,17 @@ func (w *backward) found(t *testing.T, b *streams.Bus, last streams.PlacedPiece)
 	}
 }
 
-// TestWhoWaitsHearsAResultThatIsStoredAfterTheLogsClockWasSetBack: its stamp lies before that of the call.
+// TestAWaiterReceivesAResultThatIsStoredAfterTheLogsClockWasSetBack: its stamp lies before that of the call.
 //
 //guarantee:a-wrong-clock-ends-nothing-before-its-time
-func TestWhoWaitsHearsAResultThatIsStoredAfterTheLogsClockWasSetBack(t *testing.T) {
+func TestAWaiterReceivesAResultThatIsStoredAfterTheLogsClockWasSetBack(t *testing.T) {
 	var w backward
 	play(t, part{time.Hour, w.before}, part{0, func(t *testing.T, b *streams.Bus) {
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer stop()
 		done := make(chan error, 1)
 		go func() {
-			_, err := streams.AwaitResult(ctx, b, w.call)
+			_, err := streams.AwaitCall(ctx, b, w.call)
 			done <- err
 		}()
 		time.Sleep(time.Second)

@@ -225,11 +225,11 @@ func TestNoMoreInHandThanSlots(t *testing.T) {
 	})
 }
 
-// TestExhaustedWhileNobodyLives: the last delivery's process dies, and no other is there when the
+// TestExhaustedWhileNoWorkerLives: the last delivery's process dies, and no other is there when the
 // server gives the message up. A DeadLetterForwarder that comes a day later finds it.
 //
 //guarantee:one-result-for-every-accepted-call
-func TestExhaustedWhileNobodyLives(t *testing.T) {
+func TestExhaustedWhileNoWorkerLives(t *testing.T) {
 	var log *streams.Options
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		testwait.OK(t, streams.Intake.Publish(t.Context(), b, streams.Raw{Account: account, Data: []byte("poison")}))

@@ -188,7 +188,7 @@ func TestAHolderThatStoodStillKnowsThatTheDutyIsAnothers(t *testing.T) {
 	})
 }
 
-func TestRetentionGoesOnWithoutItsFirstHolder(t *testing.T) {
+func TestRetentionContinuesWithoutItsFirstHolder(t *testing.T) {
 	natstest.Hours(t)
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

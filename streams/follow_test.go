@@ -190,8 +190,8 @@ func TestCursors(t *testing.T) {
 	})
 }
 
-// TestTheStreamIsMadeAnewWhileFollowed: the reader gets that what it had is not that any more.
-func TestTheStreamIsMadeAnewWhileFollowed(t *testing.T) {
+// TestTheStreamIsRecreatedWhileFollowed: the reader gets that what it had is not that any more.
+func TestTheStreamIsRecreatedWhileFollowed(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		c := callOf("a")
 		publishNumbers(t, b, c, 0, 3)
@@ -209,7 +209,7 @@ func TestTheStreamIsMadeAnewWhileFollowed(t *testing.T) {
 	})
 }
 
-func TestAwaitResult(t *testing.T) {
+func TestAwaitCall(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx := t.Context()
 		c := callOf("a")
@@ -217,7 +217,7 @@ func TestAwaitResult(t *testing.T) {
 		testwait.OK(t, streams.Calls.Publish(ctx, b, c))
 		results := make(chan schemas.Result, 2)
 		wait := func() {
-			r, err := streams.AwaitResult(ctx, b, c)
+			r, err := resultOf(streams.AwaitCall(ctx, b, c))
 			if err != nil {
 				t.Error(err)
 			}
@@ -248,7 +248,7 @@ func TestAwaitResult(t *testing.T) {
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		other := callOf("b")
-		if _, err := streams.AwaitResult(short, b, other); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := streams.AwaitCall(short, b, other); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("without a result: %v", err)
 		}
 	})

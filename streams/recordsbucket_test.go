@@ -45,8 +45,8 @@ func TestALogWithoutItsRecordsIsNotOpened(t *testing.T) {
 	testwait.Must(open(streams.Options{}))(t)
 }
 
-// TestWhatWasDeletedIsToldFromWhatIsMissing: only the mark of a deletion says that a value was deleted.
-func TestWhatWasDeletedIsToldFromWhatIsMissing(t *testing.T) {
+// TestDeletedAndMissingAreDistinguished: only the mark of a deletion says that a value was deleted.
+func TestDeletedAndMissingAreDistinguished(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		bucket := streams.OpenBucket[string](b, streams.Records)
 		testwait.Must(bucket.Put(t.Context(), "deleted", "v"))(t)

@@ -11,16 +11,6 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// AwaitResult returns the call's result: the one that is there, or the one to come. When ctx ends before, it returns ctx's error. While the
-// log is unavailable it waits. Code: not_found (the result is no longer kept).
-func AwaitResult(ctx context.Context, b *Bus, c schemas.Call) (schemas.Result, error) {
-	state, err := AwaitCall(ctx, b, c)
-	if err != nil {
-		return schemas.Result{}, err
-	}
-	return *state.Result, nil
-}
-
 // AwaitCall returns the call's state once it has its result. When ctx ends before that, it returns ctx's error
 // and the last known state, or nil if the conversation was not read yet. While the log is unreachable it waits.
 // Code: not_found (the call has ended, and its result is no longer kept; who needs to be sure reads its state).

@@ -45,7 +45,7 @@ func TestWaitersOfAConversationGetTheirOwnResults(t *testing.T) {
 				}
 				wait := func(c schemas.Call) {
 					waiting.Go(func() {
-						r, err := streams.AwaitResult(t.Context(), b, c)
+						r, err := resultOf(streams.AwaitCall(t.Context(), b, c))
 						if err != nil || r.Text != "of "+string(c.ID) {
 							t.Errorf("%s got %+v, %v", c.ID, r, err)
 						}
@@ -94,8 +94,8 @@ func TestWaitersOfAConversationGetTheirOwnResults(t *testing.T) {
 	}
 }
 
-// TestAWaiterIsNotToldOfAFormerUseOfTheID: a day later the id may be that of another call of the same conversation.
-func TestAWaiterIsNotToldOfAFormerUseOfTheID(t *testing.T) {
+// TestAWaiterIsNotGivenAFormerUseOfTheID: a day later the id may be that of another call of the same conversation.
+func TestAWaiterIsNotGivenAFormerUseOfTheID(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		older := callOf("older")
 		older.Conversation = "c_shared"
@@ -113,7 +113,7 @@ func TestAWaiterIsNotToldOfAFormerUseOfTheID(t *testing.T) {
 		testwait.OK(t, streams.Calls.Publish(t.Context(), b, second))
 		results := make(chan string, 2)
 		wait := func(c schemas.Call) {
-			r, err := streams.AwaitResult(t.Context(), b, c)
+			r, err := resultOf(streams.AwaitCall(t.Context(), b, c))
 			if err != nil {
 				t.Error(err)
 			}
@@ -145,7 +145,7 @@ func TestWaitersOutliveTheirStream(t *testing.T) {
 		publishNumbers(t, b, c, 0, 20)
 		result := make(chan schemas.Result, 1)
 		go func() {
-			r, err := streams.AwaitResult(t.Context(), b, c)
+			r, err := resultOf(streams.AwaitCall(t.Context(), b, c))
 			if err != nil {
 				t.Error(err)
 			}
@@ -159,4 +159,12 @@ func TestWaitersOutliveTheirStream(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
+}
+
+// resultOf is the result of a call that [streams.AwaitCall] has returned.
+func resultOf(s *streams.CallState, err error) (schemas.Result, error) {
+	if err != nil {
+		return schemas.Result{}, err
+	}
+	return *s.Result, nil
 }

@@ -69,11 +69,11 @@ func TestOneAccountsRequestsLeaveOthersTheirTurn(t *testing.T) {
 	testwait.Eventually(t, "the rest is answered", func() bool { return done.Load() == 48+1024 })
 }
 
-// TestAFloodOfOneAccountIsNobodyElsesReset: requests that are too many and too large are refused, and neither
+// TestAFloodOfOneAccountResetsNoOther: requests that are too many and too large are refused, and neither
 // the watchers nor the connections of the process notice.
 //
 //guarantee:what-one-tenant-can-do-to-another
-func TestAFloodOfOneAccountIsNobodyElsesReset(t *testing.T) {
+func TestAFloodOfOneAccountResetsNoOther(t *testing.T) {
 	t.Parallel()
 	l, me, _ := tenants(t)
 	bucket := streams.OpenBucket[string](l.Bus, streams.Records)

@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-func TestTheTailTellsWhatIsStored(t *testing.T) {
+func TestTheTailReportsWhatIsStored(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx, cancel := context.WithCancel(t.Context())
 		tail := streams.NewTail(b, func() { t.Error("nothing was lost") })

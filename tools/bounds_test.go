@@ -332,8 +332,8 @@ func TestAnswersAreNotMultiplied(t *testing.T) {
 	}
 }
 
-// TestReadTellsBinaryFilesWithoutReadingThem asks for a late page of a file that cannot be read in time.
-func TestReadTellsBinaryFilesWithoutReadingThem(t *testing.T) {
+// TestReadReportsBinaryFilesWithoutReadingThem asks for a late page of a file that cannot be read in time.
+func TestReadReportsBinaryFilesWithoutReadingThem(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	name := filepath.Join(dir, "sparse")

@@ -226,10 +226,10 @@ func TestADeadLetterOfAStartedCallWhoseWorkerLives(t *testing.T) {
 	})
 }
 
-// TestCancellingWhatNobodyServes: a call of a provider that no worker serves ends within seconds of the request.
+// TestCancellingWhatNoWorkerServes: a call of a provider that no worker serves ends within seconds of the request.
 //
 //guarantee:one-result-for-every-accepted-call
-func TestCancellingWhatNobodyServes(t *testing.T) {
+func TestCancellingWhatNoWorkerServes(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		defer closing(w)()
 		time.Sleep(10 * time.Second)
@@ -282,10 +282,10 @@ func TestAWorkerNotesThatItServes(t *testing.T) {
 	})
 }
 
-// TestOverdueCallsOfAProviderThatNobodyEverServed: the queue has no consumer at all.
+// TestOverdueCallsOfAProviderThatNoWorkerEverServed: the queue has no consumer at all.
 //
 //guarantee:one-result-for-every-accepted-call
-func TestOverdueCallsOfAProviderThatNobodyEverServed(t *testing.T) {
+func TestOverdueCallsOfAProviderThatNoWorkerEverServed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		defer closing(w, "absent")()
 		c := w.publish(w.call("call_1", schemas.ToolBash,

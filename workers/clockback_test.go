@@ -51,11 +51,11 @@ func setBackAfter(t *testing.T, by time.Duration, at stage, want schemas.Status)
 	}, dir)
 }
 
-// TestACancelIsHeardWhenTheLogsClockIsSetBack: the cancel is stored with a stamp earlier than that of the call. It ends a call that runs,
+// TestACancelIsReceivedWhenTheLogsClockIsSetBack: the cancel is stored with a stamp earlier than that of the call. It ends a call that runs,
 // one that waits, one that no worker serves, and one that a worker takes later.
 //
 //guarantee:a-wrong-clock-ends-nothing-before-its-time
-func TestACancelIsHeardWhenTheLogsClockIsSetBack(t *testing.T) {
+func TestACancelIsReceivedWhenTheLogsClockIsSetBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		accepted := func(c *schemas.Call) { // before the clock was set back
 			c.Accepted = time.Now().Add(time.Hour).UTC()

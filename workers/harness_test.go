@@ -256,7 +256,7 @@ func (w *world) result(c schemas.Call) schemas.Result {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Hour)
 	defer cancel()
-	r, err := streams.AwaitResult(ctx, w.bus, c)
+	r, err := resultOf(streams.AwaitCall(ctx, w.bus, c))
 	if err != nil {
 		w.t.Fatalf("no result of %s: %v", c.ID, err)
 	}
@@ -352,4 +352,12 @@ func answer(tool schemas.Tool) func(context.Context, providers.Command) (provide
 	return func(context.Context, providers.Command) (providers.Result, error) {
 		return providers.Result{Runtime: "fake/L0", Started: true, Stdout: []byte(readAnswer)}, nil
 	}
+}
+
+// resultOf is the result of a call that [streams.AwaitCall] has returned.
+func resultOf(s *streams.CallState, err error) (schemas.Result, error) {
+	if err != nil {
+		return schemas.Result{}, err
+	}
+	return *s.Result, nil
 }

@@ -102,7 +102,7 @@ func TestAJobWhoseBoxWasMadeAnewHasFailed(t *testing.T) {
 // Where no worker is left that could look, it is the rescuer that settles it.
 //
 //guarantee:every-background-job-settles-once-and-what-follows-happens-once
-func TestTheRescuerKnowsABoxThatWasMadeAnew(t *testing.T) {
+func TestTheRescuerKnowsARecreatedBox(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		old := schemas.Ref{ID: "box", Epoch: "1"}
 		in := func(ws schemas.WorkspaceID) func(*schemas.Job) {

@@ -127,10 +127,10 @@ func TestAStartedCallIsNotEndedAsUnstarted(t *testing.T) {
 	})
 }
 
-// TestASlowPreparationHearsOfACancel: a call that is cancelled during its preparation shows no start.
+// TestASlowPreparationIsCancelled: a call that is cancelled during its preparation shows no start.
 //
 //guarantee:cancelling-kills-and-stopping-finishes
-func TestASlowPreparationHearsOfACancel(t *testing.T) {
+func TestASlowPreparationIsCancelled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := &fake{}
 		slow := meanwhile(atPrepared, func(c schemas.Call) {

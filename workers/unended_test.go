@@ -26,8 +26,8 @@ func unattended(away time.Duration) *outliving {
 	return p
 }
 
-// TestACancelledRunThatGoesOnIsSaidTo: if a command could not be killed, its result does not say that it was.
-func TestACancelledRunThatGoesOnIsSaidTo(t *testing.T) {
+// TestACancelledRunThatContinuesIsReported: if a command could not be killed, its result does not say that it was.
+func TestACancelledRunThatContinuesIsReported(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := unattended(0)
 		w.employ(p)
@@ -42,8 +42,8 @@ func TestACancelledRunThatGoesOnIsSaidTo(t *testing.T) {
 	})
 }
 
-// TestAStoppedWorkersRunThatGoesOnIsWaitedFor: the next worker ends the call when the run has ended.
-func TestAStoppedWorkersRunThatGoesOnIsWaitedFor(t *testing.T) {
+// TestAStoppedWorkersRunThatContinuesIsWaitedFor: the next worker ends the call when the run has ended.
+func TestAStoppedWorkersRunThatContinuesIsWaitedFor(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := unattended(3 * time.Minute)
 		begun := time.Now()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestRunAllStopsTheOthersAndTellsWhoWasFirst(t *testing.T) {
+func TestRunAllStopsTheOthersAndReportsTheFirst(t *testing.T) {
 	boom := errors.New("boom")
 	waits := func(ctx context.Context) error { <-ctx.Done(); return nil }
 	for name, c := range map[string]struct {

@@ -44,7 +44,7 @@ func askmode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-func TestDescribeApprovalTellsAllAndNothingThatPlaysTricks(t *testing.T) {
+func TestDescribeApprovalShowsAllAndNothingThatPlaysTricks(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	a := schemas.Approval{

@@ -114,7 +114,7 @@ func TestCtrlCLeavesWhenTheCallCannotBeCancelled(t *testing.T) {
 	}
 }
 
-func TestPatientTellsOnceThatTheGatewayIsAway(t *testing.T) {
+func TestPatientReportsOnceThatTheGatewayIsUnavailable(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	out := &lockedBuffer{}
 	h := &http.Client{Transport: &patient{out: out, at: srv.URL}}
@@ -275,11 +275,11 @@ func TestTailBufferKeepsTheEnd(t *testing.T) {
 	}
 }
 
-// TestPatientTellsWhyTheGatewayRefuses: the reason is printed after a moment, once, in the gateway's words. A refusal that passes at once
+// TestPatientReportsWhyTheGatewayRefuses: the reason is printed after a moment, once, in the gateway's words. A refusal that passes at once
 // is not printed.
 //
 //guarantee:a-log-that-could-not-write-continues-when-it-can
-func TestPatientTellsWhyTheGatewayRefuses(t *testing.T) {
+func TestPatientReportsWhyTheGatewayRefuses(t *testing.T) {
 	var status atomic.Int32
 	slow := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -52,8 +52,8 @@ func TestIdentityIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestNobodyElseWritesToTheDataFolder: rights of others are taken away, and said; those to read are not touched.
-func TestNobodyElseWritesToTheDataFolder(t *testing.T) {
+// TestNoOtherProcessWritesToTheDataFolder: rights of others are taken away, and said; those to read are not touched.
+func TestNoOtherProcessWritesToTheDataFolder(t *testing.T) {
 	for _, c := range []struct{ mode, want os.FileMode }{{0o700, 0o700}, {0o755, 0o755}, {0o777, 0o755}, {0o770, 0o750}} {
 		d := testDir(t)
 		if err := os.Chmod(string(d), c.mode); err != nil {

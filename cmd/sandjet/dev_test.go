@@ -9,7 +9,7 @@ import (
 )
 
 // What is watched, tick by tick: what stands in the files, and whether that is to be applied.
-func TestOnlyWhatStandsStillIsApplied(t *testing.T) {
+func TestOnlyWhatIsUnchangedIsApplied(t *testing.T) {
 	t.Parallel()
 	var text string
 	var broken error

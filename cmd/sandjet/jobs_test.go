@@ -79,7 +79,7 @@ func TestWriteJobCopiesAllAndClosesOnce(t *testing.T) {
 	}
 }
 
-func TestWriteJobTellsHowFarItGot(t *testing.T) {
+func TestWriteJobReportsHowFarItGot(t *testing.T) {
 	t.Parallel()
 	stuck := &slowJob{}
 	if _, err := writeJob(t.Context(), stuck, "job_1", strings.NewReader("x"), true); !errors.Is(err, schemas.ErrTimeout) || stuck.closed > 0 {
@@ -109,7 +109,7 @@ func TestMoment(t *testing.T) {
 	}
 }
 
-func TestDescribeJobTellsAllAndNothingThatPlaysTricks(t *testing.T) {
+func TestDescribeJobShowsAllAndNothingThatPlaysTricks(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	j := schemas.Job{

@@ -250,7 +250,7 @@ func TestPartsEndWhereReadersExpectIt(t *testing.T) {
 	}
 }
 
-func TestNobodyIsCalled(t *testing.T) {
+func TestNoListenerIsCalled(t *testing.T) {
 	t.Parallel()
 	const document = "@everyone @here @user <!channel> <@U123> a@b.example **@team** `@decorator` [@x](https://e.com) x@everyone"
 	for _, f := range formats {

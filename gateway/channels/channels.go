@@ -18,7 +18,7 @@ import (
 )
 
 // Records keeps the chat channels of all accounts, with their secrets. Its methods may be called from many goroutines.
-// [records.Store] is one.
+// [records.Channels] is one.
 type Records interface {
 	// List lists those of an account, the oldest first, without a round trip.
 	List(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error)

@@ -56,10 +56,10 @@ func (b *broken) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// TestTheClientGoesOn: files come and go whole over a network that loses requests and answers, also in the middle of a file.
+// TestTheClientContinues: files come and go whole over a network that loses requests and answers, also in the middle of a file.
 //
 //guarantee:an-uploaded-file-is-there-whole-or-not-at-all
-func TestTheClientGoesOn(t *testing.T) {
+func TestTheClientContinues(t *testing.T) {
 	t.Parallel()
 	p := start(t, 2, nil)
 	network := &broken{chance: chance(1)}

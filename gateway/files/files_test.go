@@ -227,10 +227,10 @@ func TestEachProviderHasItsOwnFiles(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatStoodStillChangesNothing: its caller has timed out meanwhile.
+// TestASuspendedWorkerChangesNothing: its caller has timed out meanwhile.
 //
 //guarantee:an-uploaded-file-is-there-whole-or-not-at-all
-func TestAWorkerThatStoodStillChangesNothing(t *testing.T) {
+func TestASuspendedWorkerChangesNothing(t *testing.T) {
 	t.Parallel()
 	dir, bus := t.TempDir(), natstest.Start(t).Bus
 	opened, goOn := make(chan struct{}, 10), make(chan struct{})
@@ -315,10 +315,10 @@ func TestFilesComeAndGoAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestAnUploadThatBrokeOffGoesOn where it had come to, and is not there before it is whole.
+// TestAnUploadThatBrokeOffContinues where it had come to, and is not there before it is whole.
 //
 //guarantee:an-uploaded-file-is-there-whole-or-not-at-all
-func TestAnUploadThatBrokeOffGoesOn(t *testing.T) {
+func TestAnUploadThatBrokeOffContinues(t *testing.T) {
 	t.Parallel()
 	p := start(t, 1, nil)
 	content := random(2*schemas.MaxFileChunk + 100)

@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestNobodyEntersAGatewayThatDrains: a request that has entered before is waited for, also if it runs nothing yet.
-func TestNobodyEntersAGatewayThatDrains(t *testing.T) {
+// TestNoRequestEntersAGatewayThatDrains: a request that has entered before is waited for, also if it runs nothing yet.
+func TestNoRequestEntersAGatewayThatDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		draining, drain := context.WithCancel(t.Context())
 		s := New(Options{Draining: draining})

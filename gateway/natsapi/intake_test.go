@@ -167,11 +167,11 @@ func letters(t *testing.T, b *streams.Bus) []schemas.DeadLetter {
 	return list
 }
 
-// TestAnAccountThatIsHeldUpDelaysNobody: hundreds of publications that cannot be admitted now cost a try a
+// TestAnAccountThatIsHeldUpDelaysNoOther: hundreds of publications that cannot be admitted now cost a try a
 // second, and another account's goes through at once.
 //
 //guarantee:one-result-for-every-accepted-call
-func TestAnAccountThatIsHeldUpDelaysNobody(t *testing.T) {
+func TestAnAccountThatIsHeldUpDelaysNoOther(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const flood = 200
 		asked, locked := new(atomic.Int64), new(atomic.Bool)

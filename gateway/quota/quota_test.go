@@ -130,7 +130,7 @@ func TestAPaceDelaysWhatGoesBeyondIt(t *testing.T) {
 }
 
 // Over any long time, what goes out is within the pace, if the sender waits for the returned time.
-func TestWhoWaitsAsToldStaysWithinThePace(t *testing.T) {
+func TestAClientThatWaitsAsAskedStaysWithinThePace(t *testing.T) {
 	t.Parallel()
 	proptest.Check(t, func(t *rapid.T) {
 		rate := rapid.Int64Range(1, 1<<20).Draw(t, "rate")

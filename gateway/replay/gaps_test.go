@@ -13,10 +13,10 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// TestTheStreamIsMadeAnew: readers receive a gap, because the stream was recreated.
+// TestTheStreamIsRecreated: readers receive a gap, because the stream was recreated.
 //
 //guarantee:a-conversation-has-no-holes
-func TestTheStreamIsMadeAnew(t *testing.T) {
+func TestTheStreamIsRecreated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog()
 		h, stop := running(t, l, replay.Options{})
@@ -77,8 +77,8 @@ func (l *cutting) Locate(ctx context.Context, a schemas.AccountID, c schemas.Con
 	return l.fakeLog.Locate(ctx, a, c, after)
 }
 
-// TestAGapEndsBeforeWhatIsTold: what was read counts, though it was removed before the gap was known.
-func TestAGapEndsBeforeWhatIsTold(t *testing.T) {
+// TestAGapEndsBeforeTheNextEvent: what was read counts, though it was removed before the gap was known.
+func TestAGapEndsBeforeTheNextEvent(t *testing.T) {
 	at := func(seq uint64) schemas.Cursor { return schemas.Cursor{Epoch: "e1", Seq: seq} }
 	synctest.Test(t, func(t *testing.T) {
 		for after, want := range map[uint64][]streams.Gap{1: {{From: at(1), To: at(3)}}, 3: nil} {

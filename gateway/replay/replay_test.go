@@ -74,9 +74,9 @@ func TestManyReadersAreOneRead(t *testing.T) {
 	})
 }
 
-// TestNobodyReads: a conversation without readers is followed for a moment and then forgotten, but
+// TestNoReader: a conversation without readers is followed for a moment and then forgotten, but
 // for what the budget keeps of it; an ended hub ends its readers.
-func TestNobodyReads(t *testing.T) {
+func TestNoReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog()
 		h, stop := running(t, l, replay.Options{})
@@ -109,9 +109,9 @@ func TestNobodyReads(t *testing.T) {
 	})
 }
 
-// TestFramesThatNobodyReadsAreForgotten: soon enough for the memory to come back, and not so soon that who comes back
+// TestFramesWithoutReadersAreForgotten: soon enough for the memory to come back, and not so soon that who comes back
 // after a pause has the log read again.
-func TestFramesThatNobodyReadsAreForgotten(t *testing.T) {
+func TestFramesWithoutReadersAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog()
 		for range 50 {

@@ -16,13 +16,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestALostTailIsToldToEveryReader: the log comes back as it was some seconds ago, as after a power cut, and continues from there.
+// TestALostTailIsReportedToEveryReader: the log comes back as it was some seconds ago, as after a power cut, and continues from there.
 // Clients that were attached, and one that comes back later with a cursor of a lost event, receive a gap and miss nothing of what
 // follows.
 //
 //guarantee:a-conversation-has-no-holes
 //guarantee:pauses-cuts-and-full-disks
-func TestALostTailIsToldToEveryReader(t *testing.T) {
+func TestALostTailIsReportedToEveryReader(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "servers that lose the end of their log; package gateway/replay has the readers alone")
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)

@@ -81,11 +81,11 @@ func (c *cluster) interrupted(ctx context.Context, t *testing.T) {
 	}
 }
 
-// TestCallsOfAProviderThatNobodyServes: no worker runs. A call is refused with a word that helps, or waits if it says so; one that
+// TestCallsOfAProviderThatNoWorkerServes: no worker runs. A call is refused with a word that helps, or waits if it says so; one that
 // waits ends by a cancel, by its deadline, or by the first worker that comes, and never runs after its end.
 //
 //guarantee:one-result-for-every-accepted-call
-func TestCallsOfAProviderThatNobodyServes(t *testing.T) {
+func TestCallsOfAProviderThatNoWorkerServes(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "half a minute with processes; what admission refuses is in package admission")
 	s := sizeOf()

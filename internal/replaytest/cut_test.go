@@ -15,10 +15,10 @@ import (
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
-// TestTheLogIsMadeAnew: clients receive one gap, because what they had is gone, and continue in the new log.
+// TestTheLogIsRecreated: clients receive one gap, because what they had is gone, and continue in the new log.
 //
 //guarantee:a-conversation-has-no-holes
-func TestTheLogIsMadeAnew(t *testing.T) {
+func TestTheLogIsRecreated(t *testing.T) {
 	t.Parallel()
 	role := natsauth.User{Name: "role", Password: "role"}
 	s := open(t, natstest.Listen(role))
@@ -56,10 +56,10 @@ func TestTheLogIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestWhoComesBackBehindTheCutIsToldSo: retention has removed what follows their cursors.
+// TestAReaderThatReturnsBehindTheCutIsNotified: retention has removed what follows their cursors.
 //
 //guarantee:a-conversation-has-no-holes
-func TestWhoComesBackBehindTheCutIsToldSo(t *testing.T) {
+func TestAReaderThatReturnsBehindTheCutIsNotified(t *testing.T) {
 	t.Parallel()
 	const kept = 100
 	s := open(t)

@@ -199,10 +199,10 @@ func TestSecretsReachTheirHosts(t *testing.T) {
 	}
 }
 
-// TestSecretsReachNobodyElse: another bound host, a host without secrets, HTTP without TLS.
+// TestSecretsReachNoOtherProcess: another bound host, a host without secrets, HTTP without TLS.
 //
 //guarantee:a-box-does-not-have-the-values-that-are-bound-to-hosts
-func TestSecretsReachNobodyElse(t *testing.T) {
+func TestSecretsReachNoOtherProcess(t *testing.T) {
 	b := newBank(t)
 	b.trust.AddCert(mustParse(t, selfSigned(t, "x.example").Certificate[0]))
 	c := b.client("http/1.1")

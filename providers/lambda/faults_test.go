@@ -202,8 +202,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestNobodyThere: a service that cannot be reached has started nothing.
-func TestNobodyThere(t *testing.T) {
+// TestNoWorkerThere: a service that cannot be reached has started nothing.
+func TestNoWorkerThere(t *testing.T) {
 	t.Parallel()
 	res, err := on(t, "http://127.0.0.1:1", nil).Run(t.Context(), command("true"))
 	if schemas.CodeOf(err) != schemas.Unavailable || res.Started {

@@ -96,7 +96,7 @@ func TestLogKeepsTheEndAndCountsAll(t *testing.T) {
 	check(again)
 }
 
-func TestLogGoesOnAfterARefusedWrite(t *testing.T) {
+func TestLogContinuesAfterARefusedWrite(t *testing.T) {
 	t.Parallel()
 	l := &jobLog{dir: t.TempDir()}
 	refuse := func() { // the file is open for reading only

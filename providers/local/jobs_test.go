@@ -126,7 +126,7 @@ func TestJobIsLostWithItsBox(t *testing.T) {
 }
 
 //guarantee:every-background-job-settles-once-and-what-follows-happens-once
-func TestNextProviderTellsTheEnd(t *testing.T) {
+func TestNextProviderReportsTheEnd(t *testing.T) {
 	dir := t.TempDir()
 	o := func(o *local.Options) { o.StateDir, o.Workspaces = dir+"/state", dir+"/workspaces" }
 	first := open(t, "L3", o)

@@ -230,7 +230,7 @@ func openFiles(t *testing.T) int {
 	return len(entries)
 }
 
-func TestLifeGoesOnWithoutSpawnerPool(t *testing.T) {
+func TestLifeContinuesWithoutSpawnerPool(t *testing.T) {
 	p := open(t, "L3", func(o *local.Options) { o.Pool = -1 })
 	ref, err := p.Reserve(t.Context(), "kept", command("").Spec)
 	if err != nil {

@@ -163,7 +163,7 @@ func options(url string) providers.JobOptions {
 	return providers.JobOptions{Callback: &providers.Callback{URL: url + "/sandbox-jobs/x/complete", Token: token}}
 }
 
-func TestCallbackIsRepeatedUntilItIsHeard(t *testing.T) {
+func TestCallbackIsRepeatedUntilItIsAcknowledged(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		answers  []int
@@ -364,7 +364,7 @@ func TestCallbackIsMadeOfAnyBytes(t *testing.T) {
 	}
 }
 
-func TestCallbackTellsWhoEndedTheJob(t *testing.T) {
+func TestCallbackReportsWhoEndedTheJob(t *testing.T) {
 	t.Parallel()
 	l := newListener()
 	server := httptest.NewServer(l)

@@ -103,7 +103,7 @@ func TestJobWhoseGuardianIsKilledExpires(t *testing.T) {
 	}
 }
 
-func TestStopAtOnceIsHeard(t *testing.T) {
+func TestStopAtOnceIsReceived(t *testing.T) {
 	t.Parallel()
 	b := reserve(t, open(t, supervisor.Options{}))
 	for range longtest.Scale(2, 5) {
@@ -117,8 +117,8 @@ func TestStopAtOnceIsHeard(t *testing.T) {
 	}
 }
 
-// TestAWordInPiecesIsHeard: the guardian looks at its clock each second, so it may do so in the middle of a line.
-func TestAWordInPiecesIsHeard(t *testing.T) {
+// TestAWordInPiecesIsRecognized: the guardian looks at its clock each second, so it may do so in the middle of a line.
+func TestAWordInPiecesIsRecognized(t *testing.T) {
 	t.Parallel()
 	b := reserve(t, open(t, supervisor.Options{}))
 	ref := b.start(t, "echo ready; exec sleep 600", providers.JobOptions{})

@@ -359,7 +359,7 @@ func TestTurnsOutliveTheirProcess(t *testing.T) {
 // A turn that waits for a call, or for a model's server, is held by no process, and continues when it can.
 //
 //guarantee:a-turn-outlives-the-process-that-carries-it-out
-func TestWhatWaitsIsHeldByNobody(t *testing.T) {
+func TestAWaitingCallIsHeldByNoWorker(t *testing.T) {
 	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		refusals := 0

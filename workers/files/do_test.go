@@ -293,10 +293,10 @@ func TestUploadsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatStoodStillAddsNothing: it continues with a piece when other workers have come further.
+// TestASuspendedWorkerAddsNothing: it continues with a piece when other workers have come further.
 //
 //guarantee:an-uploaded-file-is-there-whole-or-not-at-all
-func TestAWorkerThatStoodStillAddsNothing(t *testing.T) {
+func TestASuspendedWorkerAddsNothing(t *testing.T) {
 	t.Parallel()
 	fsys, _ := open(t)
 	at := schemas.UploadsFolder + "/n-1"

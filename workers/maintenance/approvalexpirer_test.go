@@ -73,7 +73,7 @@ func (r strict) Resolve(_ context.Context, a schemas.AccountID, req schemas.Requ
 // Two ApprovalExpirers check the approvals that have no answer, and those that were answered by a process that died.
 //
 //guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
-func TestApprovalsThatNobodyLooksAfterAreEnded(t *testing.T) {
+func TestAbandonedApprovalsAreEnded(t *testing.T) {
 	longtest.Only(t, "23 hours of virtual time")
 	for range 2 { // what the NATS client's pool of timers keeps survives one collection
 		runtime.GC()

@@ -62,9 +62,9 @@ func TestJoinGroup(t *testing.T) {
 	}
 }
 
-// TestEveryMemberIsToldOnce lets members come in any order, again and again, while the group's time may
+// TestEveryMemberIsReportedOnce lets members come in any order, again and again, while the group's time may
 // end in between: each ends up in the group's follow-up or in one of its own, and never in both.
-func TestEveryMemberIsToldOnce(t *testing.T) {
+func TestEveryMemberIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	proptest.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 6).Draw(t, "size")

@@ -236,7 +236,7 @@ func TestWishesAreCarriedOut(t *testing.T) {
 // now is in use.
 //
 //guarantee:a-persistent-instance-is-one-box
-func TestWhoStoodStillPutsNothingAway(t *testing.T) {
+func TestASuspendedWorkerPutsNothingAway(t *testing.T) {
 	for _, do := range []string{"end", "pause"} {
 		t.Run(do, func(t *testing.T) {
 			natstest.Run(t, func(t *testing.T, b *streams.Bus) {

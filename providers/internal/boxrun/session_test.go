@@ -388,10 +388,10 @@ func TestAfterItsLimitACommandEndsByItself(t *testing.T) {
 	})
 }
 
-// TestAProgramThatHearsNothingEnds although its input stays open, as that of a container does which an engine has forgotten.
+// TestAProgramWithoutHeartbeatsEnds although its input stays open, as that of a container does which an engine has forgotten.
 //
 //guarantee:cancelling-kills-and-stopping-finishes
-func TestAProgramThatHearsNothingEnds(t *testing.T) {
+func TestAProgramWithoutHeartbeatsEnds(t *testing.T) {
 	t.Parallel()
 	eachLong(t, func(t *testing.T, b *box) {
 		if strings.Contains(b.shell, "dash") {

@@ -107,8 +107,8 @@ func sent(err error) bool {
 	return errors.As(err, &e) && e.Sent
 }
 
-// TestNobodyListens: what was not sent is known as such, and is sent again where the table says so.
-func TestNobodyListens(t *testing.T) {
+// TestNoListener: what was not sent is known as such, and is sent again where the table says so.
+func TestNoListener(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
