@@ -30,9 +30,7 @@ var plainWords = []struct {
 var plainBudget = map[string]wordCount{}
 
 // documentBudget has one row for each document that is not at 0.
-var documentBudget = map[string]int{
-	"clients/js/README.md": 2,
-}
+var documentBudget = map[string]int{}
 
 // documentationBudget is the most words that TestDocumentationHasItsBudget allows. It may only fall.
-const documentationBudget = 47097
+const documentationBudget = 46428
