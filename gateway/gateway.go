@@ -215,9 +215,10 @@ func New(o Options) *Gateway {
 		ExposedHeaders:  jobs.HeaderOffset + ", " + durable.ExposedHeaders + ", " + mcpapi.ExposedHeaders,
 	}
 	g.approvals = approvals.Approvals{Approvals: admission.Approvals{Bus: o.Bus, Log: o.Log}}
+	waits := web.Waits{Max: o.MaxWait, Slot: g.takeWait}
 	g.calls = calls.New(calls.Options{
-		Bus: o.Bus, Records: o.Records, Log: o.Log, Approvals: g.approvals, Serving: o.Serving, MaxWait: o.MaxWait,
-		Wait: g.takeWait, Waiting: g.metrics.waiting, Accepted: g.metrics.accepted, Draining: g.draining,
+		Bus: o.Bus, Records: o.Records, Log: o.Log, Approvals: g.approvals, Serving: o.Serving,
+		Waits: waits, Waiting: g.metrics.waiting, Accepted: g.metrics.accepted, Draining: g.draining,
 	})
 	g.live = live.New(live.Options{
 		Bus: o.Bus, Log: o.Log, Credentials: g.credentials, Calls: socketCalls{o.Bus, g.calls, g.approvals}, Places: g.places, Answers: holds.Answers,
@@ -227,7 +228,7 @@ func New(o Options) *Gateway {
 	g.artifacts = artifacts.New(artifacts.Options{Bus: o.Bus, Stream: g.fileTransfer})
 	g.skills = skills.New(skills.Options{Bus: o.Bus, Records: o.Skills, Stream: g.fileTransfer})
 	g.instances = instances.New(instances.Options{
-		Bus: o.Bus, Calls: instanceCalls{g.calls}, CanPause: o.CanPause, MaxWait: o.MaxWait, Wait: g.takeWait, Waiting: g.metrics.waiting,
+		Bus: o.Bus, Calls: instanceCalls{g.calls}, CanPause: o.CanPause, Waits: waits, Waiting: g.metrics.waiting,
 		Draining: g.draining,
 	})
 	g.jobs = jobs.New(jobs.Options{
@@ -255,7 +256,7 @@ func New(o Options) *Gateway {
 		Bus: o.Bus, Calls: g.calls, Jobs: g.jobs, Approvals: g.approvals, Server: g.mcp, Tools: o.AgentTools,
 		Wait: g.takeWait, Authenticated: g.authenticated, Origins: o.Origins, Stall: o.Stall,
 	}
-	talk := conversations.Options{Bus: o.Bus, Live: g.live, Turns: o.AgentTurns, MaxWait: o.MaxWait, Wait: g.takeWait}
+	talk := conversations.Options{Bus: o.Bus, Live: g.live, Turns: o.AgentTurns, Waits: waits}
 	messages := inbound.Handler{
 		Bus: o.Bus, Receiver: o.ChatReceiver, Log: o.Log, Approvals: g.approvals.Approvals, Seen: o.ChatSeen, Received: g.metrics.inbound,
 	}

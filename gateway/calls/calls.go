@@ -12,7 +12,6 @@ import (
 
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway/approvals"
-	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
@@ -27,10 +26,8 @@ type Options struct {
 	Approvals approvals.Approvals
 	// Serving knows which providers are served: calls of others are refused. Nil: all are taken.
 	Serving admission.Serving
-	// MaxWait cuts ?wait=.
-	MaxWait time.Duration
-	// Wait takes a slot for a request that waits. Codes: exhausted, unavailable.
-	Wait func(w http.ResponseWriter, a schemas.AccountID) (*quota.Place, error)
+	// Waits lets requests wait for what they ask for.
+	Waits web.Waits
 	// Waiting counts the requests that wait.
 	Waiting prometheus.Gauge
 	// Accepted counts an admitted call by the door it came by; a repeat is of a call that was known.
@@ -93,17 +90,11 @@ func (h *Calls) Post(w http.ResponseWriter, r *http.Request, a schemas.AccountID
 	if err != nil {
 		return err
 	}
-	wait, err := q.Wait(h.o.MaxWait)
+	wait, release, err := h.o.Waits.Begin(w, q, a)
 	if err != nil {
 		return err
 	}
-	if wait > 0 {
-		place, err := h.o.Wait(w, a)
-		if err != nil {
-			return err
-		}
-		defer place.Release()
-	}
+	defer release()
 	body, err := web.ReadJSON(w, r)
 	if err != nil {
 		return err
@@ -134,17 +125,11 @@ func (h *Calls) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID)
 	if err != nil {
 		return err
 	}
-	wait, err := q.Wait(h.o.MaxWait)
+	wait, release, err := h.o.Waits.Begin(w, q, a)
 	if err != nil {
 		return err
 	}
-	if wait > 0 {
-		place, err := h.o.Wait(w, a)
-		if err != nil {
-			return err
-		}
-		defer place.Release()
-	}
+	defer release()
 	call, err := h.ofPath(r, a)
 	if err != nil {
 		return err

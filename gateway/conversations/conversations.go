@@ -3,12 +3,10 @@ package conversations
 
 import (
 	"context"
-	"net/http"
 	"reflect"
-	"time"
 
 	"github.com/sandjet/sandjet/gateway/live"
-	"github.com/sandjet/sandjet/gateway/quota"
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -29,10 +27,8 @@ type Options struct {
 	Turns func(ctx context.Context, a schemas.AccountID, id schemas.AgentID) error
 	// Endpoints lists the webhook endpoints of an account. Nil: it has none.
 	Endpoints func(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
-	// MaxWait cuts ?wait=.
-	MaxWait time.Duration
-	// Wait takes a slot for a request that waits. Codes: exhausted, unavailable.
-	Wait func(w http.ResponseWriter, a schemas.AccountID) (*quota.Place, error)
+	// Waits lets requests wait for what they ask for.
+	Waits web.Waits
 }
 
 // Conversations is the HTTP handlers of conversations. They may be called concurrently.

@@ -62,7 +62,7 @@ func (h *Conversations) GetEvents(w http.ResponseWriter, r *http.Request, who cr
 	if err != nil {
 		return err
 	}
-	wait, err := q.Wait(h.o.MaxWait)
+	wait, err := q.Wait(h.o.Waits.Max)
 	if err != nil {
 		return err
 	}

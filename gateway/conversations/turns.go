@@ -42,10 +42,11 @@ func (h *Conversations) PostTurn(w http.ResponseWriter, r *http.Request, a schem
 	if err != nil {
 		return err
 	}
-	wait, err := q.Wait(h.o.MaxWait)
+	wait, release, err := h.o.Waits.Begin(w, q, a)
 	if err != nil {
 		return err
 	}
+	defer release()
 	agent := schemas.AgentID(r.PathValue("id"))
 	if h.o.Agents == nil {
 		return schemas.Errorf(schemas.Unsupported, "this gateway keeps no agents")
@@ -70,13 +71,6 @@ func (h *Conversations) PostTurn(w http.ResponseWriter, r *http.Request, a schem
 	}
 	if err := h.o.Turns(r.Context(), a, agent); err != nil {
 		return err
-	}
-	if wait > 0 {
-		place, err := h.o.Wait(w, a)
-		if err != nil {
-			return err
-		}
-		defer place.Release()
 	}
 	from, err := streams.LastEvent(r.Context(), h.o.Bus, a, f.Conversation)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
@@ -48,10 +47,8 @@ type Options struct {
 	Calls Calls
 	// CanPause says whether instances of a provider can be paused. Nil: all can, as far as the gateway knows.
 	CanPause func(provider string) bool
-	// MaxWait cuts ?wait=.
-	MaxWait time.Duration
-	// Wait takes a slot for a request that waits. Codes: exhausted, unavailable.
-	Wait func(w http.ResponseWriter, a schemas.AccountID) (*quota.Place, error)
+	// Waits lets requests wait for what they ask for.
+	Waits web.Waits
 	// Waiting counts the requests that wait.
 	Waiting prometheus.Gauge
 	// Draining ends when the gateway begins to stop.
@@ -207,21 +204,15 @@ func (h *Instances) want(w http.ResponseWriter, r *http.Request, a schemas.Accou
 	if err != nil {
 		return err
 	}
-	within, err := q.Wait(h.o.MaxWait)
-	if err != nil {
-		return err
-	}
 	force, err := q.Flag("force")
 	if err != nil {
 		return err
 	}
-	if within > 0 {
-		place, err := h.o.Wait(w, a)
-		if err != nil {
-			return err
-		}
-		defer place.Release()
+	within, release, err := h.o.Waits.Begin(w, q, a)
+	if err != nil {
+		return err
 	}
+	defer release()
 	p, err := h.find(r, a)
 	if err != nil {
 		return err

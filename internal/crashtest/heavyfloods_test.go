@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,6 +55,10 @@ func heavyFloods() []flood {
 	}
 }
 
+// floodsOfALog is how many floods one installation gets. The tenant of each may fill its share of the log, and the shares of several
+// tenants fill it: then new work of all is refused, as documented.
+const floodsOfALog = 8
+
 // TestHeavyFloodsHaveABound: one tenant makes the installation hold as much as it can, in each way that we know of, on a disk of 3 GB. No
 // process ever holds 3 GiB or ends. Each call of another tenant has its result; in the long form it is not much later than without the
 // flood. What was held is released.
@@ -61,8 +66,19 @@ func heavyFloods() []flood {
 //guarantee:what-one-tenant-can-do-to-another
 func TestHeavyFloodsHaveABound(t *testing.T) {
 	t.Parallel()
-	s, size := sizeOf(), floodSizeOf(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*s.ends)
+	size := floodSizeOf(t)
+	floods := slices.DeleteFunc(append(heavyFloods(), skillFloods()...), func(one flood) bool { return !size.all && !one.short })
+	n := 0
+	for some := range slices.Chunk(floods, floodsOfALog) {
+		n++
+		t.Run(fmt.Sprint("log ", n), func(t *testing.T) { heavyFloodsOfALog(t, size, some) })
+	}
+}
+
+// heavyFloodsOfALog runs floods one after the other on an installation of their own.
+func heavyFloodsOfALog(t *testing.T, size floodSize, floods []flood) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*sizeOf().ends)
 	defer cancel()
 	c := startCluster(ctx, t, smallDisk(t, "3g"), withDelivery, withStrangers)
 	q := newQuiet(ctx, t, c.tenant(ctx, t, "quiet"))
@@ -70,15 +86,13 @@ func TestHeavyFloodsHaveABound(t *testing.T) {
 	t.Logf("undisturbed: %s", spread(undisturbed))
 	before := c.memory()
 	var beside []time.Duration
-	for _, one := range append(heavyFloods(), skillFloods()...) {
-		if size.all || one.short {
-			t.Run(one.name, func(t *testing.T) {
-				took := c.heavilyFlooded(ctx, t, one, q)
-				if beside = append(beside, took...); size.all { // in the short form other tests run beside it
-					servedAsWell(t, took, undisturbed)
-				}
-			})
-		}
+	for _, one := range floods {
+		t.Run(one.name, func(t *testing.T) {
+			took := c.heavilyFlooded(ctx, t, one, q)
+			if beside = append(beside, took...); size.all { // in the short form other tests run beside it
+				servedAsWell(t, took, undisturbed)
+			}
+		})
 	}
 	if !size.all { // the collector may take minutes
 		return

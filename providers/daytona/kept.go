@@ -34,7 +34,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 		return schemas.Ref{}, err
 	}
 	defer p.work.Done()
-	lock := p.making.Of(boxOf(spec.Account, key))
+	lock := p.making.Of(cloud.BoxDigest(spec.Account, key))
 	lock.Lock() // of this worker's callers one is enough: others find what it has made
 	defer lock.Unlock()
 	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
@@ -55,17 +55,12 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 	}
 }
 
-// boxOf is a digest of a kept sandbox's account and key.
-func boxOf(account schemas.AccountID, key string) string {
-	return cloud.Digest(string(account) + "\x00" + key)
-}
-
 // nameOf is the name of the sandbox that is kept under a key.
 func (p *sandboxes) nameOf(box string) string { return p.opt.Installation + "-" + box }
 
 // reserve is one attempt. Codes not_found and conflict: it was changed meanwhile, look again.
 func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
-	box, rules := boxOf(spec.Account, key), p.rulesOf(spec)
+	box, rules := cloud.BoxDigest(spec.Account, key), p.rulesOf(spec)
 	s, err := p.get(ctx, p.nameOf(box))
 	switch {
 	case cloud.StatusOf(err) == http.StatusNotFound || err == nil && s.State == stateDestroyed:

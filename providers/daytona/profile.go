@@ -50,16 +50,17 @@ func isolation() schemas.Isolation {
 
 // refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
 func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
+	offer := carry.Offer{
+		Service: "Daytona", Flag: "--daytona", Networks: p.opt.Networks, Levels: []string{"L0", level}, NoWorkspaces: p.opt.NoWorkspaces,
+		Size: "the memory, processors and disk of its snapshot: leave the limit out, and choose another --daytona-snapshot",
+	}
+	if err := offer.Refuse(spec, n, mounts); err != nil {
+		return err
+	}
 	cannot := func(format string, args ...any) error {
 		return schemas.OpErrorf(schemas.Unsupported, "run", format, args...)
 	}
 	switch {
-	case n.Mode != "" && !slices.Contains(p.opt.Networks, n.Mode):
-		return cannot("the operator of this worker does not allow the network mode %q: it has --daytona-networks %v",
-			schemas.Quotable(string(n.Mode)), p.opt.Networks)
-	case len(n.Credentials) > 0:
-		return cannot("network.credentials: " +
-			"a sandbox of Daytona cannot be kept from the value of a variable: leave them out, or use another provider")
 	case len(n.AllowDomains) > 0 && !p.opt.DropDomains:
 		return cannot("network.allowDomains: a sandbox of Daytona is kept to ranges of addresses and not to names: " +
 			"use allowCidrs, or another provider; --daytona-drop-domains lets it run without what they name")
@@ -67,30 +68,13 @@ func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []provi
 		return cannot("network.denyCidrs: Daytona has no list of denials: list in allowCidrs what is left without these ranges")
 	case len(n.AllowCIDRs) > mostRanges:
 		return cannot("network.allowCidrs: Daytona takes %d ranges for a sandbox: join some", mostRanges)
-	case !slices.Contains([]string{"", "L0", level}, spec.MinIsolation):
-		return cannot("isolation %s was asked for, and Daytona has %s", schemas.Quotable(spec.MinIsolation), level)
-	case spec.MemoryLimit > 0 || spec.CPUs > 0 || spec.Pids > 0 || spec.Disk > 0:
-		return cannot("a sandbox of Daytona has the memory, processors and disk of its snapshot: " +
-			"leave the limit out, and choose another --daytona-snapshot")
-	case len(mounts) > 0 && p.opt.NoWorkspaces:
-		return cannot("this worker has no workspaces on Daytona: its operator has said --daytona-no-workspaces; " +
-			"leave the workspace out, or use another provider")
-	case len(mounts) > 1:
-		return cannot("a sandbox of Daytona has one workspace here")
-	case len(mounts) == 1 && mounts[0].Storage != "":
-		return cannot("a workspace on %s is not reached from sandboxes of Daytona here: use one without storage.provider",
-			schemas.Quotable(mounts[0].Storage))
 	}
 	for _, text := range n.AllowCIDRs {
-		r, err := netip.ParsePrefix(text)
-		switch {
-		case err != nil:
-			return schemas.Invalidf("network.allowCidrs", "%q is not a range of addresses such as 192.0.2.0/24", schemas.Quotable(text))
-		case !r.Addr().Is4():
+		if r, err := netip.ParsePrefix(text); err == nil && !r.Addr().Is4() {
 			return cannot("network.allowCidrs: %q: Daytona takes ranges of IPv4 only", schemas.Quotable(text))
 		}
 	}
-	return carry.CheckMounts(mounts)
+	return nil
 }
 
 // notices are what the result of a run says of its network.

@@ -25,7 +25,7 @@ const leastLife = providers.RunLimit
 
 // boxOf is the label of a kept sandbox.
 func boxOf(account schemas.AccountID, key string) string {
-	return kindKept + cloud.Digest(string(account)+"\x00"+key)
+	return kindKept + cloud.BoxDigest(account, key)
 }
 
 // Reserve returns the sandbox kept under key, and makes it where there is none. One that was made under other rules is killed and made

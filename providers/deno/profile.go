@@ -48,37 +48,25 @@ func isolation() schemas.Isolation {
 
 // refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
 func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
+	offer := carry.Offer{
+		Service: "Deno", Flag: "--deno", Networks: p.opt.Networks, Levels: []string{"L0", "L2", level}, NoWorkspaces: p.opt.NoWorkspaces,
+		Credentials: true,
+		Size:        "the memory of --deno-memory, and the processors and disk of the service: leave the limit out, and choose another --deno-memory",
+	}
+	if err := offer.Refuse(spec, n, mounts); err != nil {
+		return err
+	}
 	cannot := func(format string, args ...any) error {
 		return schemas.OpErrorf(schemas.Unsupported, "run", format, args...)
 	}
 	switch {
-	case n.Mode != "" && !slices.Contains(p.opt.Networks, n.Mode):
-		return cannot("the operator of this worker does not allow the network mode %q: it has --deno-networks %v",
-			schemas.Quotable(string(n.Mode)), p.opt.Networks)
 	case len(n.Credentials) > 0 && n.Mode != schemas.Restricted:
 		return cannot("network.credentials: variables are bound to hosts in the mode restricted only")
 	case len(n.DenyCIDRs) > 0:
 		return cannot("network.denyCidrs: Deno has no list of denials: list in allowDomains and allowCidrs what is left without these ranges")
-	case !slices.Contains([]string{"", "L0", "L2", level}, spec.MinIsolation):
-		return cannot("isolation %s was asked for, and Deno has %s", schemas.Quotable(spec.MinIsolation), level)
-	case spec.MemoryLimit > 0 || spec.CPUs > 0 || spec.Pids > 0 || spec.Disk > 0:
-		return cannot("a sandbox of Deno has the memory of --deno-memory, and the processors and disk of the service: " +
-			"leave the limit out, and choose another --deno-memory")
-	case len(mounts) > 0 && p.opt.NoWorkspaces:
-		return cannot("this worker has no workspaces on Deno: its operator has said --deno-no-workspaces; " +
-			"leave the workspace out, or use another provider")
-	case len(mounts) > 1:
-		return cannot("a sandbox of Deno has one workspace here")
-	case len(mounts) == 1 && mounts[0].Storage != "":
-		return cannot("a workspace on %s is not reached from sandboxes of Deno: use one without storage.provider",
-			schemas.Quotable(mounts[0].Storage))
 	}
 	for _, text := range n.AllowCIDRs {
-		r, err := netip.ParsePrefix(text)
-		switch {
-		case err != nil:
-			return schemas.Invalidf("network.allowCidrs", "%q is not a range of addresses such as 192.0.2.0/24", schemas.Quotable(text))
-		case !r.IsSingleIP():
+		if r, err := netip.ParsePrefix(text); err == nil && !r.IsSingleIP() {
 			return cannot("network.allowCidrs: %q: Deno keeps a sandbox to names and single addresses, and not to ranges: "+
 				"list addresses such as 192.0.2.7/32", schemas.Quotable(text))
 		}
@@ -88,7 +76,7 @@ func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []provi
 			return schemas.Invalidf("network.credentials", "%q is not a variable of the sandbox with a value", schemas.Quotable(name))
 		}
 	}
-	return carry.CheckMounts(mounts)
+	return nil
 }
 
 // allowedOf is how the service is asked to keep a mode: a list of hosts, an empty one for deny-all, none for allow-all. A name without a

@@ -14,16 +14,9 @@ import (
 // EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark. A
 // sandbox that is paused is woken for that.
 func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
-	if err := p.work.Begin(); err != nil {
-		return err
-	}
-	defer p.work.Done()
-	ctx, cancel := context.WithTimeout(ctx, endTimeout)
-	defer cancel()
-	if err := errors.Join(p.endOwn(ctx, id), p.endInKept(ctx, cloud.Digest(string(account)+"\x00"+key), id)); err != nil {
-		return schemas.Wrap(schemas.Unavailable, "end run", "what is left of the run cannot be ended", err)
-	}
-	return nil
+	return carry.EndRun(ctx, &p.work, endTimeout,
+		func(ctx context.Context) error { return p.endOwn(ctx, id) },
+		func(ctx context.Context) error { return p.endInKept(ctx, cloud.BoxDigest(account, key), id) })
 }
 
 // endOwn kills the sandboxes of a run alone.

@@ -34,7 +34,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 		return schemas.Ref{}, err
 	}
 	defer p.work.Done()
-	box := cloud.Digest(string(spec.Account) + "\x00" + key)
+	box := cloud.BoxDigest(spec.Account, key)
 	lock := p.making.Of(box)
 	lock.Lock() // of this worker's callers one is enough: others find what it has made
 	defer lock.Unlock()

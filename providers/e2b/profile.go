@@ -1,7 +1,6 @@
 package e2b
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -46,40 +45,25 @@ func isolation() schemas.Isolation {
 
 // refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
 func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
+	offer := carry.Offer{
+		Service: "E2B", Flag: "--e2b", Networks: p.opt.Networks, Levels: []string{"L0", "L2", level}, NoWorkspaces: p.opt.NoWorkspaces,
+		Size: "the memory, processors and disk of its template: leave the limit out, and choose another --e2b-template",
+	}
+	if err := offer.Refuse(spec, n, mounts); err != nil {
+		return err
+	}
 	cannot := func(format string, args ...any) error {
 		return schemas.OpErrorf(schemas.Unsupported, "run", format, args...)
 	}
-	switch {
-	case n.Mode != "" && !slices.Contains(p.opt.Networks, n.Mode):
-		return cannot("the operator of this worker does not allow the network mode %q: it has --e2b-networks %v",
-			schemas.Quotable(string(n.Mode)), p.opt.Networks)
-	case len(n.Credentials) > 0:
-		return cannot("network.credentials: " +
-			"a sandbox of E2B cannot be kept from the value of a variable: leave them out, or use another provider")
-	case len(n.DenyCIDRs) > 0:
+	if len(n.DenyCIDRs) > 0 {
 		return cannot("network.denyCidrs: on E2B what is allowed wins over what is denied: list in allowCidrs what is left without these ranges")
-	case !slices.Contains([]string{"", "L0", "L2", level}, spec.MinIsolation):
-		return cannot("isolation %s was asked for, and E2B has %s", schemas.Quotable(spec.MinIsolation), level)
-	case spec.MemoryLimit > 0 || spec.CPUs > 0 || spec.Pids > 0 || spec.Disk > 0:
-		return cannot("a sandbox of E2B has the memory, processors and disk of its template: " +
-			"leave the limit out, and choose another --e2b-template")
-	case len(mounts) > 0 && p.opt.NoWorkspaces:
-		return cannot("this worker has no workspaces on E2B: its operator has said --e2b-no-workspaces; " +
-			"leave the workspace out, or use another provider")
-	case len(mounts) > 1:
-		return cannot("a sandbox of E2B has one workspace here")
-	}
-	for _, text := range n.AllowCIDRs {
-		if _, err := netip.ParsePrefix(text); err != nil {
-			return schemas.Invalidf("network.allowCidrs", "%q is not a range of addresses such as 192.0.2.0/24", schemas.Quotable(text))
-		}
 	}
 	for _, text := range n.AllowDomains {
 		if strings.Contains(text, ":") {
 			return cannot("network.allowDomains: %q: E2B knows no ports of names", schemas.Quotable(text))
 		}
 	}
-	return carry.CheckMounts(mounts)
+	return nil
 }
 
 // networkOf is how the service is asked to keep a mode: deny-all by its own switch, restricted by denying everything and

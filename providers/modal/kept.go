@@ -37,7 +37,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 		return schemas.Ref{}, err
 	}
 	defer p.work.Done()
-	lock := p.making.Of(boxOf(spec.Account, key))
+	lock := p.making.Of(cloud.BoxDigest(spec.Account, key))
 	for !lock.TryLock() { // of this worker's callers one is enough: others find what it has made. The first one's image may take long
 		if !wait.Sleep(ctx, lookEvery) {
 			return schemas.Ref{}, ctx.Err()
@@ -62,17 +62,12 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 	}
 }
 
-// boxOf is a digest of a kept sandbox's account and key.
-func boxOf(account schemas.AccountID, key string) string {
-	return cloud.Digest(string(account) + "\x00" + key)
-}
-
 // nameOf is the name of the sandbox that is kept under a key.
 func nameOf(box string) string { return "kept-" + box }
 
 // reserve is one attempt. Codes not_found and conflict: it was changed meanwhile, look again.
 func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
-	digest, rules := boxOf(spec.Account, key), p.rulesOf(spec)
+	digest, rules := cloud.BoxDigest(spec.Account, key), p.rulesOf(spec)
 	id, err := p.modal.byName(ctx, nameOf(digest))
 	if cloud.StatusOf(err) == http.StatusNotFound {
 		o := order{name: nameOf(digest), kind: kindKept, spec: spec, life: longest, tags: map[string]string{
@@ -196,16 +191,9 @@ func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers
 
 // EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark.
 func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
-	if err := p.work.Begin(); err != nil {
-		return err
-	}
-	defer p.work.Done()
-	ctx, cancel := context.WithTimeout(ctx, endTimeout)
-	defer cancel()
-	if err := errors.Join(p.endOwn(ctx, id), p.endInKept(ctx, boxOf(account, key), id)); err != nil {
-		return schemas.Wrap(schemas.Unavailable, "end run", "what is left of the run cannot be ended", err)
-	}
-	return nil
+	return carry.EndRun(ctx, &p.work, endTimeout,
+		func(ctx context.Context) error { return p.endOwn(ctx, id) },
+		func(ctx context.Context) error { return p.endInKept(ctx, cloud.BoxDigest(account, key), id) })
 }
 
 // endOwn ends the sandboxes of a run alone.

@@ -1,7 +1,6 @@
 package modal
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -46,35 +45,18 @@ func isolation() schemas.Isolation {
 
 // refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
 func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
+	offer := carry.Offer{
+		Service: "Modal", Flag: "--modal", Networks: p.opt.Networks, Levels: []string{"L0", "L2", level}, NoWorkspaces: p.opt.NoWorkspaces,
+		Size: "the memory and processors of --modal-memory and --modal-cpus: leave the limit out",
+	}
+	if err := offer.Refuse(spec, n, mounts); err != nil {
+		return err
+	}
 	cannot := func(format string, args ...any) error {
 		return schemas.OpErrorf(schemas.Unsupported, "run", format, args...)
 	}
-	switch {
-	case n.Mode != "" && !slices.Contains(p.opt.Networks, n.Mode):
-		return cannot("the operator of this worker does not allow the network mode %q: it has --modal-networks %v",
-			schemas.Quotable(string(n.Mode)), p.opt.Networks)
-	case len(n.Credentials) > 0:
-		return cannot("network.credentials: " +
-			"a sandbox of Modal cannot be kept from the value of a variable here: leave them out, or use another provider")
-	case len(n.DenyCIDRs) > 0:
+	if len(n.DenyCIDRs) > 0 {
 		return cannot("network.denyCidrs: Modal has no list of denials: list in allowCidrs what is left without these ranges")
-	case !slices.Contains([]string{"", "L0", "L2", level}, spec.MinIsolation):
-		return cannot("isolation %s was asked for, and Modal has %s", schemas.Quotable(spec.MinIsolation), level)
-	case spec.MemoryLimit > 0 || spec.CPUs > 0 || spec.Pids > 0 || spec.Disk > 0:
-		return cannot("a sandbox of Modal has the memory and processors of --modal-memory and --modal-cpus: leave the limit out")
-	case len(mounts) > 0 && p.opt.NoWorkspaces:
-		return cannot("this worker has no workspaces on Modal: its operator has said --modal-no-workspaces; " +
-			"leave the workspace out, or use another provider")
-	case len(mounts) > 1:
-		return cannot("a sandbox of Modal has one workspace here")
-	case len(mounts) == 1 && mounts[0].Storage != "":
-		return cannot("a workspace on %s is not reached from sandboxes of Modal here: use one without storage.provider",
-			schemas.Quotable(mounts[0].Storage))
-	}
-	for _, text := range n.AllowCIDRs {
-		if _, err := netip.ParsePrefix(text); err != nil {
-			return schemas.Invalidf("network.allowCidrs", "%q is not a range of addresses such as 192.0.2.0/24", schemas.Quotable(text))
-		}
 	}
 	for _, text := range n.AllowDomains {
 		name, below := strings.CutPrefix(text, "*.")
@@ -86,7 +68,7 @@ func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []provi
 				schemas.Quotable(text), schemas.Quotable(name))
 		}
 	}
-	return carry.CheckMounts(mounts)
+	return nil
 }
 
 // setNetwork is how the service is asked to keep a mode. Lists deny all else; an empty one beside the other denies all of its kind.

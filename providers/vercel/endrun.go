@@ -2,7 +2,6 @@ package vercel
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/sandjet/sandjet/providers/internal/boxrun"
@@ -14,16 +13,9 @@ import (
 // EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark. In a
 // sandbox whose session has ended nothing runs.
 func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
-	if err := p.work.Begin(); err != nil {
-		return err
-	}
-	defer p.work.Done()
-	ctx, cancel := context.WithTimeout(ctx, endTimeout)
-	defer cancel()
-	if err := errors.Join(p.endOwn(ctx, id), p.endInKept(ctx, boxOf(account, key), id)); err != nil {
-		return schemas.Wrap(schemas.Unavailable, "end run", "what is left of the run cannot be ended", err)
-	}
-	return nil
+	return carry.EndRun(ctx, &p.work, endTimeout,
+		func(ctx context.Context) error { return p.endOwn(ctx, id) },
+		func(ctx context.Context) error { return p.endInKept(ctx, cloud.BoxDigest(account, key), id) })
 }
 
 // there finds a sandbox of this installation; not ok: there is none.

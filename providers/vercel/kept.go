@@ -32,7 +32,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 		return schemas.Ref{}, err
 	}
 	defer p.work.Done()
-	lock := p.making.Of(boxOf(spec.Account, key))
+	lock := p.making.Of(cloud.BoxDigest(spec.Account, key))
 	lock.Lock() // of this worker's callers one is enough: others find what it has made
 	defer lock.Unlock()
 	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
@@ -55,7 +55,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 
 // reserve is one attempt. Codes not_found and conflict: it was changed meanwhile, look again.
 func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
-	name, rules := p.nameOf(kindKept, boxOf(spec.Account, key)), p.rulesOf(spec)
+	name, rules := p.nameOf(kindKept, cloud.BoxDigest(spec.Account, key)), p.rulesOf(spec)
 	b, err := p.get(ctx, name, false)
 	_, has := birthOf(b.Sandbox)
 	switch {

@@ -38,11 +38,6 @@ func (p *sandboxes) nameOf(kind, digest string) string {
 	return p.opt.Installation + "-" + kind + "-" + digest
 }
 
-// boxOf is a digest of a kept sandbox's account and key.
-func boxOf(account schemas.AccountID, key string) string {
-	return cloud.Digest(string(account) + "\x00" + key)
-}
-
 // mostTag is how long the value of a tag may be here.
 const mostTag = 200
 

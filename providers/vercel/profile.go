@@ -1,7 +1,6 @@
 package vercel
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -47,42 +46,19 @@ func isolation() schemas.Isolation {
 
 // refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
 func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
-	cannot := func(format string, args ...any) error {
-		return schemas.OpErrorf(schemas.Unsupported, "run", format, args...)
+	offer := carry.Offer{
+		Service: "Vercel", Flag: "--vercel", Networks: p.opt.Networks, Levels: []string{"L0", "L2", level}, NoWorkspaces: p.opt.NoWorkspaces,
+		Size: "the memory and processors of --vercel-vcpus and the disk of its service: leave the limit out",
 	}
-	switch {
-	case n.Mode != "" && !slices.Contains(p.opt.Networks, n.Mode):
-		return cannot("the operator of this worker does not allow the network mode %q: it has --vercel-networks %v",
-			schemas.Quotable(string(n.Mode)), p.opt.Networks)
-	case len(n.Credentials) > 0:
-		return cannot("network.credentials: " +
-			"a sandbox of Vercel cannot be kept from the value of a variable: leave them out, or use another provider")
-	case !slices.Contains([]string{"", "L0", "L2", level}, spec.MinIsolation):
-		return cannot("isolation %s was asked for, and Vercel has %s", schemas.Quotable(spec.MinIsolation), level)
-	case spec.MemoryLimit > 0 || spec.CPUs > 0 || spec.Pids > 0 || spec.Disk > 0:
-		return cannot("a sandbox of Vercel has the memory and processors of --vercel-vcpus and the disk of its service: leave the limit out")
-	case len(mounts) > 0 && p.opt.NoWorkspaces:
-		return cannot("this worker has no workspaces on Vercel: its operator has said --vercel-no-workspaces; " +
-			"leave the workspace out, or use another provider")
-	case len(mounts) > 1:
-		return cannot("a sandbox of Vercel has one workspace here")
-	case len(mounts) == 1 && mounts[0].Storage != "":
-		return cannot("a workspace on %s is not reached from sandboxes of Vercel: use one without storage.provider, or another provider",
-			schemas.Quotable(mounts[0].Storage))
-	}
-	for field, list := range map[string][]string{"network.allowCidrs": n.AllowCIDRs, "network.denyCidrs": n.DenyCIDRs} {
-		for _, text := range list {
-			if _, err := netip.ParsePrefix(text); err != nil {
-				return schemas.Invalidf(field, "%q is not a range of addresses such as 192.0.2.0/24", schemas.Quotable(text))
-			}
-		}
+	if err := offer.Refuse(spec, n, mounts); err != nil {
+		return err
 	}
 	for _, text := range n.AllowDomains {
 		if strings.Contains(text, ":") {
-			return cannot("network.allowDomains: %q: Vercel knows no ports of names", schemas.Quotable(text))
+			return schemas.OpErrorf(schemas.Unsupported, "run", "network.allowDomains: %q: Vercel knows no ports of names", schemas.Quotable(text))
 		}
 	}
-	return carry.CheckMounts(mounts)
+	return nil
 }
 
 // networkOf is how the service is asked to keep a mode. Lists deny all that they do not allow, and a denied range wins.

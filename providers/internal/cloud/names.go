@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"regexp"
 	"sync"
+
+	"github.com/sandjet/sandjet/schemas"
 )
 
 // Random is a text that is never made twice: 32 hexadecimal digits.
@@ -22,6 +24,11 @@ func Digest(text string) string {
 	}
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:16])
+}
+
+// BoxDigest stands for the sandbox that an account keeps under a key.
+func BoxDigest(account schemas.AccountID, key string) string {
+	return Digest(string(account) + "\x00" + key)
 }
 
 // mostImage is how many characters the name of an image has at most. The pattern does not count them: it would take a millisecond at the
