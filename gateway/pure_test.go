@@ -104,7 +104,7 @@ func TestOpenAPIDescribesTheRoutes(t *testing.T) {
 	}
 }
 
-// TestRoutesAreNamedAlike holds the rules that docs/guides/http.md states.
+// TestRoutesAreNamedAlike holds the naming rules of routes.
 func TestRoutesAreNamedAlike(t *testing.T) {
 	g := New(Options{})
 	served := map[string]bool{}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 const (
@@ -50,7 +51,7 @@ func ReplayDeliveries(ctx context.Context, b *streams.Bus, r DeliveryReplay) (n 
 	if err := r.Account.Validate(); err != nil {
 		return 0, "", err
 	}
-	if r.ID != "" && !streams.IsToken(string(r.ID)) {
+	if r.ID != "" && !subjects.IsToken(string(r.ID)) {
 		return 0, "", schemas.Invalidf("id", "%q is not the id of a delivery", schemas.Quotable(string(r.ID)))
 	}
 	span, err := parseSpan(r.After)

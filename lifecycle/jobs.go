@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // OpenJobs returns the records of the background jobs. It does not touch the log.
@@ -22,7 +23,7 @@ func OpenGroups(b *streams.Bus) *streams.Bucket[schemas.Group] {
 
 // GroupKey is the place of a group in its bucket.
 func GroupKey(a schemas.AccountID, group string) string {
-	return string(a) + "." + streams.Token(group)
+	return string(a) + "." + subjects.Token(group)
 }
 
 // FindJob returns the record of an account's job with its revision. Code: not_found, in the same words

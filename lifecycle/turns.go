@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // OpenTurnHolds opens the records of who carries on the turns of conversations.
@@ -15,7 +16,7 @@ func OpenTurnHolds(b *streams.Bus) *streams.Bucket[schemas.TurnHold] {
 
 // TurnHoldKey is the place of a conversation's record.
 func TurnHoldKey(a schemas.AccountID, c schemas.ConversationID) string {
-	return string(a) + "." + streams.Token(string(c))
+	return string(a) + "." + subjects.Token(string(c))
 }
 
 // WakeTurn makes the process that carries a conversation's turn on check it. It may be called at any time and any number of times.

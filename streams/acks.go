@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 // acks publishes by one connection and hands each confirmation of the log to who waits for it. It is safe for
@@ -62,10 +63,10 @@ func newAcks(conn *nats.Conn) (*acks, error) {
 	a := &acks{conn: conn, prefix: conn.NewInbox() + ".", waits: map[uint64]*receipt{}}
 	sub, err := conn.Subscribe(a.prefix+"*", a.take)
 	if err != nil {
-		return nil, coded("connect to the log", err)
+		return nil, natserr.Coded("connect to the log", err)
 	}
 	if err := sub.SetPendingLimits(-1, -1); err != nil { // bounded by what is published
-		return nil, coded("connect to the log", err)
+		return nil, natserr.Coded("connect to the log", err)
 	}
 	return a, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/fair"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 func openBus(t *testing.T) *Bus {
@@ -115,7 +116,7 @@ func TestWhatTheLogSaysOfAPublishIsRead(t *testing.T) {
 	}
 	_,
 		err := parseConfirmation([]byte(`{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 3"},"stream":"CALLS","seq":0}`))
-	if !hasCode(err, codeWrongLastSequence) {
+	if !natserr.Is(err, natserr.WrongLastSequence) {
 		t.Errorf("a refusal is read as %v", err)
 	}
 	for _, text := range []string{"", "{}", `{"seq":1}`, `{"stream":"CALLS","seq":-1}`, `{"stream":"CALLS","seq":1`, "+OK"} {

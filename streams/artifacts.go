@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -14,6 +13,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 const (
@@ -21,8 +23,6 @@ const (
 	ArtifactChunk = 256 << 10
 	// artifactsLonger is how much longer artifacts are kept than events. So the bytes outlast the event that names them.
 	artifactsLonger = day
-
-	prefixArtifacts = "sandjet.artifacts."
 )
 
 // KeptArtifact is an artifact as the log has it. Chunks lie under their own digests, so a chunk has the same content whichever process
@@ -38,15 +38,15 @@ type KeptArtifact struct {
 // artifactSubject is where an artifact is described. Its size is in it, so that those of a conversation are summed up without
 // reading one.
 func artifactSubject(a schemas.AccountID, k schemas.Artifact) string {
-	return artifactsOf(a, token(string(k.Conversation)), token(string(k.Call)), string(k.ID), strconv.FormatInt(k.Size, 10))
+	return artifactsOf(a, subjects.Token(string(k.Conversation)), subjects.Token(string(k.Call)), string(k.ID), strconv.FormatInt(k.Size, 10))
 }
 
 func artifactsOf(a schemas.AccountID, conversation, call, id, size string) string {
-	return prefixArtifacts + string(a) + ".of." + conversation + "." + call + "." + id + "." + size
+	return subjects.Artifacts + string(a) + ".of." + conversation + "." + call + "." + id + "." + size
 }
 
 func chunkSubject(a schemas.AccountID, name string) string {
-	return prefixArtifacts + string(a) + ".bytes." + name
+	return subjects.Artifacts + string(a) + ".bytes." + name
 }
 
 // sizeOfArtifact reads the size in the subject of an artifact, 0 where there is none.
@@ -74,14 +74,14 @@ func StoreArtifactChunk(ctx context.Context, b *Bus, a schemas.AccountID, chunk 
 
 // ReadArtifactChunk reads a chunk. Codes: not_found, unavailable, internal (what is kept is something else).
 func ReadArtifactChunk(ctx context.Context, b *Bus, a schemas.AccountID, name string) ([]byte, error) {
-	m, err := b.reader.getLast(ctx, streamArtifacts, chunkSubject(a, name))
+	m, err := b.reader.GetLast(ctx, streamArtifacts, chunkSubject(a, name))
 	if err != nil {
 		return nil, err
 	}
-	if sum := sha256.Sum256(m.data); hex.EncodeToString(sum[:]) != name {
+	if sum := sha256.Sum256(m.Data); hex.EncodeToString(sum[:]) != name {
 		return nil, schemas.OpErrorf(schemas.Internal, "read an artifact", "what is kept there is not what belongs there")
 	}
-	return m.data, nil
+	return m.Data, nil
 }
 
 // StoreArtifact stores what an account's artifact is, once its chunks are stored. It may be called again. Codes: unavailable, timeout.
@@ -97,10 +97,10 @@ func StoreArtifact(ctx context.Context, b *Bus, a schemas.AccountID, k KeptArtif
 }
 
 // decodeArtifact reads what [StoreArtifact] has stored.
-func decodeArtifact(m stored) (KeptArtifact, error) {
-	k := KeptArtifact{seq: m.seq}
+func decodeArtifact(m direct.Message) (KeptArtifact, error) {
+	k := KeptArtifact{seq: m.Seq}
 	const most = 64 << 10 // bytes: above what the chunks of the largest take, and a long path
-	if err := schemas.DecodeStrict(m.data, most, &k); err != nil {
+	if err := schemas.DecodeStrict(m.Data, most, &k); err != nil {
 		return k, schemas.Wrap(schemas.Internal, "read an artifact", "what is kept there is not what belongs there", err)
 	}
 	want := (k.Artifact.Size + ArtifactChunk - 1) / ArtifactChunk
@@ -115,7 +115,7 @@ func FindArtifact(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.A
 	if err := errors.Join(a.Validate(), id.Validate()); err != nil { // they become a subject
 		return KeptArtifact{}, schemas.OpErrorf(schemas.NotFound, "find an artifact", "there is no such artifact")
 	}
-	m, err := b.reader.getNewest(ctx, streamArtifacts, getRequest{Last: artifactsOf(a, "*", "*", string(id), "*")})
+	m, err := b.reader.GetNewest(ctx, streamArtifacts, direct.Request{Last: artifactsOf(a, "*", "*", string(id), "*")})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return KeptArtifact{}, schemas.OpErrorf(schemas.NotFound, "find an artifact",
 			"there is no such artifact: it was removed, it has gone with its age, or there never was one")
@@ -139,7 +139,7 @@ func ListArtifacts(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.C
 		}
 		from = k.seq + 1
 	}
-	kept, more, err := readArtifacts(ctx, b, artifactsOf(a, token(string(c)), "*", "*", "*"), from, limit)
+	kept, more, err := readArtifacts(ctx, b, artifactsOf(a, subjects.Token(string(c)), "*", "*", "*"), from, limit)
 	list = make([]schemas.Artifact, len(kept))
 	for i, k := range kept {
 		list[i] = k.Artifact
@@ -149,7 +149,7 @@ func ListArtifacts(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.C
 
 // ArtifactsOfCall reads the artifacts of a call that are stored.
 func ArtifactsOfCall(ctx context.Context, b *Bus, c schemas.Call) ([]schemas.Artifact, error) {
-	kept, _, err := readArtifacts(ctx, b, artifactsOf(c.Account, token(string(c.Conversation)), token(string(c.ID)), "*", "*"), 1,
+	kept, _, err := readArtifacts(ctx, b, artifactsOf(c.Account, subjects.Token(string(c.Conversation)), subjects.Token(string(c.ID)), "*", "*"), 1,
 		schemas.MaxArtifacts)
 	list := make([]schemas.Artifact, len(kept))
 	for i, k := range kept {
@@ -160,15 +160,15 @@ func ArtifactsOfCall(ctx context.Context, b *Bus, c schemas.Call) ([]schemas.Art
 
 func readArtifacts(ctx context.Context, b *Bus, subject string, from uint64, limit int) (list []KeptArtifact, more bool, err error) {
 	for {
-		page, behind, err := b.reader.getPage(ctx, streamArtifacts, subject, from, nil, limit-len(list))
+		page, behind, err := b.reader.GetPage(ctx, streamArtifacts, subject, from, nil, limit-len(list))
 		if err != nil {
 			return nil, false, err
 		}
 		for _, m := range page {
-			from = m.seq + 1
+			from = m.Seq + 1
 			k, err := decodeArtifact(m)
 			if err != nil {
-				b.log.Error("stored message is not an artifact, skipped", "seq", m.seq, "error", err)
+				b.log.Error("stored message is not an artifact, skipped", "seq", m.Seq, "error", err)
 				continue
 			}
 			list = append(list, k)
@@ -182,23 +182,12 @@ func readArtifacts(ctx context.Context, b *Bus, subject string, from uint64, lim
 // ArtifactsKept is how many artifacts of a conversation are kept, and their bytes. Codes: unavailable.
 func ArtifactsKept(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID) (n int, size int64, err error) {
 	const op = "count the artifacts of a conversation"
-	body, err := json.Marshal(struct {
-		Filter string `json:"subjects_filter"`
-	}{artifactsOf(a, token(string(c)), "*", "*", "*")})
-	if err != nil {
-		return 0, 0, coded(op, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestWithin)
-	defer cancel()
-	m, err := b.bulk.RequestWithContext(ctx, "$JS.API.STREAM.INFO."+streamArtifacts, body)
-	if err != nil {
-		return 0, 0, coded(op, err)
-	}
-	subjects, _, err := parseCounts(m.Data) // one page: there are fewer than it holds
-	for subject := range subjects {
+	all, _, err := b.reader.SubjectsPage(ctx, op, streamArtifacts, artifactsOf(a, subjects.Token(string(c)), "*", "*", "*"), 0, requestWithin)
+	for subject := range all { // one page: there are fewer than it holds
+
 		n, size = n+1, size+sizeOfArtifact(subject)
 	}
-	return n, size, coded(op, err)
+	return n, size, natserr.Coded(op, err)
 }
 
 // DeleteArtifact removes an artifact. Its bytes, which others may have too, go with their age. That it is gone is no error. Codes:
@@ -210,22 +199,22 @@ func DeleteArtifact(ctx context.Context, b *Bus, a schemas.AccountID, k schemas.
 	if err == nil {
 		err = s.Purge(ctx, jetstream.WithPurgeSubject(artifactSubject(a, k)))
 	}
-	return coded("remove an artifact", err)
+	return natserr.Coded("remove an artifact", err)
 }
 
 // removeOldArtifacts removes what was stored before a time.
 func removeOldArtifacts(ctx context.Context, b *Bus, before time.Time, t *Tenure) error {
-	page, _, err := b.reader.getPage(ctx, streamArtifacts, prefixArtifacts+">", 1, &before, 1)
+	page, _, err := b.reader.GetPage(ctx, streamArtifacts, subjects.Artifacts+">", 1, &before, 1)
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return err
 	}
-	info, err := b.topology.info(ctx, streamArtifacts)
+	info, err := b.reader.Info(ctx, streamArtifacts)
 	if err != nil || info.State.Msgs == 0 {
 		return err
 	}
 	first := info.State.LastSeq + 1 // all are older
 	if len(page) > 0 {
-		first = page[0].seq
+		first = page[0].Seq
 	}
 	if first <= info.State.FirstSeq || len(page) == 0 && !info.State.LastTime.Before(before) { // stored since
 		return nil
@@ -239,5 +228,5 @@ func removeOldArtifacts(ctx context.Context, b *Bus, before time.Time, t *Tenure
 	if err == nil {
 		err = s.Purge(ctx, jetstream.WithPurgeSequence(first))
 	}
-	return coded("remove old artifacts", err)
+	return natserr.Coded("remove old artifacts", err)
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/subjects"
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
@@ -14,7 +16,7 @@ func FuzzDecodeArtifact(f *testing.F) {
 	f.Add([]byte(`{"artifact":{"size":-1},"chunks":null}`))
 	f.Add([]byte(`{"artifact":{"size":9223372036854775807}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		k, err := decodeArtifact(stored{data: data, seq: 7})
+		k, err := decodeArtifact(direct.Message{Data: data, Seq: 7})
 		if err == nil && (k.Artifact.Size < 0 || (k.Artifact.Size+ArtifactChunk-1)/ArtifactChunk != int64(len(k.Chunks)) || k.seq != 7) {
 			t.Errorf("%+v", k)
 		}
@@ -36,7 +38,7 @@ func TestSubjectsOfArtifacts(t *testing.T) {
 	t.Parallel()
 	k := schemas.Artifact{ID: "art_1", Call: "a.b:c", Conversation: "x/y.z", Size: 12}
 	for subject, tokens := range map[string]int{artifactSubject("acct_1", k): 8, chunkSubject("acct_1", "aa"): 5} {
-		if a := accountOf(subject); a != "acct_1" {
+		if a := subjects.AccountOf(subject); a != "acct_1" {
 			t.Errorf("%s is of %q", subject, a)
 		}
 		if a, class := usageOf(subject); a != "acct_1" || class != usage.Events {
@@ -63,7 +65,7 @@ func TestArtifactsFitTheirRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := decodeArtifact(stored{data: text})
+	got, err := decodeArtifact(direct.Message{Data: text})
 	if err != nil || len(got.Chunks) != len(k.Chunks) || !bytes.Equal([]byte(got.Artifact.Path), []byte(k.Artifact.Path)) {
 		t.Errorf("%d bytes: %v", len(text), err)
 	}

@@ -9,7 +9,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/fair"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
@@ -88,7 +91,7 @@ func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 		c.free.Give(1)
 		c.inFlight.Done()
 	}
-	t := &fair.Message{Account: accountOf(m.Subject), Seq: m.first(), Handled: m.whole()}
+	t := &fair.Message{Account: subjects.AccountOf(m.Subject), Seq: m.first(), Handled: m.whole()}
 	if c.topic.due != nil && c.fair.Contended() {
 		t.Due = c.topic.due(m.Header, m.Data, m.meta.Timestamp)
 	}
@@ -152,7 +155,7 @@ func (c *consuming[T]) lookAtQueue(ctx context.Context, big schemas.AccountID) (
 	defer cancel()
 	consumer, err := c.bus.jsBulk.Consumer(ctx, c.topic.stream, c.options.Name)
 	if err != nil {
-		return fair.Backlog{}, coded("look at the queue "+c.options.Name, err)
+		return fair.Backlog{}, natserr.Coded("look at the queue "+c.options.Name, err)
 	}
 	info := consumer.CachedInfo()
 	q := fair.Backlog{Crowded: info.NumAckPending > c.options.mostPending()/2}
@@ -160,19 +163,19 @@ func (c *consuming[T]) lookAtQueue(ctx context.Context, big schemas.AccountID) (
 	case info.NumPending == 0:
 		return q, nil
 	case c.topic.of == nil: // what is done is removed: each subject that is left is an account
-		n, err := c.bus.reader.subjectsOf(ctx, c.topic.stream)
+		n, err := c.bus.reader.SubjectCount(ctx, c.topic.stream)
 		q.Others = n > 1
 		return q, err
 	}
 	own := uint64(0)
-	first, err := c.bus.reader.getOne(ctx, c.topic.stream,
-		getRequest{Seq: info.Delivered.Stream + 1, Next: c.topic.of(c.options.Filter, orNone(big)), Batch: 1})
+	first, err := c.bus.reader.Get(ctx, c.topic.stream,
+		direct.Request{Seq: info.Delivered.Stream + 1, Next: c.topic.of(c.options.Filter, subjects.OrNone(big)), Batch: 1})
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
 	case err != nil:
 		return q, err
 	default:
-		if own, err = first.andBehind(); err != nil {
+		if own, err = first.AndBehind(); err != nil {
 			return q, err
 		}
 	}

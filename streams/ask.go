@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/fair"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 // headerUntil says until when who asks waits for the answer, by the log's clock.
@@ -32,7 +33,7 @@ func (b *Bus) Ask(ctx context.Context, subject string, data []byte) ([]byte, err
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, schemas.Wrap(schemas.Unavailable, "ask", "no process answers: try again", err)
 	case err != nil:
-		return nil, coded("ask", err)
+		return nil, natserr.Coded("ask", err)
 	}
 	if m.Header.Get(headerFailed) != "" {
 		e := new(schemas.Error)
@@ -60,7 +61,7 @@ func (b *Bus) AskAboutFiles(ctx context.Context, a schemas.AccountID, p FilesPla
 
 func askFor(ctx context.Context, b *Bus, turns *fair.Semaphore, a schemas.AccountID, subject string, data []byte) ([]byte, error) {
 	if err := turns.Acquire(ctx, a); err != nil {
-		return nil, coded("ask", err)
+		return nil, natserr.Coded("ask", err)
 	}
 	defer turns.Release(a)
 	return b.Ask(ctx, subject, data)
@@ -75,7 +76,7 @@ func (b *Bus) Answer(ctx context.Context, subject string, ready func(), handle f
 	requests := make(chan *nats.Msg, backlog)
 	sub, err := b.work.ChanSubscribe(subject, requests)
 	if err != nil {
-		return coded("answer on "+subject, err)
+		return natserr.Coded("answer on "+subject, err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // nothing follows from it
 	if err := b.work.FlushWithContext(deadlined(ctx)); err != nil && ctx.Err() == nil {
@@ -227,7 +228,7 @@ func (b *Bus) Share(ctx context.Context, subject string, o Sharing, handle func(
 	r := newResponder(b, func(ctx context.Context, data []byte) ([]byte, error) {
 		a := o.Account(data)
 		if err := turns.Acquire(ctx, a); err != nil {
-			return nil, coded("wait for a turn", err)
+			return nil, natserr.Coded("wait for a turn", err)
 		}
 		defer turns.Release(a)
 		return handle(ctx, data)
@@ -240,13 +241,13 @@ func (b *Bus) Share(ctx context.Context, subject string, o Sharing, handle func(
 		})
 	})
 	if err != nil {
-		return coded("answer on "+subject, err)
+		return natserr.Coded("answer on "+subject, err)
 	}
 	<-ctx.Done()
 	err = sub.Unsubscribe()
 	inFlight.Wait()
 	if err != nil && b.work.Status() == nats.CONNECTED {
-		return coded("stop answering on "+subject, err)
+		return natserr.Coded("stop answering on "+subject, err)
 	}
 	return nil
 }

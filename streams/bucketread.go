@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 // mostSilence is how long a read of a bucket waits for the next value.
@@ -34,7 +35,7 @@ func (k *Bucket[T]) all(ctx context.Context, yield func(BucketEntry[T], error) b
 	lost := k.bus.drops.Next()
 	w, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
 	if err != nil {
-		return coded(k.op("read"), err)
+		return natserr.Coded(k.op("read"), err)
 	}
 	defer w.Stop() //nolint:errcheck // nothing follows from it
 	silence := time.NewTimer(mostSilence)
@@ -43,7 +44,7 @@ func (k *Bucket[T]) all(ctx context.Context, yield func(BucketEntry[T], error) b
 		silence.Reset(mostSilence)
 		select {
 		case <-ctx.Done():
-			return coded(k.op("read"), ctx.Err())
+			return natserr.Coded(k.op("read"), ctx.Err())
 		case <-lost:
 			return schemas.OpErrorf(schemas.Unavailable, k.op("read"), "the connection was lost on the way: call again")
 		case <-silence.C:
@@ -63,7 +64,7 @@ func (k *Bucket[T]) all(ctx context.Context, yield func(BucketEntry[T], error) b
 
 // Made is when the bucket was made: another one was made at another time.
 func (k *Bucket[T]) Made(ctx context.Context) (time.Time, error) {
-	info, err := k.bus.topology.info(ctx, "KV_"+k.row.config.Bucket)
+	info, err := k.bus.reader.Info(ctx, "KV_"+k.row.config.Bucket)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -125,7 +126,7 @@ func (k *Bucket[T]) PutAsync(key string, v T, ttl time.Duration) error {
 	m.Data = data
 	if _, err := k.bus.js.PublishMsgAsync(m, jetstream.WithMsgTTL(ttl)); err != nil {
 		k.bus.log.Debug("value not written to a bucket", "bucket", k.row.config.Bucket, "key", key, "error", err)
-		return coded(k.op("put "+schemas.Quotable(key)), err)
+		return natserr.Coded(k.op("put "+schemas.Quotable(key)), err)
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 // Bucket keeps values of one type by key, as JSON. It is safe for concurrent use. Keys are made of
@@ -52,7 +54,7 @@ func (k *Bucket[T]) open(ctx context.Context) (jetstream.KeyValue, error) {
 	}
 	kv, err := k.bus.js.KeyValue(ctx, name)
 	if err != nil {
-		return nil, coded("open the bucket "+name, err)
+		return nil, natserr.Coded("open the bucket "+name, err)
 	}
 	k.bus.buckets.Store(name, kv)
 	return kv, nil
@@ -68,24 +70,24 @@ var ErrDeleted = errors.New("the value was deleted")
 func (k *Bucket[T]) Get(ctx context.Context, key string) (BucketEntry[T], error) {
 	op := k.op("look up " + schemas.Quotable(key))
 	if !jetstreamKey(key) {
-		return BucketEntry[T]{}, coded(op, jetstream.ErrInvalidKey)
+		return BucketEntry[T]{}, natserr.Coded(op, jetstream.ErrInvalidKey)
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	m, err := k.bus.reader.getNewest(ctx, "KV_"+k.row.config.Bucket, getRequest{Last: k.subject(key)})
+	m, err := k.bus.reader.GetNewest(ctx, "KV_"+k.row.config.Bucket, direct.Request{Last: k.subject(key)})
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
-		return BucketEntry[T]{}, coded(op, jetstream.ErrKeyNotFound)
+		return BucketEntry[T]{}, natserr.Coded(op, jetstream.ErrKeyNotFound)
 	case err != nil:
 		return BucketEntry[T]{}, err
-	case m.headers.Get("KV-Operation") != "":
+	case m.Headers.Get("KV-Operation") != "":
 		return BucketEntry[T]{}, schemas.Wrap(schemas.NotFound, op, "there is no such thing", ErrDeleted)
-	case m.headers.Get(jetstream.MarkerReasonHeader) != "", k.outlived(m): // its life has ended
-		return BucketEntry[T]{}, coded(op, jetstream.ErrKeyNotFound)
+	case m.Headers.Get(jetstream.MarkerReasonHeader) != "", k.outlived(m): // its life has ended
+		return BucketEntry[T]{}, natserr.Coded(op, jetstream.ErrKeyNotFound)
 	}
-	k.found(key, m.seq, m.data)
-	p := BucketEntry[T]{Key: key, Revision: m.seq, Stored: m.time, Size: len(m.data)}
-	err = k.decode(m.data, &p)
+	k.found(key, m.Seq, m.Data)
+	p := BucketEntry[T]{Key: key, Revision: m.Seq, Stored: m.Time, Size: len(m.Data)}
+	err = k.decode(m.Data, &p)
 	return p, err
 }
 
@@ -113,7 +115,7 @@ func (k *Bucket[T]) Create(ctx context.Context, key string, v T, ttl time.Durati
 	defer cancel()
 	op := k.op("create " + schemas.Quotable(key))
 	if !jetstreamKey(key) {
-		return 0, coded(op, jetstream.ErrInvalidKey)
+		return 0, natserr.Coded(op, jetstream.ErrInvalidKey)
 	}
 	if _, err := k.open(ctx); err != nil {
 		return 0, err
@@ -131,7 +133,7 @@ func (k *Bucket[T]) Create(ctx context.Context, key string, v T, ttl time.Durati
 		m.Data = data
 		ack, err := publishDecided(ctx, k.bus.js, m, append(life, jetstream.WithExpectLastSequencePerSubject(last))...)
 		if err != nil {
-			return 0, coded(op, err)
+			return 0, natserr.Coded(op, err)
 		}
 		k.wrote(key, data, ack.Sequence, 0)
 		return ack.Sequence, nil
@@ -141,14 +143,14 @@ func (k *Bucket[T]) Create(ctx context.Context, key string, v T, ttl time.Durati
 		return rev, refused
 	}
 	// The key has a value, or the mark of one that is gone. The library's Create takes "in process" for a value.
-	m, err := k.bus.reader.getFromLeader(ctx, "KV_"+k.row.config.Bucket, getRequest{Last: k.subject(key)})
+	m, err := k.bus.reader.GetFromLeader(ctx, "KV_"+k.row.config.Bucket, direct.Request{Last: k.subject(key)})
 	switch {
 	case errors.Is(err, schemas.ErrNotFound): // its life has ended since
 		return create(0)
 	case err != nil:
 		return 0, err
-	case isMark(m.headers), k.outlived(m):
-		return create(m.seq)
+	case isMark(m.Headers), k.outlived(m):
+		return create(m.Seq)
 	}
 	return 0, refused
 }
@@ -197,7 +199,7 @@ func (k *Bucket[T]) write(ctx context.Context, verb, key string, v T, earlier ui
 	m.Data = data
 	ack, err := publishDecided(ctx, k.bus.js, m, o...)
 	if err != nil {
-		return 0, coded(k.op(verb+" "+schemas.Quotable(key)), err)
+		return 0, natserr.Coded(k.op(verb+" "+schemas.Quotable(key)), err)
 	}
 	k.wrote(key, data, ack.Sequence, earlier)
 	return ack.Sequence, nil
@@ -232,7 +234,7 @@ func (k *Bucket[T]) remove(ctx context.Context, key string, marked time.Duration
 	defer cancel()
 	op := k.op("delete " + schemas.Quotable(key))
 	if !jetstreamKey(key) {
-		return coded(op, jetstream.ErrInvalidKey)
+		return natserr.Coded(op, jetstream.ErrInvalidKey)
 	}
 	if _, err := k.open(ctx); err != nil {
 		return err
@@ -246,13 +248,13 @@ func (k *Bucket[T]) remove(ctx context.Context, key string, marked time.Duration
 		return err
 	}
 	if marked == 0 {
-		return coded(op, mark(o...))
+		return natserr.Coded(op, mark(o...))
 	}
 	err := mark(append(o, jetstream.WithMsgTTL(marked))...)
-	if hasCode(err, codeNoMessageTTL) { // this process joined a log that an older version made: there all marks stay
+	if natserr.Is(err, natserr.NoMessageTTL) { // this process joined a log that an older version made: there all marks stay
 		err = mark(o...)
 	}
-	return coded(op, err)
+	return natserr.Coded(op, err)
 }
 
 // DropHistory drops every value of the bucket but the latest of each key, and the values of deleted keys, where the bucket was made
@@ -265,17 +267,17 @@ func (k *Bucket[T]) DropHistory(ctx context.Context) error {
 	}
 	w, err := kv.WatchAll(ctx, jetstream.MetaOnly())
 	if err != nil {
-		return coded(k.op("list keys"), err)
+		return natserr.Coded(k.op("list keys"), err)
 	}
 	defer w.Stop() //nolint:errcheck // nothing follows from it
 	s, err := k.bus.js.Stream(ctx, "KV_"+k.row.config.Bucket)
 	if err != nil {
-		return coded(k.op("find the stream"), err)
+		return natserr.Coded(k.op("find the stream"), err)
 	}
 	for {
 		select {
 		case <-ctx.Done():
-			return coded(k.op("drop older values"), ctx.Err())
+			return natserr.Coded(k.op("drop older values"), ctx.Err())
 		case e, ok := <-w.Updates():
 			if !ok {
 				return schemas.OpErrorf(schemas.Unavailable, k.op("list keys"), "the log was away: call again")
@@ -285,7 +287,7 @@ func (k *Bucket[T]) DropHistory(ctx context.Context) error {
 			}
 			subject := "$KV." + k.row.config.Bucket + "." + e.Key()
 			if err := s.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeKeep(1)); err != nil {
-				return coded(k.op("drop older values of "+schemas.Quotable(e.Key())), err)
+				return natserr.Coded(k.op("drop older values of "+schemas.Quotable(e.Key())), err)
 			}
 		}
 	}
@@ -306,14 +308,14 @@ func (k *Bucket[T]) Keys(ctx context.Context, filters ...string) ([]string, erro
 	}
 	l, err := list()
 	if err != nil {
-		return nil, coded(k.op("list keys"), err)
+		return nil, natserr.Coded(k.op("list keys"), err)
 	}
 	defer l.Stop() //nolint:errcheck // nothing follows from it
 	var keys []string
 	for key := range l.Keys() {
 		keys = append(keys, key)
 	}
-	return keys, coded(k.op("list keys"), ctx.Err())
+	return keys, natserr.Coded(k.op("list keys"), ctx.Err())
 }
 
 func jetstreamKey(s string) bool {

@@ -12,6 +12,8 @@ import (
 	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 // Watch yields every value that is there and then every change, until ctx ends. After a disconnection it continues where it was if the
@@ -128,7 +130,7 @@ func (k *Bucket[T]) look(ctx context.Context) proof {
 		return proof{}
 	}
 	p := proof{at: clock.Now()}
-	info, err := k.bus.topology.info(ctx, "KV_"+k.row.config.Bucket)
+	info, err := k.bus.reader.Info(ctx, "KV_"+k.row.config.Bucket)
 	if p.err = err; err == nil {
 		p.last = info.State.LastSeq
 	}
@@ -164,11 +166,11 @@ func (k *Bucket[T]) lastReported(ctx context.Context, p reportedValues) (uint64,
 		if t.revision == 0 {
 			return 0, nil
 		}
-		m, err := k.bus.reader.getNewest(ctx, "KV_"+k.row.config.Bucket, getRequest{Seq: t.revision})
+		m, err := k.bus.reader.GetNewest(ctx, "KV_"+k.row.config.Bucket, direct.Request{Seq: t.revision})
 		switch {
-		case err == nil && m.seq == t.revision && m.time.Equal(t.stored):
+		case err == nil && m.Seq == t.revision && m.Time.Equal(t.stored):
 			return t.revision, nil
-		case err == nil && m.seq == t.revision: // the log has lost its end and grown again: what was reported is not there
+		case err == nil && m.Seq == t.revision: // the log has lost its end and grown again: what was reported is not there
 			return 0, nil
 		case err != nil && !errors.Is(err, schemas.ErrNotFound):
 			return 0, err
@@ -182,12 +184,12 @@ func (k *Bucket[T]) mark(ctx context.Context, p *reportedValues, revision uint64
 	if revision == 0 {
 		return nil
 	}
-	m, err := k.bus.reader.getNewest(ctx, "KV_"+k.row.config.Bucket, getRequest{Seq: revision})
+	m, err := k.bus.reader.GetNewest(ctx, "KV_"+k.row.config.Bucket, direct.Request{Seq: revision})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return nil
 	}
 	if err == nil {
-		p.add(reported{revision, m.time})
+		p.add(reported{revision, m.Time})
 	}
 	return err
 }
@@ -209,7 +211,7 @@ func (f *following[T]) watch(ctx context.Context, lost <-chan struct{}, after ui
 	}
 	w, err := kv.WatchAll(ctx, opts...)
 	if err != nil {
-		return false, coded(k.op("watch"), err)
+		return false, natserr.Coded(k.op("watch"), err)
 	}
 	defer w.Stop() //nolint:errcheck // nothing follows from it
 	looks := looking[T]{bucket: k, answers: make(chan proof, 1)}

@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/fair"
 	"github.com/sandjet/sandjet/streams/logclock"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/topology"
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
@@ -53,8 +57,7 @@ type Options struct {
 }
 
 const (
-	maxShards     = 64
-	requestWithin = 5 * time.Second
+	requestWithin = direct.RequestTime
 	requiredLevel = "4" // API level of the server: 2.15
 )
 
@@ -62,8 +65,9 @@ const (
 type Bus struct {
 	connections
 
-	topology topology
-	reader   *reader
+	topology *topology.Topology
+	copied   atomic.Bool // some stream has replicas, which may answer a read and be behind
+	reader   *direct.Reader
 	payloads *payloads
 	buckets  sync.Map // jetstream.KeyValue by name
 
@@ -102,8 +106,8 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	if o.Name == "" {
 		o.Name = "sandjet"
 	}
-	if o.Shards < 0 || o.Shards > maxShards {
-		return nil, schemas.Invalidf("shards", "%d is out of range: 1 to %d", o.Shards, maxShards)
+	if o.Shards < 0 || o.Shards > topology.MaxShards {
+		return nil, schemas.Invalidf("shards", "%d is out of range: 1 to %d", o.Shards, topology.MaxShards)
 	}
 	if o.Server == nil && o.URL == "" {
 		return nil, schemas.Invalidf("nats_url", "is missing: give the URL of a server")
@@ -126,15 +130,20 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b.writer, b.workWriter = &writer{b.acks, &b.trouble, b.capacity}, &writer{b.acksWork, &b.trouble, b.capacity}
 	b.trimmings = trimmings{OpenBucket[trimMark](b, trimMarks)}
 	b.clock = logclock.New(clockSource{b.bulk, b.trimmings, o.LogClock}, b.log)
-	b.reader = newReader(b)
+	b.reader = direct.New(direct.Options{
+		Conn: b.bulk, JS: b.jsBulk, Copied: &b.copied, Log: b.log, Context: b.ctx, Checks: &b.parts,
+	})
+	b.topology = topology.New(topology.Options{
+		Tables: tables(), Conn: b.publish, JS: b.js, Bulk: b.jsBulk, Log: b.log, Shards: o.Shards, Replicas: o.Replicas,
+		Embedded: o.Server != nil, Existing: o.Existing, MemoryStorage: o.MemoryStorage, RecreateRecords: o.RecreateRecords,
+		Stored: b.clock.Stored, Info: b.reader.Info, Copied: &b.copied,
+	})
 	b.payloads = newPayloads(b)
-	b.topology.options, b.topology.log, b.topology.stored = o, b.log, b.clock.Stored
-	b.topology.conn, b.topology.js, b.topology.bulk = b.publish, b.js, b.jsBulk
-	if err := b.topology.ensure(ctx); err != nil {
+	if err := b.topology.Ensure(ctx); err != nil {
 		b.abandon()
 		return nil, err
 	}
-	if err := b.topology.checkReplicas(); err != nil {
+	if err := b.topology.CheckReplicas(); err != nil {
 		b.abandon()
 		return nil, err
 	}
@@ -196,14 +205,14 @@ func (b *Bus) Ready(ctx context.Context) error {
 	defer cancel()
 	info, err := b.js.AccountInfo(ctx)
 	if err != nil {
-		return coded(op, err)
+		return natserr.Coded(op, err)
 	}
 	v := viewOf(info, b.Replicas())
 	if err := v.Check(usage.Requested, min(v.Limit/100, embedded.MaxPayload)); err != nil { // one large message, or a hundredth
 		return err
 	}
 	if err := b.trouble.now(time.Now()); err != nil {
-		return coded(op, err)
+		return natserr.Coded(op, err)
 	}
 	if s := b.options.Server; s != nil {
 		return s.Healthy()
@@ -221,7 +230,7 @@ func (b *Bus) Healthy() error {
 }
 
 // Shards is the number of shards of the events, as the log has it.
-func (b *Bus) Shards() int { return int(b.topology.shards.Load()) }
+func (b *Bus) Shards() int { return b.topology.ShardCount() }
 
 // faults are what tests do to a Bus.
 type faults struct {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // FindCall returns an admitted call by its id, for 24 hours from its admission: also one that waits for
@@ -17,7 +19,7 @@ func FindCall(ctx context.Context, b *Bus, account schemas.AccountID, id schemas
 	if err != nil {
 		return schemas.Call{}, err
 	}
-	if m.headers.Get(headerSummary) != "" {
+	if m.Headers.Get(headerSummary) != "" {
 		if c, err := listedCall(m); err == nil && c.InputLeftOut() {
 			c.Input = nil // it was written as null
 			return c, nil
@@ -37,22 +39,22 @@ func FindWholeCall(ctx context.Context, b *Bus, account schemas.AccountID, id sc
 }
 
 // wholeCall reads a stored call with its input, wherever that lies.
-func wholeCall(ctx context.Context, b *Bus, m stored) (schemas.Call, error) {
-	data, err := b.payloads.whole(ctx, streamCalls, m.headers, m.data, m.time)
+func wholeCall(ctx context.Context, b *Bus, m direct.Message) (schemas.Call, error) {
+	data, err := b.payloads.whole(ctx, streamCalls, m.Headers, m.Data, m.Time)
 	if err != nil {
 		return schemas.Call{}, err
 	}
-	return decodeCall(m.subject, nil, data)
+	return decodeCall(m.Subject, nil, data)
 }
 
 // storedCall reads the message of a call. Code: not_found.
-func storedCall(ctx context.Context, b *Bus, account schemas.AccountID, id schemas.CallID) (stored, error) {
+func storedCall(ctx context.Context, b *Bus, account schemas.AccountID, id schemas.CallID) (direct.Message, error) {
 	if err := errors.Join(account.Validate(), id.Validate()); err != nil {
-		return stored{}, err
+		return direct.Message{}, err
 	}
-	m, err := b.reader.getLast(ctx, streamCalls, callSubject("*", account, id))
+	m, err := b.reader.GetLast(ctx, streamCalls, subjects.Call("*", account, id))
 	if errors.Is(err, schemas.ErrNotFound) {
-		return stored{}, schemas.Errorf(schemas.NotFound, "there is no call %q: ids are known for 24 hours", schemas.Quotable(string(id)))
+		return direct.Message{}, schemas.Errorf(schemas.NotFound, "there is no call %q: ids are known for 24 hours", schemas.Quotable(string(id)))
 	}
 	return m, err
 }
@@ -111,14 +113,14 @@ func newCallReader(ctx context.Context, b *Bus, c schemas.Call) (*callReader, er
 	if err := errors.Join(c.Account.Validate(), c.Conversation.Validate()); err != nil {
 		return nil, err
 	}
-	shard := shardOf(c.Conversation, b.Shards())
+	shard := subjects.ShardOf(c.Conversation, b.Shards())
 	r := &callReader{
-		bus: b, stream: eventStream(shard), subject: eventSubject(shard, c.Account, c.Conversation), state: CallState{Call: c},
+		bus: b, stream: subjects.EventStream(shard), subject: subjects.Event(shard, c.Account, c.Conversation), state: CallState{Call: c},
 	}
 	// By the log's own clock: that of the process that accepted the call may be wrong, and a start that is not seen would be a second start.
 	switch m, err := storedCall(ctx, b, c.Account, c.ID); {
 	case err == nil:
-		r.stored, r.since = m.time, m.time.Add(-ClocksApart)
+		r.stored, r.since = m.Time, m.Time.Add(-ClocksApart)
 		if c.Accepted.Before(r.since) && !c.Accepted.IsZero() { // sent again since
 			r.stored, r.since = c.Accepted, c.Accepted.Add(-clocksFarApart)
 		}
@@ -137,12 +139,12 @@ func (r *callReader) read(ctx context.Context) error {
 		if r.last > 0 {
 			since = nil
 		}
-		page, more, err := r.bus.reader.getPage(ctx, r.stream, r.subject, r.last+1, since, 0)
+		page, more, err := r.bus.reader.GetPage(ctx, r.stream, r.subject, r.last+1, since, 0)
 		if err != nil {
 			return err
 		}
 		for _, m := range page {
-			r.last = m.seq
+			r.last = m.Seq
 			if err := r.take(ctx, m); err != nil {
 				return err
 			}
@@ -154,13 +156,13 @@ func (r *callReader) read(ctx context.Context) error {
 }
 
 // take adds what one event says. The message id alone identifies most events.
-func (r *callReader) take(ctx context.Context, m stored) error {
-	if c := r.state.Call; m.id != "" && !ofCall(m.id, c) {
-		r.asked = r.asked || c.Approval != "" && m.id == schemas.ApprovalRequestedID(c.Account, c.Approval)
+func (r *callReader) take(ctx context.Context, m direct.Message) error {
+	if c := r.state.Call; m.ID != "" && !ofCall(m.ID, c) {
+		r.asked = r.asked || c.Approval != "" && m.ID == schemas.ApprovalRequestedID(c.Account, c.Approval)
 		return nil
 	}
-	if summary := m.headers.Get(headerSummary); r.short && summary != "" {
-		m.data, m.headers = []byte(summary), nil
+	if summary := m.Headers.Get(headerSummary); r.short && summary != "" {
+		m.Data, m.Headers = []byte(summary), nil
 	}
 	e, err := Events.entry(ctx, r.bus, "", m)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
 )
 
 // CallStates are what a conversation says of several of its calls. It reads on from where it was, so that looking again costs what is
@@ -23,7 +24,7 @@ type CallStates struct {
 // NewCallStates is for calls of a conversation that were accepted at a time, by the log's clock, or later. It reads nothing yet.
 func NewCallStates(b *Bus, a schemas.AccountID, c schemas.ConversationID, calls []schemas.CallID, since time.Time) *CallStates {
 	s := &CallStates{bus: b, since: since.Add(-ClocksApart), account: a, of: make(map[schemas.CallID]*CallState, len(calls))}
-	s.stream, s.subject = b.topology.eventsOf(a, c)
+	s.stream, s.subject = b.topology.EventsOf(a, c)
 	for _, id := range calls {
 		s.of[id] = &CallState{Call: schemas.Call{ID: id, Account: a, Conversation: c}}
 	}
@@ -91,7 +92,7 @@ func (s *CallStates) readOn(ctx context.Context, since *time.Time) error {
 		if s.last > 0 {
 			since = nil
 		}
-		page, more, err := s.bus.reader.getPage(ctx, s.stream, s.subject, s.last+1, since, 0)
+		page, more, err := s.bus.reader.GetPage(ctx, s.stream, s.subject, s.last+1, since, 0)
 		if err != nil {
 			return err
 		}
@@ -99,7 +100,7 @@ func (s *CallStates) readOn(ctx context.Context, since *time.Time) error {
 			if err := s.take(ctx, m); err != nil {
 				return err
 			}
-			s.last = m.seq
+			s.last = m.Seq
 		}
 		if !more || len(page) == 0 {
 			return nil
@@ -108,10 +109,10 @@ func (s *CallStates) readOn(ctx context.Context, since *time.Time) error {
 }
 
 // take adds what one event says. The message id alone identifies most.
-func (s *CallStates) take(ctx context.Context, m stored) error {
-	concerned := m.id == ""
+func (s *CallStates) take(ctx context.Context, m direct.Message) error {
+	concerned := m.ID == ""
 	for _, state := range s.of {
-		concerned = concerned || ofCall(m.id, state.Call)
+		concerned = concerned || ofCall(m.ID, state.Call)
 	}
 	if !concerned {
 		return nil

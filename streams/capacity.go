@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
@@ -56,7 +58,7 @@ func (c *capacity) admitPublication(a schemas.AccountID, n int64) error {
 	}
 	err := c.room.TakeNow(usage.Requested, n)
 	if err == nil {
-		c.wrote(waitingSubject(a), n)
+		c.wrote(subjects.WaitingSubject(a), n)
 	}
 	return err
 }
@@ -92,7 +94,7 @@ func (c *capacity) usageOf(ctx context.Context, a schemas.AccountID) (schemas.Us
 		return schemas.Usage{}, err
 	}
 	u, err := c.meter.Usage(ctx, a)
-	return u, coded("count what an account keeps", err)
+	return u, natserr.Coded("count what an account keeps", err)
 }
 
 // wrote counts a message of n bytes that was written, or a payload of one.
@@ -150,19 +152,19 @@ func (b *Bus) Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, er
 
 // usageOf finds which account keeps a message, and for what; it counts for no account where that is empty. It is pure.
 func usageOf(subject string) (schemas.AccountID, usage.Class) {
-	subject = targetOf(subject)
+	subject = subjects.TargetOf(subject)
 	switch {
 	case strings.HasPrefix(subject, prefixBucket):
 		return usageOfValue(subject)
-	case strings.HasPrefix(subject, prefixDurable):
-		if t := strings.Split(strings.TrimPrefix(subject, prefixDurable), "."); len(t) == 3 { // account, id, writer
+	case strings.HasPrefix(subject, subjects.Durable):
+		if t := strings.Split(strings.TrimPrefix(subject, subjects.Durable), "."); len(t) == 3 { // account, id, writer
 			return schemas.AccountID(t[0]), usage.Durable
 		}
 		return "", usage.Durable
-	case strings.HasPrefix(subject, prefixCalls), strings.HasPrefix(subject, prefixWaiting), strings.HasPrefix(subject, prefixCancels):
-		return accountOf(subject), usage.Calls
+	case strings.HasPrefix(subject, subjects.Calls), strings.HasPrefix(subject, subjects.Waiting), strings.HasPrefix(subject, subjects.Cancels):
+		return subjects.AccountOf(subject), usage.Calls
 	}
-	return accountOf(subject), usage.Events
+	return subjects.AccountOf(subject), usage.Events
 }
 
 // sizeOfMessage is about what the server counts for a message.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/logclock"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 const (
@@ -53,7 +54,7 @@ type clockSource struct {
 func (s clockSource) Time(ctx context.Context) (time.Time, error) {
 	m, err := s.conn.RequestWithContext(ctx, "$JS.API.STREAM.INFO."+streamCancels, nil)
 	if err != nil {
-		return time.Time{}, coded("ask the log for its time", err)
+		return time.Time{}, natserr.Coded("ask the log for its time", err)
 	}
 	at, err := parseTime(m.Data)
 	if err == nil && s.standsIn != nil {

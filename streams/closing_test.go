@@ -18,6 +18,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/fair"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // TestAnOrderlyEndIsNoLostConnection: what this process closes itself, a service's connection before the log's own, is no warning;
@@ -34,11 +35,11 @@ func TestAnOrderlyEndIsNoLostConnection(t *testing.T) {
 		serving, end := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- bus.Serve(serving, streams.ServiceOptions{Name: "test", Version: "1.0.0", Subjects: []string{streams.RPCSubject + ".*"}},
+			ended <- bus.Serve(serving, streams.ServiceOptions{Name: "test", Version: "1.0.0", Subjects: []string{subjects.RPCCall + ".*"}},
 				func(context.Context, streams.Request) ([]byte, error) { return []byte("{}"), nil })
 		}()
 		testwait.Eventually(t, "the service answers", func() bool {
-			_, err := bus.Ask(ctx, streams.RPCSubject+".acct_1", nil)
+			_, err := bus.Ask(ctx, subjects.RPCCall+".acct_1", nil)
 			return err == nil
 		})
 		end()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 const (
@@ -71,7 +72,7 @@ func (c *connections) dialAll(ctx context.Context) (err error) {
 		*j.js, err = jetstream.New(j.conn, jetstream.WithPublishAsyncMaxPending(asyncInFlight), jetstream.WithDefaultTimeout(requestWithin),
 			jetstream.WithPublishAsyncTimeout(2*requestWithin))
 		if err != nil {
-			return coded("connect to the log", err)
+			return natserr.Coded("connect to the log", err)
 		}
 	}
 	if c.acks, err = newAcks(c.publish); err != nil {

@@ -16,6 +16,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/fair"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // Defaults of [ConsumeOptions].
@@ -114,7 +116,7 @@ func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle 
 	if t.filter == nil || t.stream == "" {
 		return schemas.OpErrorf(schemas.Unsupported, "consume", "this topic is replayed, not consumed")
 	}
-	if !plain(o.Name) || o.Filter != "" && !plain(o.Filter) {
+	if !subjects.IsToken(o.Name) || o.Filter != "" && !subjects.IsToken(o.Filter) {
 		return schemas.Invalidf("name", "%q with filter %q cannot name a consumer", schemas.Quotable(o.Name), schemas.Quotable(o.Filter))
 	}
 	o.Slots, o.MaxAttempts = max(o.Slots, 1), orDefault(o.MaxAttempts, DefaultMaxAttempts)
@@ -185,17 +187,17 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, 
 		return c.CachedInfo().Config.AckWait, nil
 	}
 	op := "make the consumer " + want.Durable
-	api := apiError(err)
+	api := natserr.API(err)
 	if !errors.Is(err, jetstream.ErrConsumerExists) &&
-		!hasCode(err, jetstream.JSErrCodeConsumerAlreadyExists, jetstream.JSErrCodeConsumerExists) {
+		!natserr.Is(err, jetstream.JSErrCodeConsumerAlreadyExists, jetstream.JSErrCodeConsumerExists) {
 		const clientsFault = 400
 		if api != nil && api.Code == clientsFault {
-			return 0, fmt.Errorf("%w: %w", errRefused, coded(op, err))
+			return 0, fmt.Errorf("%w: %w", errRefused, natserr.Coded(op, err))
 		}
-		return 0, coded(op, err)
+		return 0, natserr.Coded(op, err)
 	}
 	if c, err = js.Consumer(ctx, stream, want.Durable); err != nil {
-		return 0, coded(op, err)
+		return 0, natserr.Coded(op, err)
 	}
 	have := c.CachedInfo().Config
 	if have.FilterSubject != want.FilterSubject {
@@ -206,7 +208,7 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, 
 		next := have // AckWait stays: others pace their signs of life by it
 		next.MaxDeliver, next.MaxAckPending = want.MaxDeliver, want.MaxAckPending
 		if _, err := js.UpdateConsumer(ctx, stream, next); err != nil {
-			return 0, coded("upgrade the consumer "+want.Durable, err)
+			return 0, natserr.Coded("upgrade the consumer "+want.Durable, err)
 		}
 	}
 	return have.AckWait, nil
@@ -263,7 +265,7 @@ func (c *consuming[T]) consumeOne(m *message, hold *hold) (err error) {
 		}
 	}()
 	return c.handle(c.hard, Delivery[T]{
-		Value: v, Attempt: m.attempt(), Subject: m.Subject, Account: accountOf(m.Subject),
+		Value: v, Attempt: m.attempt(), Subject: m.Subject, Account: subjects.AccountOf(m.Subject),
 		Published: m.meta.Timestamp, Seq: m.meta.Sequence.Stream, Headers: headers,
 		Late: hold.late, Arrived: hold.begun, Generation: m.generation,
 	})

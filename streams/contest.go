@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 // contestPause is how long to wait before failure number n of a write is followed by the next try.
@@ -20,7 +21,9 @@ func contestPause(n int) time.Duration {
 // undecided reports whether the log refused a message because an earlier one with the same message id, or under the
 // same condition, is in process. With several replicas the leader answers so from when it proposes a message until a
 // majority has it. The earlier message may be stored or lost: nothing is known of it, and nothing of this one is stored.
-func undecided(err error) bool { return hasCode(err, codeWrongLastSequenceAny, codeDuplicateInProcess) }
+func undecided(err error) bool {
+	return natserr.Is(err, natserr.WrongLastSequenceAny, natserr.DuplicateInProcess)
+}
 
 // untilDecided calls write again while the log is undecided, for [requestWithin] at most.
 func untilDecided(ctx context.Context, write func() error) error {
@@ -58,7 +61,7 @@ type Contest struct {
 // that the caller must try later; the error is that of ctx when ctx has ended.
 func (c *Contest) Again(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
-		return coded("change a record", err)
+		return natserr.Coded("change a record", err)
 	}
 	c.lost++
 	if c.lost == 1 {
@@ -70,7 +73,7 @@ func (c *Contest) Again(ctx context.Context) error {
 		return schemas.OpErrorf(schemas.Unavailable, "change a record", "other processes changed it at the same time: try again")
 	}
 	if !wait.Sleep(ctx, pause) {
-		return coded("change a record", ctx.Err())
+		return natserr.Coded("change a record", ctx.Err())
 	}
 	return nil
 }

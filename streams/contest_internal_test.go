@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 // undecidedAnswers are the answers of a leader that has proposed an earlier message and has no answer of a majority yet.
@@ -90,8 +91,8 @@ func TestAWriteInProcessIsNeverAConflict(t *testing.T) {
 		if !errors.Is(err, schemas.ErrUnavailable) && !errors.Is(err, schemas.ErrTimeout) {
 			t.Errorf("a write that is never decided ended with %v, want unavailable", err)
 		}
-		if _, err := parseConfirmation([]byte(answer)); schemas.CodeOf(coded("publish", err)) != schemas.Unavailable {
-			t.Errorf("%s is %v", answer, coded("publish", err))
+		if _, err := parseConfirmation([]byte(answer)); schemas.CodeOf(natserr.Coded("publish", err)) != schemas.Unavailable {
+			t.Errorf("%s is %v", answer, natserr.Coded("publish", err))
 		}
 	}
 }

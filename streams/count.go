@@ -12,6 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
@@ -27,7 +30,7 @@ func (l accountLog) room(ctx context.Context) (usage.View, error) {
 	defer cancel()
 	info, err := l.bus.js.AccountInfo(ctx)
 	if err != nil {
-		return usage.View{}, coded("look at the log's room", err)
+		return usage.View{}, natserr.Coded("look at the log's room", err)
 	}
 	return viewOf(info, l.bus.Replicas()), nil
 }
@@ -82,26 +85,26 @@ func (l accountLog) Count(ctx context.Context, a schemas.AccountID) (usage.Amoun
 		filters []string
 	}
 	rows := []row{
-		{streamCalls, []string{prefixCalls + "*." + name + ".*", prefixCallTimers + "*." + name + ".*"}},
-		{streamCancels, []string{prefixCancels + name + ".*"}},
-		{streamJobs, []string{prefixJobs + name + ".*"}},
-		{streamTurns, []string{prefixTurns + name + ".*.*"}},
-		{streamDeliver, []string{prefixDeliveries + "*." + name + ".*", prefixTimers + "*." + name + ".*"}},
-		{streamWakes, []string{prefixWakes + name + ".*", prefixWakeTimers + name + ".*"}},
-		{streamDead, []string{prefixDead + "*." + name + ".*"}},
-		{streamDurable, []string{prefixDurable + name + ".*.*"}},
-		{streamArtifacts, []string{prefixArtifacts + name + ".>"}},
+		{streamCalls, []string{subjects.Calls + "*." + name + ".*", subjects.CallTimers + "*." + name + ".*"}},
+		{streamCancels, []string{subjects.Cancels + name + ".*"}},
+		{streamJobs, []string{subjects.Jobs + name + ".*"}},
+		{streamTurns, []string{subjects.Turns + name + ".*.*"}},
+		{streamDeliver, []string{subjects.Deliveries + "*." + name + ".*", subjects.DeliveryTimers + "*." + name + ".*"}},
+		{streamWakes, []string{subjects.Wakes + name + ".*", subjects.WakeTimers + name + ".*"}},
+		{streamDead, []string{subjects.Dead + "*." + name + ".*"}},
+		{streamDurable, []string{subjects.Durable + name + ".*.*"}},
+		{streamArtifacts, []string{subjects.Artifacts + name + ".>"}},
 	}
 	for bucket := range accountBuckets() {
 		rows = append(rows, row{"KV_" + string(bucket), []string{prefixBucket + string(bucket) + "." + name + ".>"}})
 	}
 	for shard := range l.bus.Shards() {
-		rows = append(rows, row{eventStream(shard), []string{eventSubjectPrefix(shard) + name + ".*"}},
-			row{transcriptStream(shard), []string{transcriptSubjectPrefix(shard) + name + ".*"}})
+		rows = append(rows, row{subjects.EventStream(shard), []string{subjects.EventsOf(shard) + name + ".*"}},
+			row{subjects.TranscriptStream(shard), []string{subjects.TranscriptsOf(shard) + name + ".*"}})
 	}
 	for _, r := range rows {
 		if strings.HasPrefix(r.filters[0], prefixBucket) { // of which most accounts have nothing
-			_, err := l.bus.reader.getOne(ctx, r.stream, getRequest{Seq: 1, Next: r.filters[0]})
+			_, err := l.bus.reader.Get(ctx, r.stream, direct.Request{Seq: 1, Next: r.filters[0]})
 			if errors.Is(err, schemas.ErrNotFound) {
 				continue
 			}
@@ -109,7 +112,7 @@ func (l accountLog) Count(ctx context.Context, a schemas.AccountID) (usage.Amoun
 				return u, err
 			}
 		}
-		err := l.bus.reader.eachHeader(ctx, r.stream, r.filters, 1, true, func(m jetstream.Msg) bool {
+		err := l.bus.reader.Each(ctx, r.stream, r.filters, 1, true, func(m jetstream.Msg) bool {
 			if size, err := strconv.ParseInt(m.Headers().Get(nats.MsgSize), 10, 64); err == nil { // there are none without
 				_, class := usageOf(m.Subject())
 				u[class].Bytes += size + sizeOfMessage(m.Subject(), nil)
@@ -124,7 +127,7 @@ func (l accountLog) Count(ctx context.Context, a schemas.AccountID) (usage.Amoun
 	if err := l.countWaiting(ctx, a, &u); err != nil {
 		return u, err
 	}
-	for _, stream := range []string{streamCalls, streamDead, streamJobs, eventStream(0)} {
+	for _, stream := range []string{streamCalls, streamDead, streamJobs, subjects.EventStream(0)} {
 		if err := l.countPayloads(ctx, a, stream, &u); err != nil {
 			return u, err
 		}
@@ -135,14 +138,14 @@ func (l accountLog) Count(ctx context.Context, a schemas.AccountID) (usage.Amoun
 // countWaiting counts an account's requests that wait to be admitted as calls: a queue shows nothing of its messages without a read of them.
 func (l accountLog) countWaiting(ctx context.Context, a schemas.AccountID, u *usage.Amounts) error {
 	for next, more := uint64(1), true; more; {
-		page, behind, err := l.bus.reader.getPage(ctx, streamIntake, waitingSubject(a), next, nil, 0)
+		page, behind, err := l.bus.reader.GetPage(ctx, streamIntake, subjects.WaitingSubject(a), next, nil, 0)
 		if err != nil {
 			return err
 		}
 		for _, m := range page {
-			u[usage.Calls].Bytes += sizeOfMessage(m.subject, m.data)
+			u[usage.Calls].Bytes += sizeOfMessage(m.Subject, m.Data)
 			u[usage.Calls].Messages++
-			next = m.seq + 1
+			next = m.Seq + 1
 		}
 		more = behind && len(page) > 0
 	}
@@ -156,7 +159,7 @@ func (l accountLog) countPayloads(ctx context.Context, a schemas.AccountID, stre
 	if stream == streamCalls {
 		class = usage.Calls
 	}
-	err := l.bus.reader.eachHeader(ctx, "OBJ_"+bucket, []string{"$O." + bucket + ".M.>"}, 1, false, func(m jetstream.Msg) bool {
+	err := l.bus.reader.Each(ctx, "OBJ_"+bucket, []string{"$O." + bucket + ".M.>"}, 1, false, func(m jetstream.Msg) bool {
 		if owner, size := payloadOf(m.Data()); owner == a {
 			u[class].Bytes += size
 			u[class].Messages++
@@ -173,19 +176,19 @@ func (l accountLog) countPayloads(ctx context.Context, a schemas.AccountID, stre
 // many as it may have, since those of jobs that have just settled are still there.
 func (l accountLog) countOpenJobs(ctx context.Context, a schemas.AccountID, most int) (int, error) {
 	stream, subject := "KV_"+string(OpenJobMarks), "$KV."+string(OpenJobMarks)+"."+string(a)+".*"
-	first, err := l.bus.reader.getOne(ctx, stream, getRequest{Seq: 1, Next: subject, Batch: 1})
+	first, err := l.bus.reader.Get(ctx, stream, direct.Request{Seq: 1, Next: subject, Batch: 1})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	if all, err := first.andBehind(); err != nil || all < uint64(most) {
+	if all, err := first.AndBehind(); err != nil || all < uint64(most) {
 		return int(min(all, uint64(most))), err
 	}
 	open := 0
 	for next, more := uint64(1), true; more && open < most; {
-		page, behind, err := l.bus.reader.getPage(ctx, stream, subject, next, nil, 0)
+		page, behind, err := l.bus.reader.GetPage(ctx, stream, subject, next, nil, 0)
 		if err != nil {
 			return 0, err
 		}
@@ -193,10 +196,10 @@ func (l accountLog) countOpenJobs(ctx context.Context, a schemas.AccountID, most
 			var mark struct {
 				Settled bool `json:"settled"`
 			}
-			if len(m.data) > 0 && json.Unmarshal(m.data, &mark) == nil && !mark.Settled { // a removal has no value
+			if len(m.Data) > 0 && json.Unmarshal(m.Data, &mark) == nil && !mark.Settled { // a removal has no value
 				open++
 			}
-			next = m.seq + 1
+			next = m.Seq + 1
 		}
 		more = behind && len(page) > 0
 	}
@@ -211,7 +214,7 @@ func payloadOf(data []byte) (schemas.AccountID, int64) {
 		return "", 0
 	}
 	owner, _, ok := strings.Cut(info.Name, ".")
-	if !ok || owner == "" || owner == noAccount {
+	if !ok || owner == "" || owner == subjects.NoAccount {
 		return "", 0
 	}
 	return schemas.AccountID(owner), int64(info.Size)

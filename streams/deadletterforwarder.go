@@ -12,6 +12,9 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // DeadLetterForwarder forwards exhausted messages to the dead letters: those that ran out of deliveries because each time the process that
@@ -69,7 +72,7 @@ func decodeNotice(_ string, _ Headers, data []byte) (notice, error) {
 	if err := json.Unmarshal(data, &n); err != nil {
 		return n, fmt.Errorf("notice of the server: %w", err)
 	}
-	if !plain(n.Stream) || !plain(n.Consumer) || n.Seq == 0 {
+	if !subjects.IsToken(n.Stream) || !subjects.IsToken(n.Consumer) || n.Seq == 0 {
 		return n, schemas.OpErrorf(schemas.Invalid, "notice of the server", "names no message")
 	}
 	return n, nil
@@ -92,7 +95,7 @@ func (s *forwarding) forward(ctx context.Context, d Delivery[notice]) error {
 
 func (s *forwarding) deadLetter(ctx context.Context, n notice, sure Certainty) error {
 	stream, consumer, seq, deliveries := n.Stream, n.Consumer, n.Seq, n.Deliveries
-	m, err := s.bus.reader.getOne(ctx, stream, getRequest{Seq: seq})
+	m, err := s.bus.reader.Get(ctx, stream, direct.Request{Seq: seq})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return nil // another process was faster, or it has aged out
 	}
@@ -102,15 +105,15 @@ func (s *forwarding) deadLetter(ctx context.Context, n notice, sure Certainty) e
 	why := &schemas.Error{Code: schemas.Exhausted, Message: fmt.Sprintf(
 		"handed out %d times without an end: each time its process died, or the log did not take the end", deliveries)}
 	if stream == streamIntake { // first: its publisher must get the answer
-		p := publicationOf(accountOf(m.subject), m.subject, m.time, Headers(m.headers), m.data)
+		p := publicationOf(subjects.AccountOf(m.Subject), m.Subject, m.Time, Headers(m.Headers), m.Data)
 		if err := Reject(ctx, s.bus, p, why, sure); err != nil {
 			return err
 		}
 	}
 	letter := schemas.DeadLetter{
-		ID: letterID(stream, seq), Stream: stream, Subject: m.subject, Consumer: consumer, Account: accountOf(m.subject),
+		ID: letterID(stream, seq), Stream: stream, Subject: m.Subject, Consumer: consumer, Account: subjects.AccountOf(m.Subject),
 		Reason: why.Message, Code: schemas.Exhausted,
-		Deliveries: deliveries, First: m.time.UTC(), Time: s.bus.Now(), Headers: m.headers, Payload: m.data,
+		Deliveries: deliveries, First: m.Time.UTC(), Time: s.bus.Now(), Headers: m.Headers, Payload: m.Data,
 	}
 	if err := OpenDeadLetters(s.bus).write(ctx, letter); err != nil {
 		return err
@@ -130,7 +133,7 @@ func (s *forwarding) remove(ctx context.Context, stream string, seq uint64) erro
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
 	}
-	return coded("remove a message out of deliveries", err)
+	return natserr.Coded("remove a message out of deliveries", err)
 }
 
 // intakeStuck is the age at which no process can still handle a request that was delivered: an IntakeConsumer ends each before. An older
@@ -142,8 +145,8 @@ const intakeStuck = 8 * day
 func (s *forwarding) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*requestWithin)
 	defer cancel()
-	first, err := s.bus.reader.getOne(ctx, streamIntake, getRequest{Seq: 1, Next: prefixIntake + "*"})
-	if errors.Is(err, schemas.ErrNotFound) || err == nil && s.bus.Now().Sub(first.time) < intakeStuck {
+	first, err := s.bus.reader.Get(ctx, streamIntake, direct.Request{Seq: 1, Next: subjects.Intake + "*"})
+	if errors.Is(err, schemas.ErrNotFound) || err == nil && s.bus.Now().Sub(first.Time) < intakeStuck {
 		return nil
 	}
 	if err != nil {
@@ -151,7 +154,7 @@ func (s *forwarding) look(ctx context.Context) error {
 	}
 	stream, err := s.bus.jsBulk.Stream(ctx, streamIntake)
 	if err != nil {
-		return coded("look through the work queue", err)
+		return natserr.Coded("look through the work queue", err)
 	}
 	var delivered uint64
 	var consumer string
@@ -162,17 +165,17 @@ func (s *forwarding) look(ctx context.Context) error {
 		}
 	}
 	if err := list.Err(); err != nil || consumer == "" {
-		return coded("look through the work queue", err)
+		return natserr.Coded("look through the work queue", err)
 	}
-	page, _, err := s.bus.reader.getPage(ctx, streamIntake, ">", 1, nil, 0)
+	page, _, err := s.bus.reader.GetPage(ctx, streamIntake, ">", 1, nil, 0)
 	if err != nil {
 		return err
 	}
 	for _, m := range page {
-		if m.seq > delivered || s.bus.Now().Sub(m.time) < intakeStuck {
+		if m.Seq > delivered || s.bus.Now().Sub(m.Time) < intakeStuck {
 			return nil
 		}
-		n := notice{Stream: streamIntake, Consumer: consumer, Seq: m.seq, Deliveries: DefaultMaxAttempts + sparedDeliveries}
+		n := notice{Stream: streamIntake, Consumer: consumer, Seq: m.Seq, Deliveries: DefaultMaxAttempts + sparedDeliveries}
 		if err := s.deadLetter(ctx, n, s.bus.Certainty()); err != nil {
 			return err
 		}

@@ -14,6 +14,9 @@ import (
 
 	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // headerRedriven marks a message that was sent again with the id of its dead letter.
@@ -61,7 +64,7 @@ func (l *DeadLetters) has(ctx context.Context, d schemas.DeadLetter) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	m, err := l.bus.reader.getLast(ctx, streamDead, subject)
+	m, err := l.bus.reader.GetLast(ctx, streamDead, subject)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return false, nil
 	}
@@ -85,7 +88,7 @@ type letterLog struct {
 // minute for each consumer and code, with the number of those that were left out; at the level of debugging they are there.
 func (l *letterLog) log(m *message, consumer string, err error) {
 	level, attrs := slog.LevelWarn, []any{"stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "attempt", m.meta.NumDelivered, "error", err}
-	switch leftOut, due := l.lines.Due(consumer + " " + string(accountOf(m.Subject)) + " " + string(schemas.CodeOf(err))); {
+	switch leftOut, due := l.lines.Due(consumer + " " + string(subjects.AccountOf(m.Subject)) + " " + string(schemas.CodeOf(err))); {
 	case !due:
 		level = slog.LevelDebug
 	case leftOut > 0:
@@ -103,14 +106,14 @@ func (l *DeadLetters) List(ctx context.Context, stream string, limit int) ([]sch
 	}
 	var list []schemas.DeadLetter
 	for next, more := uint64(1), true; more; {
-		var page []stored
-		page, more, err = l.bus.reader.getPage(ctx, streamDead, subject, next, nil, 0)
+		var page []direct.Message
+		page, more, err = l.bus.reader.GetPage(ctx, streamDead, subject, next, nil, 0)
 		if err != nil {
 			return nil, err
 		}
 		more = more && len(page) > 0
 		for _, m := range page {
-			next = m.seq + 1
+			next = m.Seq + 1
 			d, err := l.head(ctx, m)
 			switch code := schemas.CodeOf(err); {
 			case err == nil:
@@ -118,7 +121,7 @@ func (l *DeadLetters) List(ctx context.Context, stream string, limit int) ([]sch
 			case code == schemas.Unavailable || ctx.Err() != nil:
 				return nil, err
 			default:
-				l.bus.log.Error("dead letter not readable, skipped", "seq", m.seq, "error", err)
+				l.bus.log.Error("dead letter not readable, skipped", "seq", m.Seq, "error", err)
 			}
 		}
 		if limit > 0 && len(list) > 2*limit {
@@ -134,9 +137,9 @@ func (l *DeadLetters) List(ctx context.Context, stream string, limit int) ([]sch
 
 // head reads a letter without its payload: where that lies in the object store, from a header of the message. Only letters of older
 // versions are without that.
-func (l *DeadLetters) head(ctx context.Context, m stored) (schemas.DeadLetter, error) {
+func (l *DeadLetters) head(ctx context.Context, m direct.Message) (schemas.DeadLetter, error) {
 	var d schemas.DeadLetter
-	if head := m.headers.Get(headerSummary); head != "" && m.headers.Get(headerPayload) != "" && json.Unmarshal([]byte(head), &d) == nil {
+	if head := m.Headers.Get(headerSummary); head != "" && m.Headers.Get(headerPayload) != "" && json.Unmarshal([]byte(head), &d) == nil {
 		return d, nil
 	}
 	e, err := Dead.entry(ctx, l.bus, "", m)
@@ -165,14 +168,14 @@ func (l *DeadLetters) Show(ctx context.Context, id string) (schemas.DeadLetter, 
 	return e.Value, err
 }
 
-func (l *DeadLetters) find(ctx context.Context, id string) (stored, error) {
+func (l *DeadLetters) find(ctx context.Context, id string) (direct.Message, error) {
 	stream, seq, ok := strings.Cut(id, ".")
-	if _, err := strconv.ParseUint(seq, 10, 64); !ok || err != nil || !plain(stream) {
-		return stored{}, schemas.Invalidf("id", "%q is not the id of a dead letter: want <stream>.<sequence>", schemas.Quotable(id))
+	if _, err := strconv.ParseUint(seq, 10, 64); !ok || err != nil || !subjects.IsToken(stream) {
+		return direct.Message{}, schemas.Invalidf("id", "%q is not the id of a dead letter: want <stream>.<sequence>", schemas.Quotable(id))
 	}
-	m, err := l.bus.reader.getLast(ctx, streamDead, prefixDead+stream+".*."+seq)
+	m, err := l.bus.reader.GetLast(ctx, streamDead, subjects.Dead+stream+".*."+seq)
 	if errors.Is(err, schemas.ErrNotFound) {
-		return stored{}, schemas.Errorf(schemas.NotFound, "there is no dead letter %q: letters are kept for 30 days", schemas.Quotable(id))
+		return direct.Message{}, schemas.Errorf(schemas.NotFound, "there is no dead letter %q: letters are kept for 30 days", schemas.Quotable(id))
 	}
 	return m, err
 }
@@ -193,7 +196,7 @@ func (l *DeadLetters) Redrive(ctx context.Context, id string) error {
 	if err := l.resend(ctx, e.Value); err != nil {
 		return err
 	}
-	return l.remove(ctx, at.seq)
+	return l.remove(ctx, at.Seq)
 }
 
 // resend sends a letter's message to where it was.
@@ -204,8 +207,8 @@ func (l *DeadLetters) resend(ctx context.Context, d schemas.DeadLetter) error {
 	o := []jetstream.PublishOpt{jetstream.WithMsgID("redrive." + d.ID)}
 	switch d.Stream {
 	case streamIntake:
-		m.Subject = waitingSubject(accountOf(d.Subject)) // which was another one once
-		if m.Header.Get(headerPublication) == "" {       // a letter of an older version does not say it
+		m.Subject = subjects.WaitingSubject(subjects.AccountOf(d.Subject)) // which was another one once
+		if m.Header.Get(headerPublication) == "" {                         // a letter of an older version does not say it
 			m.Header.Set(headerPublication, publicationNote(d.First, ""))
 		}
 	case streamDeliver:
@@ -231,20 +234,20 @@ func (l *DeadLetters) resend(ctx context.Context, d schemas.DeadLetter) error {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	_, err := publishDecided(ctx, l.bus.js, m, o...)
-	return coded("redrive", err)
+	return natserr.Coded("redrive", err)
 }
 
 // callPlace returns the sequence that the call's record must have for it to be replaced: that of the message that failed, or 0 when it has
 // aged out.
 func (l *DeadLetters) callPlace(ctx context.Context, d schemas.DeadLetter) (uint64, error) {
-	have, err := l.bus.reader.getLast(ctx, streamCalls, d.Subject)
+	have, err := l.bus.reader.GetLast(ctx, streamCalls, d.Subject)
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
 		return 0, nil
 	case err != nil:
 		return 0, err
-	case letterID(streamCalls, have.seq) == d.ID, have.headers.Get(headerRedriven) == d.ID:
-		return have.seq, nil
+	case letterID(streamCalls, have.Seq) == d.ID, have.Headers.Get(headerRedriven) == d.ID:
+		return have.Seq, nil
 	}
 	return 0, schemas.OpErrorf(schemas.Conflict, "redrive", "a call of this id was admitted again since: it is the one that counts")
 }
@@ -257,5 +260,5 @@ func (l *DeadLetters) remove(ctx context.Context, seq uint64) error {
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
 	}
-	return coded("remove a dead letter", err)
+	return natserr.Coded("remove a dead letter", err)
 }

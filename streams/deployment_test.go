@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // All that ask at the same time are of one deployment, and another log is another one.
@@ -29,7 +30,7 @@ func TestADeploymentHasOneID(t *testing.T) {
 			}
 			asking.Wait()
 			for _, id := range ids {
-				if id != ids[0] || id == "" || len(id) > 40 || !streams.IsToken(id) {
+				if id != ids[0] || id == "" || len(id) > 40 || !subjects.IsToken(id) {
 					t.Fatalf("ids %q", ids)
 				}
 			}

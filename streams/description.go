@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // Description is what a reader of documents wants to know of a row of the topology.
@@ -24,5 +26,5 @@ func Describe(shards int) (rows []Description, live string) {
 			Kept: r.MaxAge, PerSubject: r.MaxMsgsPerSubject,
 		})
 	}
-	return rows, prefixLive + "*.*"
+	return rows, subjects.Live + "*.*"
 }

@@ -1,6 +1,6 @@
 // Package streams is the log: the one place that knows NATS JetStream.
 //
-// The topology is a table (topology.go) of streams, and over them typed topics: [Calls], [Events],
+// The topology is a table (tables.go) of streams, and over them typed topics: [Calls], [Events],
 // [Cancels], [Intake] and [Dead]. [Open] connects a [Bus] to a server of its own process
 // ([StartServer]) or to one outside, and creates or upgrades what is missing; any number of
 // processes may do so at the same time.

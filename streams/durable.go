@@ -11,6 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
@@ -31,9 +34,6 @@ type DurableEntry struct {
 }
 
 const (
-	prefixDurable     = "sandjet.durable."
-	prefixDurableLive = "sandjet.durablelive." // where readers are woken
-
 	headerState = "Sandjet-State"
 	noWriter    = "_"
 )
@@ -45,14 +45,14 @@ func OpenDurable(b *Bus) Durable { return Durable{bus: b} }
 func (d Durable) MaxData() int { return d.bus.payloads.limit }
 
 func durableSubject(a schemas.AccountID, id, writer string) string {
-	return prefixDurable + string(a) + "." + id + "." + cmp.Or(writer, noWriter)
+	return subjects.Durable + string(a) + "." + id + "." + cmp.Or(writer, noWriter)
 }
 
 // Append adds a message if the stream's last one is after; 0 begins a stream. State is one line of text; writer is empty or a word of A-Z
 // a-z 0-9 _ -. It returns the message's sequence. Code conflict: the stream has moved on or was dropped. After unavailable it is unknown
 // whether the message is stored.
 func (d Durable) Append(ctx context.Context, a schemas.AccountID, id, writer string, after uint64, state, data []byte) (uint64, error) {
-	if !plain(string(a)) || !plain(id) || writer != "" && !plain(writer) {
+	if !subjects.IsToken(string(a)) || !subjects.IsToken(id) || writer != "" && !subjects.IsToken(writer) {
 		return 0, schemas.Invalidf("stream", "account, id and writer must be plain words")
 	}
 	subject := durableSubject(a, id, writer)
@@ -74,22 +74,22 @@ func (d Durable) Last(ctx context.Context, a schemas.AccountID, id, writer strin
 	if writer != "" {
 		subject = durableSubject(a, id, writer)
 	}
-	s, err := d.bus.reader.getFromLeader(ctx, streamDurable, getRequest{Last: subject})
+	s, err := d.bus.reader.GetFromLeader(ctx, streamDurable, direct.Request{Last: subject})
 	return durableEntry(s), err
 }
 
 // Page returns the messages after a sequence, in order: at most a page, whose size is limited in
 // number (256) and bytes (1 MiB, or one message). More reports whether there are more behind it.
 func (d Durable) Page(ctx context.Context, a schemas.AccountID, id string, after uint64) (page []DurableEntry, more bool, err error) {
-	found, more, err := d.bus.reader.getPage(ctx, streamDurable, durableSubject(a, id, "*"), after+1, nil, 0)
+	found, more, err := d.bus.reader.GetPage(ctx, streamDurable, durableSubject(a, id, "*"), after+1, nil, 0)
 	for _, s := range found {
 		page = append(page, durableEntry(s))
 	}
 	return page, more, err
 }
 
-func durableEntry(s stored) DurableEntry {
-	return DurableEntry{Seq: s.seq, Stored: s.time, State: []byte(s.headers.Get(headerState)), Data: s.data}
+func durableEntry(s direct.Message) DurableEntry {
+	return DurableEntry{Seq: s.Seq, Stored: s.Time, State: []byte(s.Headers.Get(headerState)), Data: s.Data}
 }
 
 // Drop removes all messages of a stream. An append that is on its way then fails with conflict.
@@ -98,9 +98,9 @@ func (d Durable) Drop(ctx context.Context, a schemas.AccountID, id string) error
 	defer cancel()
 	s, err := d.bus.jsBulk.Stream(ctx, streamDurable)
 	if err != nil {
-		return coded("drop a durable stream", err)
+		return natserr.Coded("drop a durable stream", err)
 	}
-	return coded("drop a durable stream", s.Purge(ctx, jetstream.WithPurgeSubject(durableSubject(a, id, "*"))))
+	return natserr.Coded("drop a durable stream", s.Purge(ctx, jetstream.WithPurgeSubject(durableSubject(a, id, "*"))))
 }
 
 // Watch calls wake after every append to a stream, after [Durable.Notify], and whenever one may have been missed, until stop is called.
@@ -108,9 +108,9 @@ func (d Durable) Drop(ctx context.Context, a schemas.AccountID, id string) error
 func (d Durable) Watch(ctx context.Context, a schemas.AccountID, id string, wake func()) (stop func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	sub, err := d.bus.live.Subscribe(prefixDurableLive+string(a)+"."+id, func(*nats.Msg) { wake() })
+	sub, err := d.bus.live.Subscribe(subjects.DurableLive+string(a)+"."+id, func(*nats.Msg) { wake() })
 	if err != nil {
-		return nil, coded("watch a durable stream", err)
+		return nil, natserr.Coded("watch a durable stream", err)
 	}
 	d.bus.slow.Store(sub, wake)
 	ended := make(chan struct{})
@@ -124,7 +124,7 @@ func (d Durable) Watch(ctx context.Context, a schemas.AccountID, id string, wake
 	}
 	if err := d.bus.live.FlushWithContext(ctx); err != nil {
 		stop()
-		return nil, coded("watch a durable stream", err)
+		return nil, natserr.Coded("watch a durable stream", err)
 	}
 	return stop, nil
 }
@@ -151,7 +151,7 @@ func (d Durable) rewake(ended <-chan struct{}, wake func()) {
 
 // Notify wakes the watchers of a stream. Nothing is stored, and there may be no watcher.
 func (d Durable) Notify(a schemas.AccountID, id string) error {
-	return coded("tell of a durable stream", d.bus.publish.Publish(prefixDurableLive+string(a)+"."+id, nil))
+	return natserr.Coded("tell of a durable stream", d.bus.publish.Publish(subjects.DurableLive+string(a)+"."+id, nil))
 }
 
 // DurableName names a stream.
@@ -162,10 +162,10 @@ type DurableName struct {
 
 // Names lists the streams that have messages.
 func (d Durable) Names(ctx context.Context) (map[DurableName]bool, error) {
-	subjects, err := d.subjects(ctx, streamDurable, prefixDurable+">")
+	all, err := d.subjects(ctx, streamDurable, subjects.Durable+">")
 	names := map[DurableName]bool{}
-	for subject := range subjects {
-		if t := strings.Split(strings.TrimPrefix(subject, prefixDurable), "."); len(t) == 3 {
+	for subject := range all {
+		if t := strings.Split(strings.TrimPrefix(subject, subjects.Durable), "."); len(t) == 3 {
 			names[DurableName{schemas.AccountID(t[0]), t[1]}] = true
 		}
 	}
@@ -202,11 +202,11 @@ func (d Durable) subjects(ctx context.Context, stream, filter string) (map[strin
 	defer cancel()
 	s, err := d.bus.jsBulk.Stream(ctx, stream)
 	if err != nil {
-		return nil, coded("list durable streams", err)
+		return nil, natserr.Coded("list durable streams", err)
 	}
 	info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
 	if err != nil {
-		return nil, coded("list durable streams", err)
+		return nil, natserr.Coded("list durable streams", err)
 	}
 	return info.State.Subjects, nil
 }

@@ -8,6 +8,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // Fault is what tests do to a Bus.
@@ -43,8 +46,8 @@ func (b *Bus) DeleteStream(ctx context.Context, stream string) error {
 
 // Again makes the topology as Open does.
 func (b *Bus) Again(ctx context.Context) error {
-	b.reader.forgetEpochs()
-	return b.topology.ensure(ctx)
+	b.reader.ForgetEpochs()
+	return b.topology.Ensure(ctx)
 }
 
 // Ungrouped makes the Bus write each call by itself, for comparison.
@@ -67,7 +70,7 @@ func (b *Bus) Swallow(ctx context.Context, taken func()) error {
 	if err := b.js.DeleteStream(ctx, streamIntake); err != nil {
 		return err
 	}
-	if _, err := b.publish.Subscribe(prefixWaiting+">", func(*nats.Msg) { taken() }); err != nil {
+	if _, err := b.publish.Subscribe(subjects.Waiting+">", func(*nats.Msg) { taken() }); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
@@ -99,7 +102,7 @@ func (b *Bus) Cut() { b.abandon() }
 
 // RemoveOld removes what is old of a shard as one look of a Retention does, with so many conversations on its lists.
 func (b *Bus) RemoveOld(ctx context.Context, shard int, oldest time.Time, atOnce int, t *Tenure) error {
-	s := newSweep(b, b.log, eventStream(shard), eventSubjectPrefix(shard)+"*.*", t)
+	s := newSweep(b, b.log, subjects.EventStream(shard), subjects.EventsOf(shard)+"*.*", t)
 	s.now, s.most, s.large = b.Now(), atOnce, &largeOnes{of: map[schemas.AccountID]*trimming{}}
 	s.begin = func(ctx context.Context, _ jetstream.StreamState) error {
 		s.lists = append(s.lists, s.listOld)
@@ -146,35 +149,35 @@ func (b *Bus) HasStream(ctx context.Context, name string) error {
 
 // SpoilPayload makes the newest of the large payloads in a bucket unreadable until the returned function is called.
 func (b *Bus) SpoilPayload(ctx context.Context, bucket string) (mend func() error, err error) {
-	m, err := b.reader.getLast(ctx, "OBJ_"+bucket, "$O."+bucket+".M.*")
+	m, err := b.reader.GetLast(ctx, "OBJ_"+bucket, "$O."+bucket+".M.*")
 	if err != nil {
 		return nil, err
 	}
 	put := func(data []byte) error {
-		_, err := b.js.Publish(ctx, m.subject, data)
+		_, err := b.js.Publish(ctx, m.Subject, data)
 		return err
 	}
-	return func() error { return put(m.data) }, put([]byte("spoilt"))
+	return func() error { return put(m.Data) }, put([]byte("spoilt"))
 }
 
 // HoldPayload makes the newest of the large payloads in a bucket one that no server has yet, until arrive is called.
 func (b *Bus) HoldPayload(ctx context.Context, bucket string) (arrive func() error, err error) {
-	b.topology.copied.Store(true) // a log without copies has no payload that is on its way
-	m, err := b.reader.getLast(ctx, "OBJ_"+bucket, "$O."+bucket+".M.*")
+	b.copied.Store(true) // a log without copies has no payload that is on its way
+	m, err := b.reader.GetLast(ctx, "OBJ_"+bucket, "$O."+bucket+".M.*")
 	if err != nil {
 		return nil, err
 	}
 	return func() error {
-		_, err := b.js.Publish(ctx, m.subject, m.data)
+		_, err := b.js.Publish(ctx, m.Subject, m.Data)
 		return err
-	}, b.DeleteMessage(ctx, "OBJ_"+bucket, m.seq)
+	}, b.DeleteMessage(ctx, "OBJ_"+bucket, m.Seq)
 }
 
 // Sequences reads one page of a stream.
 func (b *Bus) Sequences(ctx context.Context, stream string) (seqs []uint64, more bool, err error) {
-	page, more, err := b.reader.getPageNear(ctx, stream, ">", 1, nil, pageMessages)
+	page, more, err := b.reader.GetPageNear(ctx, stream, ">", 1, nil, direct.PageMessages)
 	for _, m := range page {
-		seqs = append(seqs, m.seq)
+		seqs = append(seqs, m.Seq)
 	}
 	return seqs, more, err
 }
@@ -199,7 +202,7 @@ func (b *Bus) Fake(subject string, with func() []*nats.Msg) error {
 func (b *Bus) Unfinished(ctx context.Context, stream, name string) (int, error) {
 	c, err := b.jsWork.Consumer(ctx, stream, name)
 	if err != nil {
-		return 0, coded("look at a consumer", err)
+		return 0, natserr.Coded("look at a consumer", err)
 	}
 	i := c.CachedInfo()
 	return i.NumAckPending + int(i.NumPending), nil

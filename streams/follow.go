@@ -9,6 +9,8 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // ItemKind says what an [Item] is.
@@ -77,14 +79,14 @@ func (f *follower) run(
 	if err := errors.Join(a.Validate(), c.Validate()); err != nil {
 		return err
 	}
-	shard := shardOf(c, f.bus.Shards())
-	f.stream, f.subject, f.yield = eventStream(shard), eventSubject(shard, a, c), yield
-	feed, err := f.bus.tail.open(ctx, LiveSubject(a, c)) // first the tail, then the past
+	shard := subjects.ShardOf(c, f.bus.Shards())
+	f.stream, f.subject, f.yield = subjects.EventStream(shard), subjects.Event(shard, a, c), yield
+	feed, err := f.bus.tail.open(ctx, subjects.LiveSubject(a, c)) // first the tail, then the past
 	if err != nil {
 		return err
 	}
 	defer feed.close()
-	at, err := f.bus.reader.resolve(ctx, f.stream, f.subject, after)
+	at, err := resolve(ctx, f.bus.reader, f.stream, f.subject, after)
 	if err != nil {
 		return err
 	}
@@ -107,10 +109,10 @@ func (f *follower) run(
 
 // head is the cursor of the conversation's last event, or the place from which it will be read.
 func (f *follower) head(ctx context.Context, at place) (schemas.Cursor, error) {
-	last, err := f.bus.reader.getNewest(ctx, f.stream, getRequest{Last: f.subject})
+	last, err := f.bus.reader.GetNewest(ctx, f.stream, direct.Request{Last: f.subject})
 	switch {
 	case err == nil:
-		return f.cursor(max(last.seq, at.last)), nil
+		return f.cursor(max(last.Seq, at.last)), nil
 	case errors.Is(err, schemas.ErrNotFound):
 		return f.cursor(at.last), nil
 	}
@@ -141,12 +143,12 @@ func (f *follower) live(ctx context.Context, feed feed) error {
 			}
 		case err != nil:
 			return err
-		case m.seq <= f.last: // the replay had it
+		case m.Seq <= f.last: // the replay had it
 		case prev > f.last: // a hole: this one is stored too, so reading closes it
 			if err := f.catchUp(ctx, prev); err != nil {
 				return err
 			}
-			if m.seq > f.last {
+			if m.Seq > f.last {
 				if err := f.event(ctx, m); err != nil {
 					return err
 				}
@@ -162,7 +164,7 @@ func (f *follower) live(ctx context.Context, feed feed) error {
 // again continues reading after a reconnection. The stream may have been recreated meanwhile.
 func (f *follower) again(ctx context.Context) error {
 	at, err := persist(ctx, f.bus, func() (place, error) {
-		return f.bus.reader.resolve(ctx, f.stream, f.subject, f.cursor(f.last))
+		return resolve(ctx, f.bus.reader, f.stream, f.subject, f.cursor(f.last))
 	})
 	if err != nil {
 		return err
@@ -180,21 +182,21 @@ func (f *follower) catchUp(ctx context.Context, expect uint64) error {
 	seen := expect == 0
 	for {
 		type result struct {
-			page []stored
+			page []direct.Message
 			more bool
 		}
 		r, err := persist(ctx, f.bus, func() (result, error) {
-			page, more, err := f.bus.reader.getPage(ctx, f.stream, f.subject, f.last+1, nil, 0)
+			page, more, err := f.bus.reader.GetPage(ctx, f.stream, f.subject, f.last+1, nil, 0)
 			return result{page, more}, err
 		})
 		if err != nil {
 			return err
 		}
 		for _, m := range r.page {
-			if !seen && m.seq > expect {
-				f.gap, seen = &Gap{From: f.cursor(f.last), To: f.cursor(m.seq - 1)}, true
+			if !seen && m.Seq > expect {
+				f.gap, seen = &Gap{From: f.cursor(f.last), To: f.cursor(m.Seq - 1)}, true
 			}
-			seen = seen || m.seq == expect
+			seen = seen || m.Seq == expect
 			if err := f.event(ctx, m); err != nil {
 				return err
 			}
@@ -212,7 +214,7 @@ func (f *follower) catchUp(ctx context.Context, expect uint64) error {
 
 // event reports one event. What is no event is skipped: only a publisher with all rights could
 // have put it there.
-func (f *follower) event(ctx context.Context, m stored) error {
+func (f *follower) event(ctx context.Context, m direct.Message) error {
 	is := false
 	e, err := persist(ctx, f.bus, func() (e Entry[schemas.Event], err error) {
 		e, is, err = readEvent(ctx, f.bus, f.epoch, m)
@@ -222,9 +224,9 @@ func (f *follower) event(ctx context.Context, m stored) error {
 		return err
 	}
 	if e.Lost {
-		f.gap = &Gap{From: f.cursor(f.last), To: f.cursor(m.seq)}
+		f.gap = &Gap{From: f.cursor(f.last), To: f.cursor(m.Seq)}
 	}
-	f.last = m.seq
+	f.last = m.Seq
 	if !is || e.Lost {
 		return nil
 	}
@@ -253,8 +255,8 @@ type Place struct {
 
 // Locate finds the position at which to continue after a cursor, and whether something is missing after it.
 func Locate(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, after schemas.Cursor) (Place, error) {
-	stream, subject := b.topology.eventsOf(a, c)
-	p, err := b.reader.resolve(ctx, stream, subject, after)
+	stream, subject := b.topology.EventsOf(a, c)
+	p, err := resolve(ctx, b.reader, stream, subject, after)
 	return Place{At: schemas.Cursor{Epoch: p.epoch, Seq: p.last}, Gap: p.gap}, err
 }
 
@@ -266,8 +268,8 @@ type place struct {
 }
 
 // resolve turns a cursor into a place and finds out whether something is missing after it.
-func (rd *reader) resolve(ctx context.Context, stream, subject string, after schemas.Cursor) (place, error) {
-	epoch, err := rd.epoch(ctx, stream)
+func resolve(ctx context.Context, rd *direct.Reader, stream, subject string, after schemas.Cursor) (place, error) {
+	epoch, err := rd.Epoch(ctx, stream)
 	if err != nil {
 		return place{}, err
 	}
@@ -276,11 +278,11 @@ func (rd *reader) resolve(ctx context.Context, stream, subject string, after sch
 	case after.IsStart():
 		return p, nil
 	case after.IsTail():
-		info, err := rd.topology.info(ctx, stream)
+		info, err := rd.Info(ctx, stream)
 		if err != nil {
 			return place{}, err
 		}
-		p.epoch, p.last = epochOf(stream, info.Created), info.State.LastSeq
+		p.epoch, p.last = direct.EpochOf(stream, info.Created), info.State.LastSeq
 		return p, nil
 	case after.Epoch != epoch: // the stream was recreated
 		p.last, p.gap = 0, &Gap{From: after, To: schemas.Cursor{Epoch: epoch}}
@@ -288,8 +290,8 @@ func (rd *reader) resolve(ctx context.Context, stream, subject string, after sch
 	case after.Seq == 0:
 		return p, nil
 	}
-	m, err := rd.getOne(ctx, stream, getRequest{Seq: after.Seq})
-	if err == nil && after.Mark != 0 && after.Mark != schemas.MarkOf(m.id) { // the log has lost its end in a crash, and has grown again
+	m, err := rd.Get(ctx, stream, direct.Request{Seq: after.Seq})
+	if err == nil && after.Mark != 0 && after.Mark != schemas.MarkOf(m.ID) { // the log has lost its end in a crash, and has grown again
 		p.last, p.gap = 0, &Gap{From: after, To: schemas.Cursor{Epoch: epoch}}
 		return p, nil
 	}
@@ -299,7 +301,7 @@ func (rd *reader) resolve(ctx context.Context, stream, subject string, after sch
 	if !errors.Is(err, schemas.ErrNotFound) {
 		return place{}, err
 	}
-	info, err := rd.connectedInfo(ctx, stream)
+	info, err := rd.ConnectedInfo(ctx, stream)
 	if err != nil {
 		return place{}, err
 	}
@@ -310,10 +312,10 @@ func (rd *reader) resolve(ctx context.Context, stream, subject string, after sch
 	}
 	// Where the stream begins says nothing: each conversation is cut for itself, and another that runs
 	// may hold the stream's beginning.
-	next, err := rd.getOne(ctx, stream, getRequest{Seq: after.Seq + 1, Next: subject})
+	next, err := rd.Get(ctx, stream, direct.Request{Seq: after.Seq + 1, Next: subject})
 	switch {
 	case err == nil:
-		p.last = next.seq - 1
+		p.last = next.Seq - 1
 	case errors.Is(err, schemas.ErrNotFound):
 		p.last = last
 	default:

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // judgeUnseen says of calls of one conversation, those of which nothing is there, whether that is known: see [CallState]. It reads only
@@ -48,13 +51,13 @@ type history struct {
 
 func historyOf(ctx context.Context, b *Bus, stream, subject string) (*history, error) {
 	var h history
-	first, err := b.reader.getNewest(ctx, stream, getRequest{Seq: 1, Next: subject})
+	first, err := b.reader.GetNewest(ctx, stream, direct.Request{Seq: 1, Next: subject})
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return nil, err
 	}
-	h.first = first.time
-	h.before = max(first.seq, 1) - 1
-	info, err := b.topology.info(ctx, stream)
+	h.first = first.Time
+	h.before = max(first.Seq, 1) - 1
+	info, err := b.reader.Info(ctx, stream)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +112,7 @@ func readQueues(ctx context.Context, b *Bus) (*queues, error) {
 	defer cancel()
 	s, err := b.jsBulk.Stream(ctx, streamCalls)
 	if err != nil {
-		return nil, coded(op, err)
+		return nil, natserr.Coded(op, err)
 	}
 	state := s.CachedInfo().State
 	q := &queues{last: state.LastSeq, ackFloors: map[string]uint64{}, empty: map[string]bool{}}
@@ -124,10 +127,10 @@ func readQueues(ctx context.Context, b *Bus) (*queues, error) {
 		}
 	}
 	if err := list.Err(); err != nil {
-		return nil, coded(op, err)
+		return nil, natserr.Coded(op, err)
 	}
 	// After the ack floors: a message that is redelivered in between is behind last, and so does not count as acknowledged.
-	q.aside, err = b.reader.has(ctx, streamCalls, getRequest{Seq: 1, Next: prefixCallTimers + "*.*.*"})
+	q.aside, err = b.reader.Has(ctx, streamCalls, direct.Request{Seq: 1, Next: subjects.CallTimers + "*.*.*"})
 	return q, err
 }
 
@@ -140,18 +143,18 @@ func (q *queues) past(ended time.Time) bool {
 // acknowledged is [Acknowledged] as of q, for a call that was on the log before that.
 func (q *queues) acknowledged(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.CallID) (is, isParked bool, err error) {
 	if q.aside {
-		timer := prefixCallTimers + "*." + string(a) + "." + token(string(id))
-		if aside, err := b.reader.has(ctx, streamCalls, getRequest{Last: timer}); aside || err != nil {
+		timer := subjects.CallTimers + "*." + string(a) + "." + subjects.Token(string(id))
+		if aside, err := b.reader.Has(ctx, streamCalls, direct.Request{Last: timer}); aside || err != nil {
 			return false, false, err
 		}
 	}
-	m, err := b.reader.getNewest(ctx, streamCalls, getRequest{Last: callSubject("*", a, id)})
+	m, err := b.reader.GetNewest(ctx, streamCalls, direct.Request{Last: subjects.Call("*", a, id)})
 	if errors.Is(err, schemas.ErrNotFound) { // who removes calls knows that they have their end
 		return true, false, nil
 	}
 	if err != nil {
 		return false, false, err
 	}
-	provider := callProvider(m.subject)
-	return m.seq <= q.ackFloors[provider] || q.empty[provider] && m.seq <= q.last, provider == parked, nil
+	provider := subjects.Provider(m.Subject)
+	return m.Seq <= q.ackFloors[provider] || q.empty[provider] && m.Seq <= q.last, provider == subjects.Parked, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 // Where every write waits for the disk, writes that wait at the same time share one wait: they
@@ -64,7 +65,7 @@ func (g *group) store(ctx context.Context, m *nats.Msg) (Stored, error) {
 	select {
 	case <-w.done:
 	case <-ctx.Done(): // it is written nevertheless
-		return Stored{}, coded("publish", ctx.Err())
+		return Stored{}, natserr.Coded("publish", ctx.Err())
 	}
 	if w.alone {
 		return g.bus.writer.store(ctx, m)
@@ -132,12 +133,14 @@ func (g *group) commit(batch []*grouped) {
 		case errors.Is(err, errBatchRefused):
 			w.alone = true
 		default:
-			w.err = coded("publish", err)
+			w.err = natserr.Coded("publish", err)
 		}
 	}
 }
 
 var errBatchRefused = errors.New("the batch was refused")
+
+var errBatch = errors.New("the log confirms a batch in a way that is not known")
 
 // send sends the messages of a batch and returns the sequence of the last.
 func (g *group) send(ctx context.Context, batch []*grouped) (uint64, error) {
@@ -188,7 +191,7 @@ func parseBatchAck(data []byte, end bool, size int) (uint64, error) {
 	case a.Error != nil:
 		return 0, fmt.Errorf("%w: %w", errBatchRefused, a.Error)
 	case end && (a.Count != size || a.Seq < uint64(size)):
-		return 0, fmt.Errorf("%w: it confirms %d of %d", errDirectGet, a.Count, size)
+		return 0, fmt.Errorf("%w: it confirms %d of %d", errBatch, a.Count, size)
 	}
 	return a.Seq, nil
 }

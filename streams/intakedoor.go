@@ -14,6 +14,8 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/fair"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // The stream that publications wait in belongs to all accounts, and so does everything that a NATS server reveals or decides by the headers
@@ -43,17 +45,17 @@ func openIntakeDoor(conn *nats.Conn, s fair.Shares, admit func(schemas.AccountID
 	s.Slots = orDefault(s.Slots, intakeSlots)
 	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(asyncInFlight), jetstream.WithPublishAsyncTimeout(requestWithin))
 	if err != nil {
-		return nil, coded(op, err)
+		return nil, natserr.Coded(op, err)
 	}
 	d := &intakeDoor{conn: conn, js: js, turns: fair.NewQueue[*nats.Msg](s), admit: admit, warn: warn}
 	// Several processes share the work; a publication is taken by one of them.
-	if d.sub, err = conn.QueueSubscribe(prefixIntake+"*", sharedQueue, d.arrive); err != nil {
-		return nil, coded(op, err)
+	if d.sub, err = conn.QueueSubscribe(subjects.Intake+"*", sharedQueue, d.arrive); err != nil {
+		return nil, natserr.Coded(op, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), requestWithin)
 	defer cancel()
 	if err := conn.FlushWithContext(ctx); err != nil {
-		return nil, coded(op, err)
+		return nil, natserr.Coded(op, err)
 	}
 	return d, nil
 }
@@ -77,7 +79,7 @@ func (d *intakeDoor) run(ctx context.Context) {
 
 // arrive is called by the subscription, which all accounts share: it never waits.
 func (d *intakeDoor) arrive(m *nats.Msg) {
-	a := accountOf(m.Subject)
+	a := subjects.AccountOf(m.Subject)
 	err := a.Validate()
 	if err == nil {
 		err = d.turns.Offer(a, m.Size(), m, time.Now())
@@ -92,7 +94,7 @@ func (d *intakeDoor) arrive(m *nats.Msg) {
 func (d *intakeDoor) store(over context.Context, inFlight *sync.WaitGroup, m *nats.Msg, done func()) {
 	stored, err := intakeMessage(m)
 	if err == nil {
-		err = d.admit(accountOf(m.Subject), sizeOfMessage(stored.Subject, stored.Data))
+		err = d.admit(subjects.AccountOf(m.Subject), sizeOfMessage(stored.Subject, stored.Data))
 	}
 	if err != nil {
 		d.refuse(m, err)
@@ -172,14 +174,14 @@ func (d *intakeDoor) answer(m *nats.Msg, a pubAck) {
 
 // refusalOf words an error as a JetStream server would.
 func refusalOf(err error) *jetstream.APIError {
-	if api := apiError(err); api != nil && !undecided(err) {
+	if api := natserr.API(err); api != nil && !undecided(err) {
 		return api
 	}
-	public := schemas.Public(coded("publish", err))
+	public := schemas.Public(natserr.Coded("publish", err))
 	const codeBadRequest, codeUnavailable = 10003, 10008
 	switch public.Code {
 	case schemas.Exhausted:
-		return &jetstream.APIError{Code: http.StatusTooManyRequests, ErrorCode: codeStoreFailed, Description: public.Message}
+		return &jetstream.APIError{Code: http.StatusTooManyRequests, ErrorCode: natserr.StoreFailed, Description: public.Message}
 	case schemas.Invalid, schemas.Denied:
 		return &jetstream.APIError{Code: http.StatusBadRequest, ErrorCode: codeBadRequest, Description: public.Error()}
 	default:
@@ -190,8 +192,8 @@ func refusalOf(err error) *jetstream.APIError {
 // intakeMessage is the message that is stored for a publication. It is pure. Code: invalid.
 func intakeMessage(m *nats.Msg) (*nats.Msg, error) {
 	const longestID = 1 << 10
-	a := accountOf(m.Subject)
-	out := nats.NewMsg(waitingSubject(a))
+	a := subjects.AccountOf(m.Subject)
+	out := nats.NewMsg(subjects.WaitingSubject(a))
 	out.Data, out.Header = m.Data, clean(m.Header)
 	for k, values := range m.Header {
 		switch {

@@ -15,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/natsauth"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 const otherAccount schemas.AccountID = "acct_other"
@@ -48,7 +49,7 @@ func tenants(t *testing.T) (l *natstest.Log, me, you *nats.Conn) {
 // publishFor publishes for an account with headers, and returns what the log says.
 func publishFor(t *testing.T, nc *nats.Conn, a schemas.AccountID, body string, headers ...string) (got ack) {
 	t.Helper()
-	m := nats.NewMsg(streams.IntakeSubject(a))
+	m := nats.NewMsg(subjects.IntakeSubject(a))
 	m.Data = []byte(body)
 	for i := 0; i < len(headers); i += 2 {
 		m.Header[headers[i]] = []string{headers[i+1]}
@@ -133,7 +134,7 @@ func TestPublicationsAreTakenAfterARestart(t *testing.T) {
 	l.Restart()
 	testwait.Eventually(t, "a publication is confirmed", func() bool {
 		// One that comes between the door and its connection is lost, and its publisher asks again.
-		_, err := me.Request(streams.IntakeSubject(account), []byte("after"), 2*time.Second)
+		_, err := me.Request(subjects.IntakeSubject(account), []byte("after"), 2*time.Second)
 		return err == nil
 	})
 }
@@ -151,7 +152,7 @@ func TestTheDoorDoesNotWaitForALogThatCannotWrite(t *testing.T) {
 		go func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			answered <- b.Request(ctx, streams.IntakeSubject(account), []byte("x"))
+			answered <- b.Request(ctx, subjects.IntakeSubject(account), []byte("x"))
 		}()
 		<-taken
 		begun := time.Now()

@@ -7,17 +7,18 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
 // Kept is a message as it lies on the log. Its value may be in the object store: [Topic.Read] reads it.
-type Kept struct{ m stored }
+type Kept struct{ m direct.Message }
 
 // Seq is its sequence in its stream.
-func (k Kept) Seq() uint64 { return k.m.seq }
+func (k Kept) Seq() uint64 { return k.m.Seq }
 
 // Stored is when it was stored, by the server's clock.
-func (k Kept) Stored() time.Time { return k.m.time }
+func (k Kept) Stored() time.Time { return k.m.Time }
 
 // Last finds the message of a topic of whose kind there is one at a time, by what its place is made of: a call by account and id,
 // a completion by account and job. Code: not_found.
@@ -25,7 +26,7 @@ func (t Topic[T]) Last(ctx context.Context, b *Bus, key T) (Kept, error) {
 	if t.expect == nil {
 		return Kept{}, schemas.OpErrorf(schemas.Unsupported, "look up", "messages of this topic have no keys")
 	}
-	m, err := b.reader.getLast(ctx, t.stream, t.expect(key))
+	m, err := b.reader.GetLast(ctx, t.stream, t.expect(key))
 	return Kept{m}, err
 }
 
@@ -38,7 +39,7 @@ func (t Topic[T]) Read(ctx context.Context, b *Bus, k Kept) (T, error) {
 // Holds reports whether a message lies where the topic has v.
 func (t Topic[T]) Holds(b *Bus, k Kept, v T) bool {
 	subject, err := t.subject(b, v)
-	return err == nil && subject == k.m.subject
+	return err == nil && subject == k.m.Subject
 }
 
 // Accepted is the topic for what was accepted before: a log that takes nothing new, because it is nearly full, takes that.
@@ -107,11 +108,11 @@ func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.Ac
 	if key != "" {
 		subject = subject[:len(subject)-1] + key
 	}
-	info, err := b.topology.info(ctx, t.stream)
+	info, err := b.reader.Info(ctx, t.stream)
 	if err != nil {
 		return err
 	}
-	epoch := epochOf(t.stream, info.Created)
+	epoch := direct.EpochOf(t.stream, info.Created)
 	switch {
 	case span.Until == 0: // what is stored meanwhile is behind it: without an end the walk could meet what follows from it
 		*span = Span{Until: info.State.LastSeq, Epoch: epoch}
@@ -127,26 +128,26 @@ func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.Ac
 		at = nil
 	}
 	for {
-		page, more, err := b.reader.getPage(ctx, t.stream, subject, from, at, 0)
+		page, more, err := b.reader.GetPage(ctx, t.stream, subject, from, at, 0)
 		if err != nil {
 			return err
 		}
 		for _, m := range page {
-			if m.seq > span.Until {
+			if m.Seq > span.Until {
 				return nil
 			}
-			from, at = m.seq+1, nil
-			if reached = reached || !m.time.Before(since); !reached {
+			from, at = m.Seq+1, nil
+			if reached = reached || !m.Time.Before(since); !reached {
 				continue
 			}
 			e, err := t.entry(ctx, b, "", m)
 			if schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil {
 				return err
 			}
-			span.After = m.seq
+			span.After = m.Seq
 			switch {
 			case err != nil:
-				b.log.Error("stored message not read", "stream", t.stream, "seq", m.seq, "error", err)
+				b.log.Error("stored message not read", "stream", t.stream, "seq", m.Seq, "error", err)
 			case !yield(e, nil):
 				return ErrEnough
 			}

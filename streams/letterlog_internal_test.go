@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // TestDeadLettersAreLoggedOnceAMinute: an account whose messages all fail has one line for each code, another has its own, and those that were
@@ -22,7 +23,7 @@ func TestDeadLettersAreLoggedOnceAMinute(t *testing.T) {
 		var text bytes.Buffer
 		l := &letterLog{logger: slog.New(slog.NewTextHandler(&text, nil))}
 		dead := func(a schemas.AccountID, code schemas.Code) {
-			m := &message{Msg: nats.NewMsg(callSubject("local", a, "call_1")), meta: &nats.MsgMetadata{Stream: streamCalls}}
+			m := &message{Msg: nats.NewMsg(subjects.Call("local", a, "call_1")), meta: &nats.MsgMetadata{Stream: streamCalls}}
 			l.log(m, "w-local", schemas.Errorf(code, "no"))
 		}
 		for range 1000 {

@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 // tail opens feeds of what is stored from now on. It is an interface because one subscription per
@@ -21,7 +23,7 @@ type tail interface {
 type feed interface {
 	// next returns the next live message. errBehind says that some may be missing: what was stored
 	// since the last one must be read from the log. It is also returned now and then for safety.
-	next(ctx context.Context) (stored, uint64, error)
+	next(ctx context.Context) (direct.Message, uint64, error)
 	close()
 }
 
@@ -48,7 +50,7 @@ func (t coreTail) open(ctx context.Context, subject string) (feed, error) {
 	f := &coreFeed{bus: t.bus, ahead: make(chan *nats.Msg, feedAhead), wake: make(chan struct{}, 1), drop: t.bus.drops.Next()}
 	var err error
 	if f.sub, err = t.bus.live.Subscribe(subject, f.arrive); err != nil {
-		return nil, coded("follow", err)
+		return nil, natserr.Coded("follow", err)
 	}
 	t.bus.slow.Store(f.sub, f.miss)
 	if err := f.settle(ctx); err != nil {
@@ -63,7 +65,7 @@ func (t coreTail) open(ctx context.Context, subject string) (feed, error) {
 func (f *coreFeed) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	return coded("follow", f.bus.live.FlushWithContext(ctx))
+	return natserr.Coded("follow", f.bus.live.FlushWithContext(ctx))
 }
 
 // arrive never blocks: the connection is shared with everybody else's feeds.
@@ -87,21 +89,21 @@ func (f *coreFeed) miss() {
 	}
 }
 
-func (f *coreFeed) next(ctx context.Context) (stored, uint64, error) {
+func (f *coreFeed) next(ctx context.Context) (direct.Message, uint64, error) {
 	for {
 		if f.behind.Swap(false) {
 			for len(f.ahead) > 0 {
 				<-f.ahead
 			}
-			return stored{}, 0, errBehind
+			return direct.Message{}, 0, errBehind
 		}
 		idle := time.NewTimer(feedCheck)
 		select {
 		case <-ctx.Done():
 			idle.Stop()
-			return stored{}, 0, ctx.Err()
+			return direct.Message{}, 0, ctx.Err()
 		case <-idle.C:
-			return stored{}, 0, errBehind
+			return direct.Message{}, 0, errBehind
 		case <-f.wake:
 			idle.Stop()
 		case <-f.drop:
@@ -110,14 +112,14 @@ func (f *coreFeed) next(ctx context.Context) (stored, uint64, error) {
 			if err := f.settle(ctx); err != nil {
 				f.behind.Store(true)
 				if !wait.Sleep(ctx, reconnectAfter) {
-					return stored{}, 0, ctx.Err()
+					return direct.Message{}, 0, ctx.Err()
 				}
 				continue
 			}
-			return stored{}, 0, errBehind
+			return direct.Message{}, 0, errBehind
 		case m := <-f.ahead:
 			idle.Stop()
-			if s, prev, err := parseLive(m); err == nil {
+			if s, prev, err := direct.ParseLive(m); err == nil {
 				return s, prev, nil
 			}
 		}
@@ -129,17 +131,4 @@ func (f *coreFeed) close() {
 	if err := f.sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		f.bus.log.Debug("unsubscribe failed", "error", err)
 	}
-}
-
-// parseLive reads a republished message: what was stored, and the sequence before it on its subject.
-func parseLive(m *nats.Msg) (stored, uint64, error) {
-	s, err := parsePart(m)
-	if err != nil {
-		return stored{}, 0, err
-	}
-	prev, err := parseUint(m.Header.Get("Nats-Last-Sequence"))
-	if err != nil || s.kind != partMessage {
-		return stored{}, 0, errors.Join(errDirectGet, err)
-	}
-	return s.message, prev, nil
 }

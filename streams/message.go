@@ -11,6 +11,8 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // message is a delivered message with its place on the log.
@@ -58,13 +60,13 @@ func (m *message) confirm(ctx context.Context) error {
 	if m.confirmed.Load() == generation {
 		return nil
 	}
-	at, err := m.bus.reader.getNewest(ctx, m.meta.Stream, getRequest{Seq: m.meta.Sequence.Stream})
+	at, err := m.bus.reader.GetNewest(ctx, m.meta.Stream, direct.Request{Seq: m.meta.Sequence.Stream})
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
 		return errReplaced
 	case err != nil:
 		return err
-	case at.subject != m.Subject || !at.time.Equal(m.meta.Timestamp):
+	case at.Subject != m.Subject || !at.Time.Equal(m.meta.Timestamp):
 		return errReplaced
 	}
 	m.confirmed.Store(generation)
@@ -134,7 +136,7 @@ func (m *message) letter(consumer string, err error, now time.Time) schemas.Dead
 	}
 	return schemas.DeadLetter{
 		ID: letterID(m.meta.Stream, m.meta.Sequence.Stream), Stream: m.meta.Stream, Subject: m.Subject, Consumer: consumer,
-		Account: accountOf(m.Subject), Reason: reason, Code: code, Deliveries: m.meta.NumDelivered,
+		Account: subjects.AccountOf(m.Subject), Reason: reason, Code: code, Deliveries: m.meta.NumDelivered,
 		First: m.meta.Timestamp.UTC(), Time: now, Headers: m.Header, Payload: m.Data,
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 const (
@@ -23,7 +24,7 @@ func Newest[T any](ctx context.Context, bucket *Bucket[T], a schemas.AccountID, 
 ) {
 	const atATime = 16
 	if err := bucket.bus.lists.Acquire(ctx, a); err != nil {
-		return nil, false, coded(bucket.op("list what is"), err)
+		return nil, false, natserr.Coded(bucket.op("list what is"), err)
 	}
 	defer bucket.bus.lists.Release(a)
 	found, err := bucket.Keys(ctx, keys)

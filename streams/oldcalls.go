@@ -12,6 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // CallsKept is how long a call is the record of its id. It stays on the log for longer while it has no end:
@@ -31,33 +34,33 @@ func summaryOf(c schemas.Call) string {
 // OldCalls says which calls are older than they are the record of their id: those before a sequence, and
 // where they begin. Both are 0 when there are none that are older by more than slack.
 func OldCalls(ctx context.Context, b *Bus, slack time.Duration) (first, before uint64, err error) {
-	oldest, err := b.reader.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: callFilter("")})
-	if errors.Is(err, schemas.ErrNotFound) || err == nil && b.Now().Sub(oldest.time) < callsKept+slack {
+	oldest, err := b.reader.Get(ctx, streamCalls, direct.Request{Seq: 1, Next: callFilter("")})
+	if errors.Is(err, schemas.ErrNotFound) || err == nil && b.Now().Sub(oldest.Time) < callsKept+slack {
 		return 0, 0, nil
 	}
 	if err != nil {
 		return 0, 0, err
 	}
 	from := b.Now().Add(-callsKept)
-	page, _, err := b.reader.getPage(ctx, streamCalls, callFilter(""), 1, &from, 1)
+	page, _, err := b.reader.GetPage(ctx, streamCalls, callFilter(""), 1, &from, 1)
 	if err != nil {
 		return 0, 0, err
 	}
 	if len(page) > 0 {
-		return oldest.seq, page[0].seq, nil
+		return oldest.Seq, page[0].Seq, nil
 	}
-	info, err := b.topology.info(ctx, streamCalls)
+	info, err := b.reader.Info(ctx, streamCalls)
 	if err != nil {
 		return 0, 0, err
 	}
 	if info.State.LastTime.After(from) { // stored since
 		return 0, 0, nil
 	}
-	return oldest.seq, info.State.LastSeq + 1, nil
+	return oldest.Seq, info.State.LastSeq + 1, nil
 }
 
 // ParkedCalls stands in the place of a provider for [CallsBetween]: the calls that wait for a person.
-const ParkedCalls = parked
+const ParkedCalls = subjects.Parked
 
 // PlacedCall is a call with its place on the log.
 type PlacedCall struct {
@@ -73,13 +76,13 @@ type PlacedCall struct {
 func CallsBetween(ctx context.Context, b *Bus, provider string, from, before uint64) iter.Seq2[PlacedCall, error] {
 	return func(yield func(PlacedCall, error) bool) {
 		for next := from; next < before; {
-			page, more, err := b.reader.getPage(ctx, streamCalls, callFilter(provider), next, nil, 0)
+			page, more, err := b.reader.GetPage(ctx, streamCalls, callFilter(provider), next, nil, 0)
 			if err != nil {
 				yield(PlacedCall{}, err)
 				return
 			}
 			for _, m := range page {
-				if next = m.seq + 1; m.seq >= before {
+				if next = m.Seq + 1; m.Seq >= before {
 					return
 				}
 				p, skip, err := placedCall(ctx, b, m)
@@ -97,9 +100,9 @@ func CallsBetween(ctx context.Context, b *Bus, provider string, from, before uin
 	}
 }
 
-// placed is a call with its place.
-func (m stored) placed(c schemas.Call) PlacedCall {
-	return PlacedCall{Call: c, Seq: m.seq, Due: Due(c, m.time, Headers(m.headers))}
+// placed is a stored call with its place.
+func placed(m direct.Message, c schemas.Call) PlacedCall {
+	return PlacedCall{Call: c, Seq: m.Seq, Due: Due(c, m.Time, Headers(m.Headers))}
 }
 
 // FindPlacedCall is [FindCall] with the call's place.
@@ -109,23 +112,23 @@ func FindPlacedCall(ctx context.Context, b *Bus, account schemas.AccountID, id s
 		return PlacedCall{}, err
 	}
 	c, err := wholeCall(ctx, b, m)
-	return m.placed(c), err
+	return placed(m, c), err
 }
 
 // placedCall reads a call of [CallsBetween]. Skip says that it has a dead letter instead.
-func placedCall(ctx context.Context, b *Bus, m stored) (p PlacedCall, skip bool, err error) {
+func placedCall(ctx context.Context, b *Bus, m direct.Message) (p PlacedCall, skip bool, err error) {
 	c, err := wholeCall(ctx, b, m)
 	if err == nil {
-		return m.placed(c), false, nil
+		return placed(m, c), false, nil
 	}
 	if schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil {
 		return PlacedCall{}, false, err
 	}
-	if summary := m.headers.Get(headerSummary); summary != "" && json.Unmarshal([]byte(summary), &c) == nil {
-		return m.placed(c), false, nil
+	if summary := m.Headers.Get(headerSummary); summary != "" && json.Unmarshal([]byte(summary), &c) == nil {
+		return placed(m, c), false, nil
 	}
-	dead, err := b.reader.has(ctx, streamDead, getRequest{Last: prefixDead + streamCalls + ".*." + strconv.FormatUint(m.seq, 10)})
-	return PlacedCall{Seq: m.seq, Unread: true}, dead, err
+	dead, err := b.reader.Has(ctx, streamDead, direct.Request{Last: subjects.Dead + streamCalls + ".*." + strconv.FormatUint(m.Seq, 10)})
+	return PlacedCall{Seq: m.Seq, Unread: true}, dead, err
 }
 
 // queuePrefix begins the names of the consumers that are the queues of providers.
@@ -137,7 +140,7 @@ func (b *Bus) QueueNames(ctx context.Context) ([]string, error) {
 	defer cancel()
 	s, err := b.jsBulk.Stream(ctx, streamCalls)
 	if err != nil {
-		return nil, coded("list the queues", err)
+		return nil, natserr.Coded("list the queues", err)
 	}
 	var names []string
 	list := s.ConsumerNames(ctx)
@@ -146,15 +149,15 @@ func (b *Bus) QueueNames(ctx context.Context) ([]string, error) {
 			names = append(names, provider)
 		}
 	}
-	return names, coded("list the queues", list.Err())
+	return names, natserr.Coded("list the queues", list.Err())
 }
 
 // ForgetCalls removes the calls before a sequence from the log: all of them must have their end. What is put aside
 // stays, and what is behind it.
 func ForgetCalls(ctx context.Context, b *Bus, before uint64) error {
-	switch first, err := b.reader.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: prefixCallTimers + "*.*.*"}); {
+	switch first, err := b.reader.Get(ctx, streamCalls, direct.Request{Seq: 1, Next: subjects.CallTimers + "*.*.*"}); {
 	case err == nil:
-		before = min(before, first.seq)
+		before = min(before, first.Seq)
 	case !errors.Is(err, schemas.ErrNotFound):
 		return err
 	}
@@ -164,5 +167,5 @@ func ForgetCalls(ctx context.Context, b *Bus, before uint64) error {
 	if err == nil {
 		err = s.Purge(ctx, jetstream.WithPurgeSequence(before))
 	}
-	return coded("forget old calls", err)
+	return natserr.Coded("forget old calls", err)
 }

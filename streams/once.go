@@ -8,6 +8,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // StoreOnce stores an event and returns its position, so that receivers can continue reading from there.
@@ -19,8 +22,8 @@ import (
 // If the event is not found, and events may have been removed from the conversation since, it is unknown whether it was stored. A cautious
 // caller then stores nothing, and gets the position before the first remaining event.
 func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (schemas.Cursor, error) {
-	shard := shardOf(e.Conversation, b.Shards())
-	epoch, err := b.reader.epoch(ctx, eventStream(shard))
+	shard := subjects.ShardOf(e.Conversation, b.Shards())
+	epoch, err := b.reader.Epoch(ctx, subjects.EventStream(shard))
 	if err != nil {
 		return schemas.Cursor{}, err
 	}
@@ -33,7 +36,7 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (sc
 			return schemas.Cursor{Epoch: epoch, Seq: seq, Mark: schemas.MarkOf(e.ID)}, nil
 		}
 		if absent.cautious {
-			stream, subject := b.topology.eventsOf(e.Account, e.Conversation)
+			stream, subject := b.topology.EventsOf(e.Account, e.Conversation)
 			of, err := historyOf(ctx, b, stream, subject)
 			if err != nil {
 				return schemas.Cursor{}, err
@@ -89,7 +92,7 @@ func precede(ctx context.Context, b *Bus, conn *nats.Conn, e schemas.Event) erro
 	if err != nil {
 		return err
 	}
-	return coded("publish", conn.PublishMsg(m))
+	return natserr.Coded("publish", conn.PublishMsg(m))
 }
 
 // findEvent returns the sequence of an event in its stream, 0 when it is not there.
@@ -108,30 +111,30 @@ func findEvent(ctx context.Context, b *Bus, e schemas.Event, since time.Time) (u
 // scan finds an event in what was stored since a time, or in the whole conversation, where another use of a call's id may lie: what
 // is before the acceptance of the newest is of another, and an acceptance is that of the call which was accepted at its time.
 func scan(ctx context.Context, b *Bus, e schemas.Event, since *time.Time) (seq uint64, err error) {
-	stream, subject := b.topology.eventsOf(e.Account, e.Conversation)
+	stream, subject := b.topology.EventsOf(e.Account, e.Conversation)
 	whole, accepted := since == nil, schemas.AcceptedID(e.Account, schemas.CallID(e.Subject))
 	for from, more := uint64(1), true; more; since = nil {
-		var page []stored
-		if page, more, err = b.reader.getPage(ctx, stream, subject, from, since, 0); err != nil {
+		var page []direct.Message
+		if page, more, err = b.reader.GetPage(ctx, stream, subject, from, since, 0); err != nil {
 			return 0, err
 		}
 		more = more && len(page) > 0
 		for _, m := range page {
-			from = m.seq + 1
+			from = m.Seq + 1
 			switch {
-			case m.id == e.ID && !whole:
-				return m.seq, nil
-			case m.id == e.ID && e.ID == accepted:
+			case m.ID == e.ID && !whole:
+				return m.Seq, nil
+			case m.ID == e.ID && e.ID == accepted:
 				is, err := isOf(ctx, b, m, e.Time)
 				if err != nil {
 					return 0, err
 				}
 				if is {
-					seq = m.seq
+					seq = m.Seq
 				}
-			case m.id == e.ID:
-				seq = m.seq
-			case m.id == accepted:
+			case m.ID == e.ID:
+				seq = m.Seq
+			case m.ID == accepted:
 				seq = 0
 			}
 		}
@@ -140,7 +143,7 @@ func scan(ctx context.Context, b *Bus, e schemas.Event, since *time.Time) (seq u
 }
 
 // isOf reports whether a message is an event of a time. Code: unavailable.
-func isOf(ctx context.Context, b *Bus, m stored, at time.Time) (bool, error) {
+func isOf(ctx context.Context, b *Bus, m direct.Message, at time.Time) (bool, error) {
 	e, err := Events.entry(ctx, b, "", m)
 	if err != nil && (schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil) {
 		return false, err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
 )
 
 // headerOutline has of an event what says which things run on its conversation, beside a payload in the object store. Events from before
@@ -44,9 +45,9 @@ func launchedBy(e schemas.Event) schemas.CallID {
 }
 
 // outlined is the event of a stored message as far as its outline says; false where it has none.
-func outlined(m stored) (schemas.Event, bool) {
+func outlined(m direct.Message) (schemas.Event, bool) {
 	var o outline
-	if m.headers.Get(headerPayload) == "" || json.Unmarshal([]byte(m.headers.Get(headerOutline)), &o) != nil || o.Type == "" {
+	if m.Headers.Get(headerPayload) == "" || json.Unmarshal([]byte(m.Headers.Get(headerOutline)), &o) != nil || o.Type == "" {
 		return schemas.Event{}, false
 	}
 	e := schemas.Event{Type: o.Type, Subject: o.Subject, Time: o.Time}

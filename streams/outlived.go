@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/internal/clock"
+	"github.com/sandjet/sandjet/streams/direct"
 )
 
 // mostOutlived is how many values are remembered that may have outlived their time, of some 150 bytes.
@@ -51,11 +52,11 @@ func (s *outlivers) outlived(key string, revision uint64, toCome bool, life time
 }
 
 // outlived reports whether a value that was read is over though the log has it still; see [outlivers].
-func (k *Bucket[T]) outlived(m stored) bool {
+func (k *Bucket[T]) outlived(m direct.Message) bool {
 	if k.row.config.Bucket != string(Leases) { // elsewhere what stays too long does no harm
 		return false
 	}
-	return k.bus.outlivers.outlived(m.subject, m.seq, m.time.Sub(k.bus.Now()) > ClocksApart, lifeOf(m.headers, k.row.ttl), clock.Now())
+	return k.bus.outlivers.outlived(m.Subject, m.Seq, m.Time.Sub(k.bus.Now()) > ClocksApart, lifeOf(m.Headers, k.row.ttl), clock.Now())
 }
 
 // lifeOf is how long a value lives.

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // PageResult is a part of a conversation.
@@ -32,8 +34,8 @@ func Page(
 		return PageResult{}, err
 	}
 	limit = min(orDefault(limit, common), MaxPage)
-	stream, subject := b.topology.eventsOf(account, conversation)
-	at, err := b.reader.resolve(ctx, stream, subject, after)
+	stream, subject := b.topology.EventsOf(account, conversation)
+	at, err := resolve(ctx, b.reader, stream, subject, after)
 	if err != nil {
 		return PageResult{}, err
 	}
@@ -41,26 +43,26 @@ func Page(
 	if after.Place() == r.Next {
 		r.Next = after // it is proven
 	}
-	ctx, release, err := b.reader.acquire(ctx, stream, subject)
+	ctx, release, err := b.reader.Acquire(ctx, stream, subject)
 	if err != nil {
 		return PageResult{}, err
 	}
 	defer release()
 	size := 0
 	for more, full := true, false; more && !full && len(r.Events) < limit; {
-		var page []stored
-		page, more, err = b.reader.getPage(ctx, stream, subject, r.Next.Seq+1, nil, limit-len(r.Events))
+		var page []direct.Message
+		page, more, err = b.reader.GetPage(ctx, stream, subject, r.Next.Seq+1, nil, limit-len(r.Events))
 		if err != nil {
 			return PageResult{}, err
 		}
 		more = more && len(page) > 0
 		for _, m := range page {
-			if size += m.size(); size > pageBytes && len(r.Events) > 0 {
+			if size += sizeOfPayload(m); size > direct.PageBytes && len(r.Events) > 0 {
 				more, full = true, true
 				break
 			}
 			before := r.Next
-			r.Next = schemas.Cursor{Epoch: at.epoch, Seq: m.seq, Mark: schemas.MarkOf(m.id)}
+			r.Next = schemas.Cursor{Epoch: at.epoch, Seq: m.Seq, Mark: schemas.MarkOf(m.ID)}
 			e, is, err := readEvent(ctx, b, at.epoch, m)
 			switch {
 			case err != nil:
@@ -89,24 +91,24 @@ type EventPage struct {
 // ReadEvents reads at most limit events (0: as many as a page has) of a conversation from a sequence
 // on, in one round trip. A page of several is not larger than 1 MiB.
 func ReadEvents(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, from uint64, limit int) (EventPage, error) {
-	stream, subject := b.topology.eventsOf(a, c)
-	epoch, err := b.reader.epoch(ctx, stream)
+	stream, subject := b.topology.EventsOf(a, c)
+	epoch, err := b.reader.Epoch(ctx, stream)
 	if err != nil {
 		return EventPage{}, err
 	}
-	ctx, release, err := b.reader.acquire(ctx, stream, subject)
+	ctx, release, err := b.reader.Acquire(ctx, stream, subject)
 	if err != nil {
 		return EventPage{}, err
 	}
 	defer release()
-	page, more, err := b.reader.getPage(ctx, stream, subject, from, nil, limit)
+	page, more, err := b.reader.GetPage(ctx, stream, subject, from, nil, limit)
 	if err != nil {
 		return EventPage{}, err
 	}
 	page, more = withinPage(page, more)
 	r := EventPage{Epoch: epoch, More: more && len(page) > 0, Events: make([]Entry[schemas.Event], 0, len(page))}
 	if len(page) > 0 {
-		r.First, r.Last = page[0].seq, page[len(page)-1].seq
+		r.First, r.Last = page[0].Seq, page[len(page)-1].Seq
 	}
 	for _, m := range page {
 		e, is, err := readEvent(ctx, b, epoch, m)
@@ -122,7 +124,7 @@ func ReadEvents(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conv
 
 // readEvent reads a stored event. is is false if a publisher with all rights stored something else there; the entry is lost if its payload is
 // gone for good. A payload that is only not there yet is an error of code unavailable.
-func readEvent(ctx context.Context, b *Bus, epoch string, m stored) (e Entry[schemas.Event], is bool, err error) {
+func readEvent(ctx context.Context, b *Bus, epoch string, m direct.Message) (e Entry[schemas.Event], is bool, err error) {
 	e, err = Events.entry(ctx, b, epoch, m)
 	switch {
 	case err == nil:
@@ -130,26 +132,26 @@ func readEvent(ctx context.Context, b *Bus, epoch string, m stored) (e Entry[sch
 	case schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil:
 		return e, false, err
 	case schemas.CodeOf(err) == schemas.NotFound:
-		b.log.Error("payload of an event is missing, readers get a gap", "stream", m.stream, "seq", m.seq, "error", err)
+		b.log.Error("payload of an event is missing, readers get a gap", "stream", m.Stream, "seq", m.Seq, "error", err)
 		e.Lost = true
 		return e, true, nil
 	}
-	b.log.Error("stored message is not an event, skipped", "stream", m.stream, "seq", m.seq, "error", err)
+	b.log.Error("stored message is not an event, skipped", "stream", m.Stream, "seq", m.Seq, "error", err)
 	return e, false, nil
 }
 
 // LastEvent is the cursor of a conversation's last event; its sequence is 0 if there is none.
 func LastEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID) (schemas.Cursor, error) {
-	stream, subject := b.topology.eventsOf(a, c)
-	epoch, err := b.reader.epoch(ctx, stream)
+	stream, subject := b.topology.EventsOf(a, c)
+	epoch, err := b.reader.Epoch(ctx, stream)
 	if err != nil {
 		return schemas.Cursor{}, err
 	}
-	last, err := b.reader.getNewest(ctx, stream, getRequest{Last: subject})
+	last, err := b.reader.GetNewest(ctx, stream, direct.Request{Last: subject})
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return schemas.Cursor{}, err
 	}
-	return schemas.Cursor{Epoch: epoch, Seq: last.seq, Mark: schemas.MarkOf(last.id)}, nil
+	return schemas.Cursor{Epoch: epoch, Seq: last.Seq, Mark: schemas.MarkOf(last.ID)}, nil
 }
 
 // ShardState is what is known of a shard of the events at a moment.
@@ -161,14 +163,14 @@ type ShardState struct {
 }
 
 // ShardOf is the number of the shard that a conversation lies in.
-func (b *Bus) ShardOf(c schemas.ConversationID) int { return shardOf(c, b.Shards()) }
+func (b *Bus) ShardOf(c schemas.ConversationID) int { return subjects.ShardOf(c, b.Shards()) }
 
 // ReadShard asks the server for the state of a shard, and remembers its epoch.
 func ReadShard(ctx context.Context, b *Bus, shard int) (ShardState, error) {
-	stream := eventStream(shard)
-	info, err := b.reader.connectedInfo(ctx, stream)
+	stream := subjects.EventStream(shard)
+	info, err := b.reader.ConnectedInfo(ctx, stream)
 	if err != nil {
 		return ShardState{}, err
 	}
-	return ShardState{Epoch: b.reader.noteEpoch(stream, info), First: info.State.FirstSeq, Last: info.State.LastSeq, Server: b.live.ConnectedServerId()}, nil
+	return ShardState{Epoch: b.reader.NoteEpoch(stream, info), First: info.State.FirstSeq, Last: info.State.LastSeq, Server: b.live.ConnectedServerId()}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,6 +18,10 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
+	"github.com/sandjet/sandjet/streams/topology"
 )
 
 const (
@@ -34,8 +39,9 @@ const (
 // payloads keeps payloads above the server's limit in object stores, which are made when first needed. It is safe for concurrent use.
 type payloads struct {
 	stores   objects
-	reader   *reader
-	topology *topology // makes the stores
+	reader   *direct.Reader
+	topology *topology.Topology // makes the stores
+	copied   *atomic.Bool
 	now      func() time.Time
 	wrote    func(subject string, n int64) // counts a payload of n bytes
 	limit    int                           // bytes of a payload beyond which it goes to an object store
@@ -43,7 +49,7 @@ type payloads struct {
 
 func newPayloads(b *Bus) *payloads {
 	return &payloads{
-		reader: b.reader, topology: &b.topology, now: b.Now, wrote: b.capacity.wrote,
+		reader: b.reader, topology: b.topology, copied: &b.copied, now: b.Now, wrote: b.capacity.wrote,
 		limit: int(b.publish.MaxPayload()) - payloadHeadroom,
 	}
 }
@@ -105,14 +111,14 @@ func (p *payloads) store(ctx context.Context, stream string) (jetstream.ObjectSt
 		case s != nil:
 			return s, name, nil
 		case own:
-			s, err := p.topology.ensureObjects(ctx, name, kept)
+			s, err := p.topology.EnsureObjects(ctx, name, kept)
 			p.stores.opened(name, opening, s, err)
 			return s, name, err
 		}
 		select {
 		case <-opening:
 		case <-ctx.Done():
-			return nil, "", coded("open the store of payloads "+name, ctx.Err())
+			return nil, "", natserr.Coded("open the store of payloads "+name, ctx.Err())
 		}
 	}
 }
@@ -128,7 +134,7 @@ func (p *payloads) offload(ctx context.Context, stream string, m *nats.Msg) erro
 		return err
 	}
 	account, _ := usageOf(m.Subject)
-	name := orNone(account) + "." + schemas.NewID("p_") // so that it can be counted
+	name := subjects.OrNone(account) + "." + schemas.NewID("p_") // so that it can be counted
 	for try := 0; ; try++ {
 		_, err := store.Put(ctx, jetstream.ObjectMeta{Name: name}, bytes.NewReader(m.Data))
 		if err == nil {
@@ -137,7 +143,7 @@ func (p *payloads) offload(ctx context.Context, stream string, m *nats.Msg) erro
 		// A store with copies that was made this moment has no leader yet; what a former try left is put aside by the next.
 		unled := errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 		if !unled || try == unledTries || !wait.Sleep(ctx, noStreamPause) {
-			return coded("store a large payload", err)
+			return natserr.Coded("store a large payload", err)
 		}
 	}
 	p.wrote(m.Subject, int64(len(m.Data)))
@@ -147,29 +153,29 @@ func (p *payloads) offload(ctx context.Context, stream string, m *nats.Msg) erro
 	return nil
 }
 
-// size is how many bytes the payload of a message has, wherever it lies.
-func (m stored) size() int {
-	if m.stream == streamIntake || m.headers.Get(headerPayload) == "" {
-		return len(m.data)
+// sizeOfPayload is how many bytes the payload of a message has, wherever it lies.
+func sizeOfPayload(m direct.Message) int {
+	if m.Stream == streamIntake || m.Headers.Get(headerPayload) == "" {
+		return len(m.Data)
 	}
-	return payloadSize(m.headers)
+	return payloadSize(m.Headers)
 }
 
 // payloadSize is how many bytes the payload has that a message names.
 func payloadSize(h nats.Header) int {
 	n, err := strconv.Atoi(h.Get(headerSize))
 	if err != nil || n < 0 {
-		return pageBytes // stored by an older version: a payload lies elsewhere because it is about as large, or larger
+		return direct.PageBytes // stored by an older version: a payload lies elsewhere because it is about as large, or larger
 	}
 	return n
 }
 
 // withinPage is as much of a page as is not larger than one with its payloads, at least one message; more reports whether something
 // follows.
-func withinPage(page []stored, more bool) ([]stored, bool) {
+func withinPage(page []direct.Message, more bool) ([]direct.Message, bool) {
 	size := 0
 	for i, m := range page {
-		if size += m.size(); size > pageBytes && i > 0 {
+		if size += sizeOfPayload(m); size > direct.PageBytes && i > 0 {
 			return page[:i], true
 		}
 	}
@@ -184,7 +190,7 @@ func (p *payloads) whole(ctx context.Context, stream string, h nats.Header, data
 		return data, nil
 	}
 	bucket, name, ok := strings.Cut(place, "/")
-	if bucket == formerPayloads && strings.HasPrefix(stream, eventsPrefix) {
+	if bucket == formerPayloads && strings.HasPrefix(stream, subjects.EventStreams) {
 		stream = streamJobs // it has that bucket still
 	}
 	if want, _ := payloadBucket(stream); !ok || bucket != want {
@@ -194,7 +200,7 @@ func (p *payloads) whole(ctx context.Context, stream string, h nats.Header, data
 		return nil, err
 	}
 	data, err := p.readObject(ctx, bucket, name)
-	if errors.Is(err, schemas.ErrNotFound) && p.topology.copied.Load() && p.now().Sub(stored) < payloadAwaited {
+	if errors.Is(err, schemas.ErrNotFound) && p.copied.Load() && p.now().Sub(stored) < payloadAwaited {
 		return nil, schemas.Wrap(schemas.Unavailable, op, "it is not there yet: try again", err)
 	}
 	return data, err
@@ -206,12 +212,12 @@ func (p *payloads) whole(ctx context.Context, stream string, h nats.Header, data
 func (p *payloads) readObject(ctx context.Context, bucket, name string) ([]byte, error) {
 	const op = "read a large payload"
 	stream := "OBJ_" + bucket
-	m, err := p.reader.getOne(ctx, stream, getRequest{Last: "$O." + bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))})
+	m, err := p.reader.Get(ctx, stream, direct.Request{Last: "$O." + bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))})
 	if err != nil {
 		return nil, err
 	}
 	var info jetstream.ObjectInfo
-	if err := json.Unmarshal(m.data, &info); err != nil || !plain(info.NUID) {
+	if err := json.Unmarshal(m.Data, &info); err != nil || !subjects.IsToken(info.NUID) {
 		return nil, schemas.OpErrorf(schemas.Internal, op, "what is kept there is not what belongs there")
 	}
 	switch {
@@ -222,16 +228,16 @@ func (p *payloads) readObject(ctx context.Context, bucket, name string) ([]byte,
 	}
 	whole, chunks := make([]byte, 0, info.Size), "$O."+bucket+".C."+info.NUID
 	for from, more := uint64(1), true; more && uint64(len(whole)) < info.Size; {
-		var page []stored
-		page, more, err = p.reader.getPageNear(ctx, stream, chunks, from, nil, pageMessages)
-		if err == nil && !more && uint64(len(whole))+sizeOf(page) < info.Size && p.topology.copied.Load() {
-			page, more, err = p.reader.toPresent(ctx, stream, chunks, from, nil, pageMessages, page)
+		var page []direct.Message
+		page, more, err = p.reader.GetPageNear(ctx, stream, chunks, from, nil, direct.PageMessages)
+		if err == nil && !more && uint64(len(whole))+sizeOf(page) < info.Size && p.copied.Load() {
+			page, more, err = p.reader.ToPresent(ctx, stream, chunks, from, nil, direct.PageMessages, page)
 		}
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range page {
-			whole, from = append(whole, m.data...), m.seq+1
+			whole, from = append(whole, m.Data...), m.Seq+1
 		}
 		more = more && len(page) > 0
 	}
@@ -242,9 +248,9 @@ func (p *payloads) readObject(ctx context.Context, bucket, name string) ([]byte,
 	return whole, nil
 }
 
-func sizeOf(page []stored) (n uint64) {
+func sizeOf(page []direct.Message) (n uint64) {
 	for _, m := range page {
-		n += uint64(len(m.data))
+		n += uint64(len(m.Data))
 	}
 	return n
 }

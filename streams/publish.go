@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // Stored says where a message was put.
@@ -45,7 +47,7 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 	stored, err := b.writer.store(ctx, m)
 	if err == nil && t.stream == "" {
 		stored.Cursor.Mark = schemas.MarkOf(v.EventID())
-		stored.Cursor.Epoch, _ = b.reader.epoch(ctx, t.streamOf(m.Subject)) // it is stored even without an epoch
+		stored.Cursor.Epoch, _ = b.reader.Epoch(ctx, t.streamOf(m.Subject)) // it is stored even without an epoch
 	}
 	return stored, err
 }
@@ -62,7 +64,7 @@ func (w *writer) store(ctx context.Context, m *nats.Msg) (Stored, error) {
 	ack, err := w.acks.publish(ctx, m)
 	if err != nil {
 		w.trouble.failed(m.Subject, err, ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded))
-		return Stored{}, coded("publish", err)
+		return Stored{}, natserr.Coded("publish", err)
 	}
 	w.trouble.wrote(m.Subject)
 	if !ack.duplicate {
@@ -100,9 +102,9 @@ func (f Future) Wait(ctx context.Context) error {
 		return nil
 	case err := <-f.ack.Err():
 		f.trouble.failed(f.ack.Msg().Subject, err, errors.Is(err, jetstream.ErrAsyncPublishTimeout))
-		return coded("publish", err)
+		return natserr.Coded("publish", err)
 	case <-ctx.Done():
-		return coded("publish", ctx.Err())
+		return natserr.Coded("publish", ctx.Err())
 	}
 }
 
@@ -116,7 +118,7 @@ func (t Topic[T]) PublishAsync(ctx context.Context, b *Bus, v T) (Future, error)
 	}
 	f, err := b.js.PublishMsgAsync(m, jetstream.WithStallWait(requestWithin))
 	if err != nil {
-		return Future{}, coded("publish", err)
+		return Future{}, natserr.Coded("publish", err)
 	}
 	b.capacity.wrote(m.Subject, sizeOfMessage(m.Subject, m.Data))
 	return Future{f, &b.trouble}, nil
@@ -168,19 +170,19 @@ func (t Topic[T]) streamOf(subject string) string {
 	if t.stream != "" {
 		return t.stream
 	}
-	return streamOfEvents(subject)
+	return subjects.StreamOfEvents(subject)
 }
 
 // Reply sends data to an inbox that a tenant named. The inbox begins with "_INBOX." and is then looked for among the tenant's own
 // connections only (embedded server), or with "sandjet.reply.<account>." or "_INBOX_<account>.", which permissions keep to the tenant
 // (servers outside). There may be no listener: that is no error.
 func (b *Bus) Reply(_ context.Context, a schemas.AccountID, inbox string, data []byte) error {
-	subject, err := inboxSubject(a, inbox)
+	subject, err := subjects.InboxSubject(a, inbox)
 	if err != nil {
 		return err
 	}
 	if err := b.publish.Publish(subject, data); err != nil {
-		return coded("reply", err)
+		return natserr.Coded("reply", err)
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 const (
@@ -43,10 +45,10 @@ func (c *consuming[T]) pull(ctx context.Context) error {
 	inbox := nats.NewInbox()
 	sub, err := nc.Subscribe(inbox, func(m *nats.Msg) { c.arrive(p, m) })
 	if err != nil {
-		return coded("consume", err)
+		return natserr.Coded("consume", err)
 	}
 	if err := sub.SetPendingLimits(-1, -1); err != nil { // bounded by what is asked for
-		return coded("consume", err)
+		return natserr.Coded("consume", err)
 	}
 	defer func() { c.endPull(p, nc, sub) }()
 	subject := "$JS.API.CONSUMER.MSG.NEXT." + c.topic.stream + "." + c.options.Name

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 func TestJudge(t *testing.T) {
@@ -38,92 +38,11 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestUpgraded(t *testing.T) {
-	row := func() jetstream.StreamConfig {
-		c := streamRows(1)[1]
-		c.Metadata = map[string]string{metaVersion: "1"}
-		c.Replicas, c.Compression = 1, jetstream.S2Compression
-		return c
-	}
-	for name, tc := range map[string]struct {
-		have   func(*jetstream.StreamConfig)
-		change bool
-		code   schemas.Code
-	}{
-		"the same":          {func(*jetstream.StreamConfig) {}, false, ""},
-		"younger age":       {func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, true, ""},
-		"bytes by hand":     {func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 30 }, false, ""},
-		"of a newer one":    {func(c *jetstream.StreamConfig) { c.Metadata[metaVersion] = "9"; c.MaxAge = 1 }, false, ""},
-		"storage":           {func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, false, schemas.Conflict},
-		"retention":         {func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }, false, schemas.Conflict},
-		"of somebody else":  {func(c *jetstream.StreamConfig) { c.Metadata = nil }, false, schemas.Conflict},
-		"fewer copies":      {func(c *jetstream.StreamConfig) { c.Replicas = 3; c.Compression = jetstream.NoCompression }, false, ""},
-		"compressed copies": {func(c *jetstream.StreamConfig) { c.Replicas = 3 }, true, ""},
-		"without republish": {func(c *jetstream.StreamConfig) { c.RePublish = &jetstream.RePublish{Source: "x"} }, true, ""},
-	} {
-		have := row()
-		tc.have(&have)
-		next, change, err := upgraded(have, row())
-		if change != tc.change || schemas.CodeOf(err) != tc.code {
-			t.Errorf("%s: change %v, %v", name, change, err)
-		}
-		if next.Replicas != have.Replicas || next.Replicas > 1 && next.Compression != jetstream.NoCompression {
-			t.Errorf("%s: %d copies of %d, compression %s", name, next.Replicas, have.Replicas, next.Compression)
-		}
-		if change && next.MaxAge != row().MaxAge {
-			t.Errorf("%s: next %+v", name, next)
-		}
-	}
-}
-
-func TestVersionAtLeast(t *testing.T) {
-	for v, want := range map[string]bool{"2.15.2": true, "v2.16.0-beta.1": true, "3.0.0": true, "2.14.9": false, "": false, "x": false} {
-		if versionAtLeast(v, 2, 15) != want {
-			t.Errorf("%q", v)
-		}
-	}
-}
-
-func TestInboxSubject(t *testing.T) {
-	for inbox, want := range map[string]string{
-		"_INBOX.abc": "sandjet.inbox.acct_a.abc", "_INBOX.a.b": "sandjet.inbox.acct_a.a.b", "_INBOX_acct_a.x": "_INBOX_acct_a.x",
-		"sandjet.reply.acct_a.x": "sandjet.reply.acct_a.x", "sandjet.reply.acct_b.x": "",
-		"sandjet.reply.acct_a.": "", "sandjet.reply.acct_a.>": "",
-		"": "", "_INBOX.": "", "_INBOX.*": "", "_INBOX.>": "", "_INBOX.a..b": "", "_INBOX_acct_b.x": "",
-		"sandjet.calls.auto.acct_b": "", "_INBOX.a b": "",
-	} {
-		if got, err := inboxSubject("acct_a", inbox); got != want || (err == nil) != (want != "") {
-			t.Errorf("%q: %q, %v; want %q", inbox, got, err, want)
-		}
-	}
-}
-
-func FuzzParsePart(f *testing.F) {
-	f.Add("", "12", "2026-11-20T12:00:00.5Z", "0", "11", []byte("x"))
-	f.Add("204", "", "", "7", "3", []byte(nil))
-	f.Add("404", "", "", "", "", []byte(nil))
-	f.Fuzz(func(t *testing.T, status, seq, at, pending, prev string, data []byte) {
-		m := &nats.Msg{Header: nats.Header{}, Data: data}
-		for k, v := range map[string]string{"Status": status, "Nats-Sequence": seq, "Nats-Time-Stamp": at,
-			"Nats-Num-Pending": pending, "Nats-Last-Sequence": prev} {
-			if v != "" {
-				m.Header.Set(k, v)
-			}
-		}
-		if p, err := parsePart(m); err == nil && p.kind == partMessage && (status != "" || p.message.time.IsZero() && at == "") {
-			t.Errorf("status %q at %q was taken for a message: %+v", status, at, p)
-		}
-		if s, _, err := parseLive(m); err == nil && s.time.IsZero() && at == "" {
-			t.Errorf("%+v without a time", s)
-		}
-	})
-}
-
 func FuzzDecodeNotice(f *testing.F) {
 	f.Add([]byte(`{"stream":"CALLS","consumer":"w-local","stream_seq":3,"deliveries":25}`))
 	f.Add([]byte(`{"stream":"a.b","stream_seq":1}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if n, err := decodeNotice("", nil, b); err == nil && (!plain(n.Stream) || !plain(n.Consumer) || n.Seq == 0) {
+		if n, err := decodeNotice("", nil, b); err == nil && (!subjects.IsToken(n.Stream) || !subjects.IsToken(n.Consumer) || n.Seq == 0) {
 			t.Errorf("accepted %+v", n)
 		}
 	})
@@ -136,7 +55,7 @@ func FuzzDeadLetter(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if s, err := deadPlace(nil, d); err == nil && accountOf(s) != d.Account && d.Account != noAccount {
+		if s, err := deadPlace(nil, d); err == nil && subjects.AccountOf(s) != d.Account && d.Account != subjects.NoAccount {
 			t.Errorf("subject %q of account %q", s, d.Account)
 		}
 	})
@@ -158,13 +77,13 @@ func FuzzHeaders(f *testing.F) {
 func FuzzSubjects(f *testing.F) {
 	f.Add("a.b:c-d", "c_1/@x")
 	f.Fuzz(func(t *testing.T, id, conv string) {
-		if got, err := untoken(token(id)); err != nil || got != id {
+		if got, err := subjects.Untoken(subjects.Token(id)); err != nil || got != id {
 			t.Errorf("%q came back as %q, %v", id, got, err)
 		}
-		if s := callSubject("local", "acct_a", schemas.CallID(id)); accountOf(s) != "acct_a" {
+		if s := subjects.Call("local", "acct_a", schemas.CallID(id)); subjects.AccountOf(s) != "acct_a" {
 			t.Errorf("subject %q", s)
 		}
-		if n := shardOf(schemas.ConversationID(conv), 16); n < 0 || n > 15 {
+		if n := subjects.ShardOf(schemas.ConversationID(conv), 16); n < 0 || n > 15 {
 			t.Errorf("shard %d", n)
 		}
 	})
@@ -199,8 +118,8 @@ func FuzzIntakeMessage(f *testing.F) {
 			}
 			return
 		}
-		a := accountOf(subject)
-		if out.Subject != waitingSubject(a) || string(out.Data) != "{}" {
+		a := subjects.AccountOf(subject)
+		if out.Subject != subjects.WaitingSubject(a) || string(out.Data) != "{}" {
 			t.Fatalf("%q becomes %q with %q", subject, out.Subject, out.Data)
 		}
 		for k, v := range out.Header {

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // RecentCall is a call as a list has it.
@@ -37,7 +40,7 @@ func RecentCalls(
 	ctx context.Context, b *Bus, a schemas.AccountID, before schemas.CallID, limit int, want func(schemas.Call) bool,
 ) (list []RecentCall, last schemas.CallID, more bool, err error) {
 	if err := b.lists.Acquire(ctx, a); err != nil {
-		return nil, "", false, coded("list calls", err)
+		return nil, "", false, natserr.Coded("list calls", err)
 	}
 	defer b.lists.Release(a)
 	end, err := recentEnd(ctx, b, a, before)
@@ -82,14 +85,14 @@ func ListedCall(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.Cal
 	return recentCall(m, c), err
 }
 
-func recentCall(m stored, c schemas.Call) RecentCall {
+func recentCall(m direct.Message, c schemas.Call) RecentCall {
 	summary := schemas.Summary(c.Tool, c.Input)
 	c.Input = nil
-	return RecentCall{Call: c, Summary: summary, Parked: strings.HasPrefix(m.subject, prefixCalls+parked+"."), seq: m.seq, stored: m.time}
+	return RecentCall{Call: c, Summary: summary, Parked: strings.HasPrefix(m.Subject, subjects.Calls+subjects.Parked+"."), seq: m.Seq, stored: m.Time}
 }
 
 // callSubjects are the subjects of an account's calls, also of those that wait for a person.
-func callSubjects(a schemas.AccountID) string { return prefixCalls + "*." + string(a) + ".*" }
+func callSubjects(a schemas.AccountID) string { return subjects.Calls + "*." + string(a) + ".*" }
 
 // recentEnd is the sequence behind the newest call of an account, or that of a call; 0: there is none.
 func recentEnd(ctx context.Context, b *Bus, a schemas.AccountID, before schemas.CallID) (uint64, error) {
@@ -98,20 +101,20 @@ func recentEnd(ctx context.Context, b *Bus, a schemas.AccountID, before schemas.
 	}
 	if before != "" {
 		m, err := storedCall(ctx, b, a, before)
-		return m.seq, err
+		return m.Seq, err
 	}
-	m, err := b.reader.getNewest(ctx, streamCalls, getRequest{Last: callSubjects(a)})
+	m, err := b.reader.GetNewest(ctx, streamCalls, direct.Request{Last: callSubjects(a)})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return 0, nil
 	}
-	return m.seq + 1, err
+	return m.Seq + 1, err
 }
 
 // listedCall reads a call without fetching a payload that lies elsewhere.
-func listedCall(m stored) (schemas.Call, error) {
-	summary := m.headers.Get(headerSummary)
+func listedCall(m direct.Message) (schemas.Call, error) {
+	summary := m.Headers.Get(headerSummary)
 	if summary == "" {
-		return decodeCall(m.subject, nil, m.data)
+		return decodeCall(m.Subject, nil, m.Data)
 	}
 	var c schemas.Call
 	err := json.Unmarshal([]byte(summary), &c)
@@ -127,26 +130,26 @@ type backward struct {
 
 // read returns messages of a subject before the end, in order and without a hole before the end, and moves the end before them. None
 // may mean that there is none in this range, or that the range was too wide.
-func (w *backward) read(ctx context.Context, b *Bus, subject string) ([]stored, error) {
+func (w *backward) read(ctx context.Context, b *Bus, subject string) ([]direct.Message, error) {
 	const faster = 8
 	from := uint64(1)
 	if w.end > w.width {
 		from = w.end - w.width
 	}
-	page, more, err := b.reader.getPage(ctx, streamCalls, subject, from, nil, 0)
+	page, more, err := b.reader.GetPage(ctx, streamCalls, subject, from, nil, 0)
 	if err != nil {
 		return nil, err
 	}
-	if n := len(page); more && n > 0 && page[n-1].seq < w.end-1 { // it does not reach the end
-		covered := page[n-1].seq - from + 1
-		w.width = max(1, min(covered/2, (w.end-page[n-1].seq)/2))
+	if n := len(page); more && n > 0 && page[n-1].Seq < w.end-1 { // it does not reach the end
+		covered := page[n-1].Seq - from + 1
+		w.width = max(1, min(covered/2, (w.end-page[n-1].Seq)/2))
 		return nil, nil
 	}
-	for len(page) > 0 && page[len(page)-1].seq >= w.end {
+	for len(page) > 0 && page[len(page)-1].Seq >= w.end {
 		page = page[:len(page)-1]
 	}
 	w.end = from
-	if len(page) < pageMessages/faster {
+	if len(page) < direct.PageMessages/faster {
 		w.width *= faster
 	}
 	return page, nil
@@ -217,7 +220,7 @@ func summaryOfEvent(e schemas.Event) string {
 
 // recentReader is callReader without the question for when the call was stored.
 func recentReader(b *Bus, c RecentCall) *callReader {
-	stream, subject := b.topology.eventsOf(c.Call.Account, c.Call.Conversation)
+	stream, subject := b.topology.EventsOf(c.Call.Account, c.Call.Conversation)
 	r := &callReader{
 		bus: b, stream: stream, subject: subject, stored: c.stored, since: c.stored.Add(-ClocksApart), state: CallState{Call: c.Call},
 		short: true,
@@ -234,7 +237,7 @@ func readTogether(ctx context.Context, group []*callReader) (whole bool, err err
 	first, most := earliest(group), common+len(group)/perRead
 	from, since := uint64(1), &first.since
 	for range most {
-		page, more, err := first.bus.reader.getPage(ctx, first.stream, first.subject, from, since, 0)
+		page, more, err := first.bus.reader.GetPage(ctx, first.stream, first.subject, from, since, 0)
 		if err != nil {
 			return false, err
 		}
@@ -250,7 +253,7 @@ func readTogether(ctx context.Context, group []*callReader) (whole bool, err err
 		if !open || !more || len(page) == 0 {
 			return complete(ctx, group, most)
 		}
-		from, since = page[len(page)-1].seq+1, nil
+		from, since = page[len(page)-1].Seq+1, nil
 	}
 	return false, nil
 }

@@ -6,6 +6,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // TestALetterThatIsSentTwiceIsOneMessage: the same letter is sent twice because the first publication is not confirmed, or because the
@@ -28,8 +30,8 @@ func TestALetterThatIsSentTwiceIsOneMessage(t *testing.T) {
 	named := publicationID(a, "mine")
 	publication := []byte(`{"tool":"bash"}`)
 	for _, d := range []schemas.DeadLetter{
-		{Stream: streamIntake, Subject: waitingSubject(a), Payload: publication},
-		{Stream: streamIntake, Subject: waitingSubject(a), Payload: publication, Headers: Headers{headerMsgID: {named}}},
+		{Stream: streamIntake, Subject: subjects.WaitingSubject(a), Payload: publication},
+		{Stream: streamIntake, Subject: subjects.WaitingSubject(a), Payload: publication, Headers: Headers{headerMsgID: {named}}},
 		{Stream: streamDeliver, Subject: subject, Payload: delivery},
 	} {
 		d.ID, d.Account, d.First, d.Time, d.Reason = letterID(d.Stream, uint64(7+len(d.Headers))), a, b.Now().UTC(), b.Now(), "given up"
@@ -55,11 +57,11 @@ func TestALetterThatIsSentTwiceIsOneMessage(t *testing.T) {
 		if d.Stream != streamIntake {
 			continue
 		}
-		m, err := b.reader.getOne(ctx, d.Stream, getRequest{Seq: after})
+		m, err := b.reader.Get(ctx, d.Stream, direct.Request{Seq: after})
 		if err != nil {
 			t.Fatal(err)
 		}
-		again := publicationOf(a, m.subject, m.time, Headers(m.headers), m.data)
+		again := publicationOf(a, m.Subject, m.Time, Headers(m.Headers), m.Data)
 		if again.CallID() != first.CallID() || again.Conversation() != first.Conversation() || !again.Redriven || first.Redriven {
 			t.Errorf("%s: sent again it is %+v; it was %+v", d.ID, again, first)
 		}
@@ -71,7 +73,7 @@ func TestALetterThatIsSentTwiceIsOneMessage(t *testing.T) {
 
 func lastOf(t *testing.T, b *Bus, stream string) uint64 {
 	t.Helper()
-	info, err := b.topology.info(t.Context(), stream)
+	info, err := b.reader.Info(t.Context(), stream)
 	if err != nil {
 		t.Fatal(err)
 	}

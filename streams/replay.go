@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // Entry is a stored message with its place.
@@ -31,7 +33,7 @@ func (t Topic[T]) Replay(ctx context.Context, b *Bus, filter string, after schem
 			yield(Entry[T]{}, err)
 			return
 		}
-		epoch, err := b.reader.epoch(ctx, stream)
+		epoch, err := b.reader.Epoch(ctx, stream)
 		if err == nil && !after.IsStart() && after.Epoch != epoch {
 			err = schemas.OpErrorf(schemas.Conflict, "replay", "the cursor %s is of another stream: begin at -1", after)
 		}
@@ -40,13 +42,13 @@ func (t Topic[T]) Replay(ctx context.Context, b *Bus, filter string, after schem
 			return
 		}
 		for next := after.Seq + 1; ; {
-			page, more, err := b.reader.getPage(ctx, stream, subject, next, nil, 0)
+			page, more, err := b.reader.GetPage(ctx, stream, subject, next, nil, 0)
 			if err != nil {
 				yield(Entry[T]{}, err)
 				return
 			}
 			for _, m := range page {
-				next = m.seq + 1
+				next = m.Seq + 1
 				if !yield(t.entry(ctx, b, epoch, m)) {
 					return
 				}
@@ -61,7 +63,7 @@ func (t Topic[T]) Replay(ctx context.Context, b *Bus, filter string, after schem
 // source is where the messages of a filter lie.
 func (t Topic[T]) source(b *Bus, filter string) (stream, subject string, err error) {
 	if t.stream != "" {
-		if filter != "" && !plain(filter) {
+		if filter != "" && !subjects.IsToken(filter) {
 			return "", "", schemas.Invalidf("filter", "%q cannot be one", schemas.Quotable(filter))
 		}
 		return t.stream, t.filter(filter), nil
@@ -74,17 +76,17 @@ func (t Topic[T]) source(b *Bus, filter string) (stream, subject string, err err
 	if err := errors.Join(a.Validate(), c.Validate()); err != nil {
 		return "", "", err
 	}
-	shard := shardOf(c, b.Shards())
-	return eventStream(shard), eventSubject(shard, a, c), nil
+	shard := subjects.ShardOf(c, b.Shards())
+	return subjects.EventStream(shard), subjects.Event(shard, a, c), nil
 }
 
 // entry decodes a stored message.
-func (t Topic[T]) entry(ctx context.Context, b *Bus, epoch string, m stored) (Entry[T], error) {
-	e := Entry[T]{Cursor: schemas.Cursor{Epoch: epoch, Seq: m.seq, Mark: schemas.MarkOf(m.id)}, Stored: m.time, Subject: m.subject}
-	data, err := b.payloads.whole(ctx, m.stream, m.headers, m.data, m.time)
+func (t Topic[T]) entry(ctx context.Context, b *Bus, epoch string, m direct.Message) (Entry[T], error) {
+	e := Entry[T]{Cursor: schemas.Cursor{Epoch: epoch, Seq: m.Seq, Mark: schemas.MarkOf(m.ID)}, Stored: m.Time, Subject: m.Subject}
+	data, err := b.payloads.whole(ctx, m.Stream, m.Headers, m.Data, m.Time)
 	if err != nil {
 		return e, err
 	}
-	e.Value, err = t.decode(m.subject, copyHeaders(m.headers), data)
+	e.Value, err = t.decode(m.Subject, copyHeaders(m.Headers), data)
 	return e, err
 }

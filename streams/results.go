@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // AwaitCall returns the call's state once it has its result. When ctx ends before that, it returns ctx's error
@@ -96,7 +98,7 @@ type awaited struct {
 // join adds one who waits for a call: to those that do already, or else, by what r knows of the call, as the first. It
 // returns nil if there is none and r is nil, or when the Bus is closed.
 func (r *results) join(c schemas.Call, by *callReader) *awaited {
-	live := LiveSubject(c.Account, c.Conversation)
+	live := subjects.LiveSubject(c.Account, c.Conversation)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.watches[live]
@@ -239,7 +241,7 @@ func (w *watch) look(ctx, former context.Context) (idle context.Context, fresh [
 
 // catchUp reads what is there for those that are fresh.
 func (w *watch) catchUp(ctx context.Context, fresh []*awaited) error {
-	epoch, err := persist(ctx, w.results.bus, func() (string, error) { return w.results.bus.reader.epoch(ctx, w.stream) })
+	epoch, err := persist(ctx, w.results.bus, func() (string, error) { return w.results.bus.reader.Epoch(ctx, w.stream) })
 	if err != nil {
 		return err
 	}
@@ -353,7 +355,7 @@ func (w *watch) forgetPast(ctx context.Context, unseen []*awaited) error {
 
 // again reads events that may have been missed. The stream may have been recreated meanwhile: then nothing received before counts.
 func (w *watch) again(ctx context.Context) error {
-	epoch, err := persist(ctx, w.results.bus, func() (string, error) { return w.results.bus.reader.epoch(ctx, w.stream) })
+	epoch, err := persist(ctx, w.results.bus, func() (string, error) { return w.results.bus.reader.Epoch(ctx, w.stream) })
 	if err != nil {
 		return err
 	}
@@ -374,7 +376,7 @@ func (w *watch) again(ctx context.Context) error {
 // read takes the events after a position, up to the present; after 0 from since on.
 func (w *watch) read(ctx context.Context, after uint64, fresh []*awaited) error {
 	type result struct {
-		page []stored
+		page []direct.Message
 		more bool
 	}
 	since := &w.since
@@ -383,7 +385,7 @@ func (w *watch) read(ctx context.Context, after uint64, fresh []*awaited) error 
 			since = nil
 		}
 		r, err := persist(ctx, w.results.bus, func() (result, error) {
-			page, more, err := w.results.bus.reader.getPage(ctx, w.stream, w.subject, after+1, since, 0)
+			page, more, err := w.results.bus.reader.GetPage(ctx, w.stream, w.subject, after+1, since, 0)
 			return result{page, more}, err
 		})
 		if err != nil {
@@ -393,7 +395,7 @@ func (w *watch) read(ctx context.Context, after uint64, fresh []*awaited) error 
 			if err := w.take(ctx, m, fresh); err != nil {
 				return err
 			}
-			after = m.seq
+			after = m.Seq
 		}
 		more = r.more && len(r.page) > 0
 	}
@@ -401,9 +403,9 @@ func (w *watch) read(ctx context.Context, after uint64, fresh []*awaited) error 
 }
 
 // take passes one event to the waiters that it concerns: to the fresh ones, and to all if it is new.
-func (w *watch) take(ctx context.Context, m stored, fresh []*awaited) error {
-	isNew := m.seq > w.last
-	w.last = max(w.last, m.seq)
+func (w *watch) take(ctx context.Context, m direct.Message, fresh []*awaited) error {
+	isNew := m.Seq > w.last
+	w.last = max(w.last, m.Seq)
 	if !isNew && len(fresh) == 0 {
 		return nil
 	}
@@ -426,7 +428,7 @@ func (w *watch) take(ctx context.Context, m stored, fresh []*awaited) error {
 		if a.err != nil || a.state.Result != nil {
 			continue
 		}
-		a.last = m.seq
+		a.last = m.Seq
 		if e.Value.Subject == string(a.state.Call.ID) {
 			a.err = malformed
 		}
@@ -437,25 +439,25 @@ func (w *watch) take(ctx context.Context, m stored, fresh []*awaited) error {
 }
 
 // concerned are the waiters that have not received a message yet which may be the beginning or end of their call.
-func (w *watch) concerned(m stored) (to []*awaited) {
+func (w *watch) concerned(m direct.Message) (to []*awaited) {
 	w.results.mu.Lock()
 	defer w.results.mu.Unlock()
 	add := func(of []*awaited) {
 		for _, a := range of {
-			if m.seq > a.last && (m.id == "" || ofCall(m.id, a.state.Call)) && w.isOf(m, a) {
+			if m.Seq > a.last && (m.ID == "" || ofCall(m.ID, a.state.Call)) && w.isOf(m, a) {
 				to = append(to, a)
 			}
 		}
 	}
-	if m.id == "" { // no message id of ours: the event must be read
+	if m.ID == "" { // no message id of ours: the event must be read
 		for _, of := range w.calls {
 			add(of)
 		}
 		return to
 	}
-	for i, r := range m.id { // an id of a call may have dots
+	for i, r := range m.ID { // an id of a call may have dots
 		if r == '.' {
-			add(w.calls[m.id[:i]])
+			add(w.calls[m.ID[:i]])
 		}
 	}
 	return to
@@ -463,8 +465,8 @@ func (w *watch) concerned(m stored) (to []*awaited) {
 
 // isOf reports whether a message is not of another use of a call's id, as what is older than the call is. What follows its acceptance is of
 // the call, whatever the stamps say; without that it is what has come since the conversation was read, where stamps say nothing.
-func (w *watch) isOf(m stored, a *awaited) bool {
-	if a.state.Accepted || !m.time.Before(a.since) {
+func (w *watch) isOf(m direct.Message, a *awaited) bool {
+	if a.state.Accepted || !m.Time.Before(a.since) {
 		return true
 	}
 	_, known := w.results.bus.Age(a.since)

@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/logclock"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // Defaults and limits of [Retention].
@@ -110,7 +111,7 @@ func (r *Retention) round(ctx context.Context, s *sweep) bool {
 
 // events is the sweep of a shard of events: by age, and then by number.
 func (r *Retention) events(shard int, now time.Time, t *Tenure) *sweep {
-	s := newSweep(r.Bus, r.Log, eventStream(shard), eventSubjectPrefix(shard)+"*.*", t)
+	s := newSweep(r.Bus, r.Log, subjects.EventStream(shard), subjects.EventsOf(shard)+"*.*", t)
 	s.now = now
 	s.begin = func(ctx context.Context, state jetstream.StreamState) error {
 		oldest := now.Add(-r.Keep)
@@ -146,7 +147,7 @@ func (r *Retention) events(shard int, now time.Time, t *Tenure) *sweep {
 
 // goneTranscripts is the sweep for transcripts of accounts that are gone. Others go with their age.
 func (r *Retention) goneTranscripts(shard int, t *Tenure) *sweep {
-	s := newSweep(r.Bus, r.Log, transcriptStream(shard), transcriptSubjectPrefix(shard)+"*.*", t)
+	s := newSweep(r.Bus, r.Log, subjects.TranscriptStream(shard), subjects.TranscriptsOf(shard)+"*.*", t)
 	s.begin = func(context.Context, jetstream.StreamState) error {
 		if r.Gone == nil {
 			return nil

@@ -19,18 +19,18 @@ func (b *Bus) revive(ctx context.Context) {
 			return
 		case <-look.C: // an operator may have changed the number of copies, which decides how to read
 			if b.publish.ConnectedClusterName() != "" && b.publish.IsConnected() {
-				if err := b.topology.refresh(ctx); err != nil {
+				if err := b.topology.Refresh(ctx); err != nil {
 					b.log.Debug("number of replicas unknown", "error", err)
 				}
 			}
 			continue
 		case <-drop:
 		}
-		b.reader.forgetEpochs()
+		b.reader.ForgetEpochs()
 		b.payloads.stores.forget()
 		b.clock.AskSoon()
 		for try := 1; ctx.Err() == nil; try++ {
-			err := b.topology.restore(ctx)
+			err := b.topology.Restore(ctx)
 			if err == nil {
 				break
 			}

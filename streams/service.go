@@ -14,6 +14,8 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/fair"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // ServiceOptions describe a NATS micro service.
@@ -65,7 +67,7 @@ func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.C
 	h := requestHandler{log: b.log, handle: handle, refused: o.Refused}
 	// The subscriptions are shared by all accounts: their callback never waits.
 	handler := micro.HandlerFunc(func(r micro.Request) {
-		if err := waiting.Offer(accountOf(r.Subject()), len(r.Data())+len(r.Subject()), r, time.Now()); err != nil {
+		if err := waiting.Offer(subjects.AccountOf(r.Subject()), len(r.Data())+len(r.Subject()), r, time.Now()); err != nil {
 			h.refuse(r, err)
 		}
 	})
@@ -98,7 +100,7 @@ func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.C
 		return schemas.Wrap(schemas.Invalid, "serve "+o.Name, "a subject is refused", err)
 	}
 	if stopErr != nil && conn.Status() == nats.CONNECTED {
-		return coded("end the service "+o.Name, stopErr)
+		return natserr.Coded("end the service "+o.Name, stopErr)
 	}
 	return nil
 }
@@ -125,13 +127,13 @@ func (b *Bus) Respond(ctx context.Context, subject string, slots int, answer fun
 		})
 	})
 	if err != nil {
-		return coded("answer on "+subject, err)
+		return natserr.Coded("answer on "+subject, err)
 	}
 	<-ctx.Done()
 	err = sub.Unsubscribe()
 	inFlight.Wait()
 	if err != nil && b.work.Status() == nats.CONNECTED {
-		return coded("stop answering on "+subject, err)
+		return natserr.Coded("stop answering on "+subject, err)
 	}
 	return nil
 }
@@ -153,7 +155,7 @@ func (h requestHandler) serve(ctx context.Context, r micro.Request) {
 			}
 		}()
 		return h.handle(ctx, Request{
-			Subject: r.Subject(), Account: accountOf(r.Subject()), Data: r.Data(), Headers: copyHeaders(nats.Header(r.Headers())),
+			Subject: r.Subject(), Account: subjects.AccountOf(r.Subject()), Data: r.Data(), Headers: copyHeaders(nats.Header(r.Headers())),
 		})
 	}()
 	if r.Reply() == "" {

@@ -14,6 +14,7 @@ import (
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // TestOneAccountsRequestsLeaveOthersTheirTurn: an account asks thousands of times while nothing of it is
@@ -26,7 +27,7 @@ func TestOneAccountsRequestsLeaveOthersTheirTurn(t *testing.T) {
 	release := make(chan struct{})
 	var handled atomic.Int32
 	startPart(t, func(ctx context.Context) error {
-		return l.Bus.Serve(ctx, streams.ServiceOptions{Name: "test", Version: "1.0.0", Subjects: []string{streams.RPCSubject + ".*"}},
+		return l.Bus.Serve(ctx, streams.ServiceOptions{Name: "test", Version: "1.0.0", Subjects: []string{subjects.RPCCall + ".*"}},
 			func(_ context.Context, r streams.Request) ([]byte, error) {
 				if string(r.Data) == "wait" {
 					handled.Add(1)
@@ -38,7 +39,7 @@ func TestOneAccountsRequestsLeaveOthersTheirTurn(t *testing.T) {
 	let := sync.OnceFunc(func() { close(release) })
 	defer let()
 	testwait.Eventually(t, "the service answers", func() bool {
-		_, err := you.Request(streams.RPCSubject, nil, time.Second)
+		_, err := you.Request(subjects.RPCCall, nil, time.Second)
 		return err == nil
 	})
 	const flood = 3000
@@ -53,12 +54,12 @@ func TestOneAccountsRequestsLeaveOthersTheirTurn(t *testing.T) {
 	})
 	testwait.OK(t, err)
 	for range flood {
-		testwait.OK(t, me.PublishRequest(streams.RPCSubject, inbox, []byte("wait")))
+		testwait.OK(t, me.PublishRequest(subjects.RPCCall, inbox, []byte("wait")))
 	}
 	testwait.OK(t, me.Flush())
 	testwait.Eventually(t, "what is too much is refused", func() bool { return refused.Load() == flood-48-1024 })
 	for range 20 {
-		if m, err := you.Request(streams.RPCSubject, []byte("now"), within); err != nil || string(m.Data) != "done" {
+		if m, err := you.Request(subjects.RPCCall, []byte("now"), within); err != nil || string(m.Data) != "done" {
 			t.Fatalf("the other account: %v %v", m, err)
 		}
 	}
@@ -92,7 +93,7 @@ func TestAFloodOfOneAccountResetsNoOther(t *testing.T) {
 	}()
 	release := make(chan struct{})
 	startPart(t, func(ctx context.Context) error {
-		return l.Bus.Serve(ctx, streams.ServiceOptions{Name: "test", Version: "1.0.0", Subjects: []string{streams.RPCSubject + ".*"}},
+		return l.Bus.Serve(ctx, streams.ServiceOptions{Name: "test", Version: "1.0.0", Subjects: []string{subjects.RPCCall + ".*"}},
 			func(_ context.Context, r streams.Request) ([]byte, error) {
 				if len(r.Data) > 0 {
 					<-release
@@ -101,7 +102,7 @@ func TestAFloodOfOneAccountResetsNoOther(t *testing.T) {
 			})
 	})
 	testwait.Eventually(t, "the service answers", func() bool {
-		_, err := me.Request(streams.RPCSubject, nil, time.Second)
+		_, err := me.Request(subjects.RPCCall, nil, time.Second)
 		return err == nil
 	})
 	const flood = 160
@@ -111,7 +112,7 @@ func TestAFloodOfOneAccountResetsNoOther(t *testing.T) {
 	testwait.OK(t, err)
 	body := []byte(strings.Repeat("x", 950<<10))
 	for range flood {
-		testwait.OK(t, me.PublishRequest(streams.RPCSubject, inbox, body))
+		testwait.OK(t, me.PublishRequest(subjects.RPCCall, inbox, body))
 	}
 	testwait.OK(t, me.Flush())
 	testwait.Eventually(t, "what is too much is refused", func() bool { return answers.Load() >= flood-48-4 })

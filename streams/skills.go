@@ -14,11 +14,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 const (
-	prefixSkills = "sandjet.skills."
-
 	// SkillChunk is how many bytes of a bundle are in each but its last chunk.
 	SkillChunk = 256 << 10
 	// MaxSkillTar is the most bytes of a bundle's tar: its files, and what the tar adds to each.
@@ -31,7 +32,7 @@ const (
 // skillSubject is where a chunk of a bundle lies. Its size is in it, so that those of an account are summed up without reading one. Its
 // content is always the same, as the digest is of the whole bundle: writing it again only makes it younger.
 func skillSubject(a schemas.AccountID, digest, number, size string) string {
-	return prefixSkills + string(a) + "." + digest + "." + number + "." + size
+	return subjects.Skills + string(a) + "." + digest + "." + number + "." + size
 }
 
 // StoreSkill stores a bundle of an account's and returns its digest. No reader sees half of it: the record that names it is written after.
@@ -81,19 +82,19 @@ func ReadSkill(ctx context.Context, b *Bus, a schemas.AccountID, digest string, 
 // ReadSkillChunk reads the n-th piece, of [SkillChunk] bytes but for the last, of a bundle. Codes: not_found, unavailable.
 func ReadSkillChunk(ctx context.Context, b *Bus, a schemas.AccountID, digest string, size, n int64) ([]byte, error) {
 	length := min(SkillChunk, size-n*SkillChunk)
-	m, err := b.reader.getLast(ctx, streamSkills, skillSubject(a, digest, strconv.FormatInt(n, 10), strconv.FormatInt(length, 10)))
+	m, err := b.reader.GetLast(ctx, streamSkills, skillSubject(a, digest, strconv.FormatInt(n, 10), strconv.FormatInt(length, 10)))
 	if err != nil {
 		return nil, fmt.Errorf("read a skill: %w", err)
 	}
-	if int64(len(m.data)) != length {
+	if int64(len(m.Data)) != length {
 		return nil, schemas.OpErrorf(schemas.Internal, "read a skill", "what is kept there is not what belongs there")
 	}
-	return m.data, nil
+	return m.Data, nil
 }
 
 // SkillBytes is how many bytes of bundles are kept for an account, but for one digest. Codes: unavailable.
 func SkillBytes(ctx context.Context, b *Bus, a schemas.AccountID, but string) (n int64, err error) {
-	subjects, err := b.reader.subjects(ctx, "count the bundles of skills", streamSkills, prefixSkills+string(a)+".>")
+	subjects, err := b.reader.Subjects(ctx, "count the bundles of skills", streamSkills, subjects.Skills+string(a)+".>")
 	for subject := range subjects {
 		if _, digest, size, ok := parseSkillSubject(subject); ok && digest != but {
 			n += size
@@ -103,7 +104,7 @@ func SkillBytes(ctx context.Context, b *Bus, a schemas.AccountID, but string) (n
 }
 
 func parseSkillSubject(subject string) (a schemas.AccountID, digest string, size int64, ok bool) {
-	t := strings.Split(strings.TrimPrefix(subject, prefixSkills), ".")
+	t := strings.Split(strings.TrimPrefix(subject, subjects.Skills), ".")
 	if len(t) != 4 { // account, digest, number, size
 		return "", "", 0, false
 	}
@@ -119,7 +120,7 @@ type StoredSkill struct {
 
 // StoredSkills lists the bundles that are kept, sorted. Codes: unavailable.
 func StoredSkills(ctx context.Context, b *Bus) ([]StoredSkill, error) {
-	subjects, err := b.reader.subjects(ctx, "count the bundles of skills", streamSkills, prefixSkills+">")
+	subjects, err := b.reader.Subjects(ctx, "count the bundles of skills", streamSkills, subjects.Skills+">")
 	if err != nil {
 		return nil, err
 	}
@@ -144,15 +145,15 @@ func RemoveSkill(ctx context.Context, b *Bus, k StoredSkill, before time.Time) (
 	filter := skillSubject(k.Account, k.Digest, "*", "*")
 	var last uint64
 	for from, more := uint64(1), true; more; {
-		var page []stored
-		if page, more, err = b.reader.getPage(ctx, streamSkills, filter, from, nil, 0); err != nil {
+		var page []direct.Message
+		if page, more, err = b.reader.GetPage(ctx, streamSkills, filter, from, nil, 0); err != nil {
 			return false, err
 		}
 		for _, m := range page {
-			if !m.time.Before(before) {
+			if !m.Time.Before(before) {
 				return true, nil
 			}
-			last, from = m.seq, m.seq+1
+			last, from = m.Seq, m.Seq+1
 		}
 		more = more && len(page) > 0
 	}
@@ -165,5 +166,5 @@ func RemoveSkill(ctx context.Context, b *Bus, k StoredSkill, before time.Time) (
 	if err == nil {
 		err = s.Purge(ctx, jetstream.WithPurgeSubject(filter), jetstream.WithPurgeSequence(last+1))
 	}
-	return false, coded(op, err)
+	return false, natserr.Coded(op, err)
 }

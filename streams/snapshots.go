@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
 )
 
 // PlacedPiece is a piece and its place on the log.
@@ -54,28 +55,28 @@ func eachEvent(
 	ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, from, before uint64, since *time.Time, most int,
 	f func(schemas.Event, uint64),
 ) error {
-	stream, subject := b.topology.eventsOf(a, c)
+	stream, subject := b.topology.EventsOf(a, c)
 	for n := 0; most == 0 || n < most; {
 		type result struct {
-			page []stored
+			page []direct.Message
 			more bool
 		}
 		r, err := persist(ctx, b, func() (result, error) {
-			page, more, err := b.reader.getPage(ctx, stream, subject, from, since, 0)
+			page, more, err := b.reader.GetPage(ctx, stream, subject, from, since, 0)
 			return result{page, more}, err
 		})
 		if err != nil {
 			return err
 		}
 		for _, m := range r.page {
-			if before > 0 && m.seq >= before {
+			if before > 0 && m.Seq >= before {
 				return nil
 			}
-			from, since = m.seq+1, nil
+			from, since = m.Seq+1, nil
 			n++
 			e, err := Events.entry(ctx, b, "", m)
 			if err == nil {
-				f(e.Value, m.seq)
+				f(e.Value, m.Seq)
 			} else if schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil {
 				return err
 			}

@@ -3,10 +3,12 @@ package streams
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // QueueStats is how much waits for a provider.
@@ -25,18 +27,18 @@ type QueueStats struct {
 func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	if !plain(provider) {
+	if !subjects.IsToken(provider) {
 		return QueueStats{}, schemas.Invalidf("provider", "%q cannot be the name of one", schemas.Quotable(provider))
 	}
 	c, err := b.jsBulk.Consumer(ctx, streamCalls, "w-"+provider)
 	if err != nil {
-		err = coded("look at the queue of "+provider, err)
+		err = natserr.Coded("look at the queue of "+provider, err)
 		if errors.Is(err, schemas.ErrNotFound) {
 			return unserved(ctx, b, provider)
 		}
 		return QueueStats{}, err
 	}
-	epoch, err := b.reader.epoch(ctx, streamCalls)
+	epoch, err := b.reader.Epoch(ctx, streamCalls)
 	if err != nil {
 		return QueueStats{}, err
 	}
@@ -45,9 +47,9 @@ func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, erro
 	if info.AckFloor.Stream > 0 {
 		s.Floor = schemas.Cursor{Epoch: epoch, Seq: info.AckFloor.Stream}
 	}
-	switch first, err := b.reader.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: prefixCallTimers + provider + ".*.*", Batch: 1}); {
+	switch first, err := b.reader.Get(ctx, streamCalls, direct.Request{Seq: 1, Next: subjects.CallTimers + provider + ".*.*", Batch: 1}); {
 	case err == nil:
-		if s.Aside, err = first.andBehind(); err != nil {
+		if s.Aside, err = first.AndBehind(); err != nil {
 			return s, err
 		}
 	case !errors.Is(err, schemas.ErrNotFound):
@@ -56,9 +58,9 @@ func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, erro
 	if s.Pending == 0 {
 		return s, nil
 	}
-	m, err := b.reader.getOne(ctx, streamCalls, getRequest{Seq: info.Delivered.Stream + 1, Next: callFilter(provider)})
+	m, err := b.reader.Get(ctx, streamCalls, direct.Request{Seq: info.Delivered.Stream + 1, Next: callFilter(provider)})
 	if err == nil {
-		s.Oldest = max(b.Now().Sub(m.time), 0)
+		s.Oldest = max(b.Now().Sub(m.Time), 0)
 	} else if !errors.Is(err, schemas.ErrNotFound) {
 		return s, err
 	}
@@ -67,25 +69,16 @@ func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, erro
 
 // unserved looks at the queue of a provider that no worker ever served: all its calls wait.
 func unserved(ctx context.Context, b *Bus, provider string) (QueueStats, error) {
-	first, err := b.reader.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: callFilter(provider), Batch: 1})
+	first, err := b.reader.Get(ctx, streamCalls, direct.Request{Seq: 1, Next: callFilter(provider), Batch: 1})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return QueueStats{}, nil
 	}
 	if err != nil {
 		return QueueStats{}, err
 	}
-	all, err := first.andBehind()
+	all, err := first.AndBehind()
 	if err != nil {
 		return QueueStats{}, err
 	}
-	return QueueStats{Pending: all, Oldest: max(b.Now().Sub(first.time), 0)}, nil
-}
-
-// andBehind is how many messages there were of the request that was answered with the first of them.
-func (m stored) andBehind() (uint64, error) {
-	behind, err := strconv.ParseUint(m.headers.Get("Nats-Num-Pending"), 10, 64)
-	if err != nil {
-		return 0, schemas.Wrap(schemas.Internal, "read from "+m.stream, "the log's answer is not understood", err)
-	}
-	return behind + 1, nil
+	return QueueStats{Pending: all, Oldest: max(b.Now().Sub(first.Time), 0)}, nil
 }

@@ -3,7 +3,6 @@ package streams
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"time"
@@ -13,6 +12,9 @@ import (
 	"github.com/sandjet/sandjet/internal/inturn"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // Bounds of a sweep.
@@ -60,7 +62,7 @@ func newSweep(b *Bus, log *slog.Logger, stream, all string, t *Tenure) *sweep {
 // round handles a slice of what is due, and reports whether something is left.
 func (s *sweep) round(ctx context.Context) (left bool, err error) {
 	if s.begin != nil {
-		info, err := s.bus.topology.info(ctx, s.stream)
+		info, err := s.bus.reader.Info(ctx, s.stream)
 		if err != nil || info.State.Msgs == 0 {
 			return false, err
 		}
@@ -139,7 +141,7 @@ func (s *sweep) list(ctx context.Context) error {
 
 // listOld lists conversations with messages before the cut.
 func (s *sweep) listOld(ctx context.Context, due *dueList) error {
-	return s.bus.reader.eachHeader(ctx, s.stream, []string{s.all}, s.from, true, func(m jetstream.Msg) bool {
+	return s.bus.reader.Each(ctx, s.stream, []string{s.all}, s.from, true, func(m jetstream.Msg) bool {
 		meta, err := m.Metadata()
 		if err != nil {
 			return true // there are none without
@@ -256,7 +258,7 @@ type reading struct {
 }
 
 func (s *sweep) trimming(subject string, at uint64) *trimming {
-	return &trimming{account: accountOf(subject), subject: subject, at: at}
+	return &trimming{account: subjects.AccountOf(subject), subject: subject, at: at}
 }
 
 // forget lets a conversation be read from its beginning.
@@ -313,30 +315,30 @@ func (s *sweep) trim(ctx context.Context, c *trimming) (done bool, err error) {
 // readPage reads the next page of a conversation, from its first event on, as far as what is old or beyond the number reaches, and until
 // nothing runs.
 func (s *sweep) readPage(ctx context.Context, c *trimming) error {
-	page, more, err := s.bus.reader.getPage(ctx, s.stream, c.subject, c.next, nil, 0)
+	page, more, err := s.bus.reader.GetPage(ctx, s.stream, c.subject, c.next, nil, 0)
 	if err != nil {
 		return err
 	}
 	enough := !more || len(page) == 0
 	for _, m := range page {
 		if c.n++; c.n == 1 {
-			c.first = m.seq
+			c.first = m.Seq
 		}
 		if c.n <= c.beyond {
-			if m.time.After(c.through) {
-				c.through = m.time
+			if m.Time.After(c.through) {
+				c.through = m.Time
 			}
-			c.cut = min(max(c.cut, m.seq+1), s.behind)
+			c.cut = min(max(c.cut, m.Seq+1), s.behind)
 		}
 		e, err := s.event(ctx, m)
 		switch code := schemas.CodeOf(err); {
 		case err == nil:
-			c.state.next(m.seq, e)
+			c.state.next(m.Seq, e)
 		case code == schemas.Invalid, code == schemas.NotFound: // no event, or one that is lost: it says nothing of what runs
 		default:
-			return &unreadableError{m.seq, err}
+			return &unreadableError{m.Seq, err}
 		}
-		if c.next = m.seq + 1; m.seq >= c.cut && c.state.idle() {
+		if c.next = m.Seq + 1; m.Seq >= c.cut && c.state.idle() {
 			enough = true
 			break
 		}
@@ -382,7 +384,7 @@ func (e *unreadableError) Error() string { return e.err.Error() }
 
 // event is an event as far as it says what runs. A payload in the object store is not read for that, but of events from before there were
 // outlines.
-func (s *sweep) event(ctx context.Context, m stored) (schemas.Event, error) {
+func (s *sweep) event(ctx context.Context, m direct.Message) (schemas.Event, error) {
 	if e, ok := outlined(m); ok {
 		return e, nil
 	}
@@ -405,57 +407,25 @@ func (s *sweep) eachCount(ctx context.Context, f func(subject string, n int)) er
 			return nil
 		}
 		if !wait.Sleep(ctx, time.Second) {
-			return coded("count the events of "+s.stream, ctx.Err())
+			return natserr.Coded("count the events of "+s.stream, ctx.Err())
 		}
 	}
 }
 
 // counts is how many events each conversation has, by subject: one page of them. Total is how many there are.
 func (s *sweep) counts(ctx context.Context, offset int) (page map[string]uint64, total int, err error) {
-	op := "count the events of " + s.stream
-	body, err := json.Marshal(struct {
-		Filter string `json:"subjects_filter"`
-		Offset int    `json:"offset"`
-	}{s.all, offset})
-	if err != nil {
-		return nil, 0, coded(op, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, 6*requestWithin) // the server counts them all for each page
-	defer cancel()
-	m, err := s.bus.bulk.RequestWithContext(ctx, "$JS.API.STREAM.INFO."+s.stream, body)
-	if err != nil {
-		return nil, 0, coded(op, err)
-	}
-	page, total, err = parseCounts(m.Data)
-	return page, total, coded(op, err)
-}
-
-// parseCounts reads a page of counts.
-func parseCounts(data []byte) (page map[string]uint64, total int, err error) {
-	var got struct {
-		Error *jetstream.APIError `json:"error"`
-		Total int                 `json:"total"`
-		State struct {
-			Subjects map[string]uint64 `json:"subjects"`
-		} `json:"state"`
-	}
-	if err := json.Unmarshal(data, &got); err != nil {
-		return nil, 0, schemas.Wrap(schemas.Internal, "read from the log", "the log's answer is not understood", err)
-	}
-	if got.Error != nil {
-		return nil, 0, got.Error
-	}
-	return got.State.Subjects, got.Total, nil
+	const within = 6 * requestWithin // the server counts them all for each page
+	return s.bus.reader.SubjectsPage(ctx, "count the events of "+s.stream, s.stream, s.all, offset, within)
 }
 
 // findCut finds the first event that is not old.
 func (s *sweep) findCut(ctx context.Context, oldest time.Time) error {
-	page, _, err := s.bus.reader.getPage(ctx, s.stream, s.all, 1, &oldest, 1)
+	page, _, err := s.bus.reader.GetPage(ctx, s.stream, s.all, 1, &oldest, 1)
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return err
 	}
 	if len(page) > 0 {
-		s.cut = page[0].seq
+		s.cut = page[0].Seq
 	}
 	return nil
 }
@@ -472,7 +442,7 @@ func (s *sweep) purge(ctx context.Context, subject string, upTo uint64) error {
 		err = stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(upTo))
 	}
 	if err != nil {
-		return coded("remove old events of "+s.stream, err)
+		return natserr.Coded("remove old events of "+s.stream, err)
 	}
 	return nil
 }

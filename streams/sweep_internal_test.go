@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // TestAListLeavesRoomForOthers: however many conversations of one account are due, those of others are listed, the list is no longer than it
@@ -94,15 +96,15 @@ func TestSoManyConversationsAreHalfReadAtATime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	publish("acct_1", "c_large", pages*pageMessages)
+	publish("acct_1", "c_large", pages*direct.PageMessages)
 	publish("acct_1", "c_small", 1)
 	publish("acct_2", "c_other", 1)
 	large := &largeOnes{of: map[schemas.AccountID]*trimming{}}
 	for n := range mostLargeOnes {
 		large.take(&trimming{account: schemas.AccountID(fmt.Sprint("acct_busy_", n))})
 	}
-	shard := shardOf("c_large", b.Shards())
-	s := newSweep(b, b.log, eventStream(shard), eventSubjectPrefix(shard)+"*.*", nil)
+	shard := subjects.ShardOf("c_large", b.Shards())
+	s := newSweep(b, b.log, subjects.EventStream(shard), subjects.EventsOf(shard)+"*.*", nil)
 	s.now, s.large = b.Now(), large
 	s.begin = func(_ context.Context, _ jetstream.StreamState) error {
 		s.lists = append(s.lists, s.listOld)
@@ -112,12 +114,12 @@ func TestSoManyConversationsAreHalfReadAtATime(t *testing.T) {
 		if left, err := s.round(ctx); err != nil || !left {
 			t.Fatalf("while others are read: left %v, %v", left, err)
 		}
-		info, err := b.topology.info(ctx, s.stream)
+		info, err := b.reader.Info(ctx, s.stream)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if info.State.Msgs != pages*pageMessages || len(s.due) != 1 || s.due[0].state != nil {
-			t.Errorf("%d events are left of %d, %d conversations, %+v", info.State.Msgs, pages*pageMessages, len(s.due), s.due[0].reading)
+		if info.State.Msgs != pages*direct.PageMessages || len(s.due) != 1 || s.due[0].state != nil {
+			t.Errorf("%d events are left of %d, %d conversations, %+v", info.State.Msgs, pages*direct.PageMessages, len(s.due), s.due[0].reading)
 		}
 	}
 	delete(large.of, "acct_busy_0")
@@ -127,7 +129,7 @@ func TestSoManyConversationsAreHalfReadAtATime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if info, err := b.topology.info(ctx, s.stream); err != nil || info.State.Msgs != 0 {
+	if info, err := b.reader.Info(ctx, s.stream); err != nil || info.State.Msgs != 0 {
 		t.Errorf("%d events are left, %v", info.State.Msgs, err)
 	}
 	if len(large.of) != mostLargeOnes-1 {

@@ -9,6 +9,9 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // LiveEvent is an event that was stored just now. Its cursor has no epoch: only who reads the log
@@ -88,7 +91,7 @@ func (t *Tail) again(ctx context.Context) {
 func (t *Tail) Follow(
 	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, take func(LiveEvent),
 ) (stop func(), err error) {
-	subject := LiveSubject(a, c)
+	subject := subjects.LiveSubject(a, c)
 	t.mu.Lock()
 	if _, ok := t.take[subject]; ok {
 		t.mu.Unlock()
@@ -104,7 +107,7 @@ func (t *Tail) Follow(
 	sub, err := t.bus.live.ChanSubscribe(subject, t.ahead)
 	if err != nil {
 		forget()
-		return nil, coded("follow", err)
+		return nil, natserr.Coded("follow", err)
 	}
 	t.bus.slow.Store(sub, t.overflow)
 	stop = func() {
@@ -134,7 +137,7 @@ func (t *Tail) overflow() {
 func (t *Tail) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	return coded("follow", t.bus.live.FlushWithContext(ctx))
+	return natserr.Coded("follow", t.bus.live.FlushWithContext(ctx))
 }
 
 func (t *Tail) deliver(ctx context.Context, m *nats.Msg) {
@@ -147,12 +150,12 @@ func (t *Tail) deliver(ctx context.Context, m *nats.Msg) {
 	if take == nil {
 		return // its stop crossed it
 	}
-	s, prev, err := parseLive(m)
+	s, prev, err := direct.ParseLive(m)
 	if err != nil {
 		return // only a publisher with all rights could have sent it
 	}
-	e := LiveEvent{Entry: Entry[schemas.Event]{Cursor: schemas.Cursor{Seq: s.seq}, Stored: s.time, Subject: s.subject}, Prev: prev}
-	if e.Away = s.headers.Get(headerPayload) != ""; !e.Away { // what lies elsewhere is not waited for here
+	e := LiveEvent{Entry: Entry[schemas.Event]{Cursor: schemas.Cursor{Seq: s.Seq}, Stored: s.Time, Subject: s.Subject}, Prev: prev}
+	if e.Away = s.Headers.Get(headerPayload) != ""; !e.Away { // what lies elsewhere is not waited for here
 		var err error
 		if e.Entry, err = Events.entry(ctx, t.bus, "", s); err != nil {
 			e.Away = true // readers of the log skip it

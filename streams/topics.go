@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/subjects"
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
@@ -48,9 +49,9 @@ var (
 	Calls = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamCalls, subject: callPlace, encode: encodeJSON[schemas.Call], decode: decodeCall, filter: callFilter,
 		summary: summaryOf, work: usage.Requested,
-		expect: func(c schemas.Call) string { return callSubject("*", c.Account, c.ID) }, due: dueOfCall,
-		timer: func(subject string) string { return prefixCallTimers + strings.TrimPrefix(subject, prefixCalls) },
-		of:    func(s, account string) string { return prefixCalls + orAny(s) + "." + account + ".*" },
+		expect: func(c schemas.Call) string { return subjects.Call("*", c.Account, c.ID) }, due: dueOfCall,
+		timer: func(subject string) string { return subjects.CallTimers + strings.TrimPrefix(subject, subjects.Calls) },
+		of:    func(s, account string) string { return subjects.Calls + orAny(s) + "." + account + ".*" },
 	}
 	// Parked are the calls that wait for a person. They are in the stream of the calls, so their ids
 	// are taken and [FindCall] finds them, but under a subject that no worker reads.
@@ -60,7 +61,7 @@ var (
 			if _, err := callPlace(b, c); err != nil { // it must be able to continue
 				return "", err
 			}
-			return callSubject(parked, c.Account, c.ID), nil
+			return subjects.Call(subjects.Parked, c.Account, c.ID), nil
 		},
 	}
 	// Events are what happens on conversations. They are not consumed: read them with [Follow],
@@ -72,46 +73,48 @@ var (
 	// Cancels are the requests for the end of calls. Filter: an account.
 	Cancels = Topic[schemas.Cancel]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamCancels, subject: cancelPlace, encode: encodeJSON[schemas.Cancel], decode: decodeJSON[schemas.Cancel], once: true,
-		live:   prefixCancelled + "*.*",
-		filter: func(s string) string { return prefixCancels + orAny(s) + ".*" },
+		live:   subjects.Cancelled + "*.*",
+		filter: func(s string) string { return subjects.Cancels + orAny(s) + ".*" },
 	}
 	// Intake is what outside publishers sent. Filter: an account.
 	Intake = Topic[Raw]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamIntake, subject: intakePlace, encode: func(r Raw) ([]byte, error) { return r.Data, nil }, decode: decodeRaw,
-		filter: func(s string) string { return prefixWaiting + orAny(s) },
+		filter: func(s string) string { return subjects.Waiting + orAny(s) },
 	}
 	// FormerIntake is what they sent before topology 4, of which some may wait still. Filter: an account.
 	FormerIntake = Topic[Raw]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamIntake, subject: intakePlace, encode: func(r Raw) ([]byte, error) { return r.Data, nil }, decode: decodeRaw,
-		filter: func(s string) string { return prefixIntake + orAny(s) },
+		filter: func(s string) string { return subjects.Intake + orAny(s) },
 	}
 	// Completions are the ends of background jobs. Publishing one for a job that has one is a conflict:
 	// see lifecycle.Complete. Filter: an account.
 	Completions = Topic[schemas.Completion]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamJobs, subject: completionPlace, encode: encodeJSON[schemas.Completion], decode: decodeCompletion,
-		filter: func(s string) string { return prefixJobs + orAny(s) + ".*" },
+		filter: func(s string) string { return subjects.Jobs + orAny(s) + ".*" },
 		expect: func(c schemas.Completion) string { return completionSubject(c.Account, c.Job) },
-		of:     func(_, account string) string { return prefixJobs + account + ".*" },
+		of:     func(_, account string) string { return subjects.Jobs + account + ".*" },
 	}
 	// Turns are the follow-ups for agents. Publishing one that is there is a conflict, for seven days.
 	// Filter: an account.
 	Turns = Topic[schemas.FollowUp]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamTurns, subject: turnPlace, encode: encodeJSON[schemas.FollowUp], decode: decodeJSON[schemas.FollowUp],
-		filter: func(s string) string { return prefixTurns + orAny(s) + ".*.*" }, expect: turnSubject,
+		filter: func(s string) string { return subjects.Turns + orAny(s) + ".*.*" }, expect: turnSubject,
 	}
 	// Deliveries are events on their way to receivers. Publishing one that is there is a conflict, for
 	// seven days; a later try is written by Schedule. Filter: a channel.
 	Deliveries = Topic[schemas.Delivery]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamDeliver, subject: deliveryPlace, encode: encodeJSON[schemas.Delivery], decode: decodeJSON[schemas.Delivery],
-		filter: func(s string) string { return prefixDeliveries + orAny(s) + ".*.*" }, expect: deliverySubject,
-		timer: func(subject string) string { return prefixTimers + strings.TrimPrefix(subject, prefixDeliveries) },
-		of:    func(s, account string) string { return prefixDeliveries + orAny(s) + "." + account + ".*" },
+		filter: func(s string) string { return subjects.Deliveries + orAny(s) + ".*.*" }, expect: deliverySubject,
+		timer: func(subject string) string {
+			return subjects.DeliveryTimers + strings.TrimPrefix(subject, subjects.Deliveries)
+		},
+		of: func(s, account string) string { return subjects.Deliveries + orAny(s) + "." + account + ".*" },
 	}
 	// Dead are the dead letters. Filter: the stream that they come from.
 	Dead = Topic[schemas.DeadLetter]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamDead, subject: deadPlace, encode: encodeJSON[schemas.DeadLetter], decode: decodeJSON[schemas.DeadLetter], once: true,
-		filter: func(s string) string { return prefixDead + orAny(s) + ".*.*" },
-		of:     func(s, account string) string { return prefixDead + orAny(s) + "." + account + ".*" }, summary: letterSummary,
+		filter: func(s string) string { return subjects.Dead + orAny(s) + ".*.*" },
+		of:     func(s, account string) string { return subjects.Dead + orAny(s) + "." + account + ".*" }, summary: letterSummary,
 	}
 )
 
@@ -122,7 +125,7 @@ func orAny(s string) string {
 	return s
 }
 
-func callFilter(provider string) string { return prefixCalls + orAny(provider) + ".*.*" }
+func callFilter(provider string) string { return subjects.Calls + orAny(provider) + ".*.*" }
 
 // dueOfCall is when a call as it lies on the log is overdue; zero where that cannot be read.
 func dueOfCall(h nats.Header, data []byte, stored time.Time) time.Time {
@@ -156,7 +159,7 @@ func callPlace(_ *Bus, c schemas.Call) (string, error) {
 	if c.InputLeftOut() {
 		return "", schemas.OpErrorf(schemas.Internal, "publish", "the call %s is without its input", c.ID)
 	}
-	if !plain(c.Provider) || c.Provider == "auto" || c.Provider == parked {
+	if !subjects.IsToken(c.Provider) || c.Provider == "auto" || c.Provider == subjects.Parked {
 		return "", schemas.Invalidf("provider", "%q cannot be the name of a provider on the log", schemas.Quotable(c.Provider))
 	}
 	if err := c.Account.Validate(); err != nil {
@@ -165,7 +168,7 @@ func callPlace(_ *Bus, c schemas.Call) (string, error) {
 	if err := c.ID.Validate(); err != nil {
 		return "", err
 	}
-	return callSubject(c.Provider, c.Account, c.ID), nil
+	return subjects.Call(c.Provider, c.Account, c.ID), nil
 }
 
 func eventPlace(b *Bus, e schemas.Event) (string, error) {
@@ -175,7 +178,7 @@ func eventPlace(b *Bus, e schemas.Event) (string, error) {
 	if err := e.Conversation.Validate(); err != nil {
 		return "", err
 	}
-	return eventSubject(shardOf(e.Conversation, b.Shards()), e.Account, e.Conversation), nil
+	return subjects.Event(subjects.ShardOf(e.Conversation, b.Shards()), e.Account, e.Conversation), nil
 }
 
 func cancelPlace(_ *Bus, c schemas.Cancel) (string, error) {
@@ -185,14 +188,14 @@ func cancelPlace(_ *Bus, c schemas.Cancel) (string, error) {
 	if err := c.Call.Validate(); err != nil {
 		return "", err
 	}
-	return cancelSubject(c.Account, c.Call), nil
+	return subjects.Cancel(c.Account, c.Call), nil
 }
 
 func intakePlace(_ *Bus, r Raw) (string, error) {
 	if err := r.Account.Validate(); err != nil {
 		return "", err
 	}
-	return waitingSubject(r.Account), nil
+	return subjects.WaitingSubject(r.Account), nil
 }
 
 func completionPlace(_ *Bus, c schemas.Completion) (string, error) {
@@ -203,35 +206,35 @@ func completionPlace(_ *Bus, c schemas.Completion) (string, error) {
 }
 
 func completionSubject(a schemas.AccountID, j schemas.JobID) string {
-	return prefixJobs + string(a) + "." + string(j)
+	return subjects.Jobs + string(a) + "." + string(j)
 }
 
 func turnPlace(_ *Bus, f schemas.FollowUp) (string, error) {
 	if err := errors.Join(f.Account.Validate(), f.Conversation.Validate()); err != nil {
 		return "", err
 	}
-	if !plain(string(f.ID)) {
+	if !subjects.IsToken(string(f.ID)) {
 		return "", schemas.Invalidf("id", "%q is not the id of a follow-up", schemas.Quotable(string(f.ID)))
 	}
 	return turnSubject(f), nil
 }
 
 func turnSubject(f schemas.FollowUp) string {
-	return prefixTurns + string(f.Account) + "." + token(string(f.Conversation)) + "." + string(f.ID)
+	return subjects.Turns + string(f.Account) + "." + subjects.Token(string(f.Conversation)) + "." + string(f.ID)
 }
 
 func deliveryPlace(_ *Bus, d schemas.Delivery) (string, error) {
 	if err := d.Account.Validate(); err != nil {
 		return "", err
 	}
-	if !plain(string(d.ID)) || !plain(d.Channel) {
+	if !subjects.IsToken(string(d.ID)) || !subjects.IsToken(d.Channel) {
 		return "", schemas.Invalidf("id", "%q on channel %q cannot be a delivery", schemas.Quotable(string(d.ID)), schemas.Quotable(d.Channel))
 	}
 	return deliverySubject(d), nil
 }
 
 func deliverySubject(d schemas.Delivery) string {
-	return prefixDeliveries + d.Channel + "." + string(d.Account) + "." + string(d.ID)
+	return subjects.Deliveries + d.Channel + "." + string(d.Account) + "." + string(d.ID)
 }
 
 func decodeCompletion(_ string, _ Headers, data []byte) (schemas.Completion, error) {
@@ -240,10 +243,10 @@ func decodeCompletion(_ string, _ Headers, data []byte) (schemas.Completion, err
 
 func deadPlace(_ *Bus, d schemas.DeadLetter) (string, error) {
 	stream, seq, ok := strings.Cut(d.ID, ".")
-	if !ok || !plain(stream) || !plain(seq) || d.Account != "" && !plain(string(d.Account)) {
+	if !ok || !subjects.IsToken(stream) || !subjects.IsToken(seq) || d.Account != "" && !subjects.IsToken(string(d.Account)) {
 		return "", schemas.Invalidf("id", "%q is not the id of a dead letter: want <stream>.<sequence>", schemas.Quotable(d.ID))
 	}
-	return prefixDead + stream + "." + orNone(d.Account) + "." + seq, nil
+	return subjects.Dead + stream + "." + subjects.OrNone(d.Account) + "." + seq, nil
 }
 
 func encodeJSON[T any](v T) ([]byte, error) {
@@ -283,12 +286,12 @@ func decodeEvent(subject string, _ Headers, data []byte) (schemas.Event, error) 
 	if err != nil {
 		return e, err
 	}
-	if a := accountOf(subject); a != "" {
+	if a := subjects.AccountOf(subject); a != "" {
 		e.Account = a // the subject is proven, what stands in the message is not
 	}
 	return e, nil
 }
 
 func decodeRaw(subject string, h Headers, data []byte) (Raw, error) {
-	return Raw{Account: accountOf(subject), Data: data, Header: h}, nil
+	return Raw{Account: subjects.AccountOf(subject), Data: data, Header: h}, nil
 }

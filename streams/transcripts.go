@@ -11,6 +11,8 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/subjects"
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
@@ -90,13 +92,13 @@ type transcript struct {
 }
 
 func transcriptOf(b *Bus, a schemas.AccountID, c schemas.ConversationID) transcript {
-	shard := shardOf(c, b.Shards())
-	return transcript{b, transcriptStream(shard), transcriptSubject(shard, a, c)}
+	shard := subjects.ShardOf(c, b.Shards())
+	return transcript{b, subjects.TranscriptStream(shard), subjects.Transcript(shard, a, c)}
 }
 
 // behind is the first commit after a sequence, and whether it has an id. Seq is 0 if there is none.
 func (t transcript) behind(ctx context.Context, after uint64, id string) (seq uint64, is bool, err error) {
-	m, err := t.bus.reader.getNewest(ctx, t.stream, getRequest{Seq: after + 1, Next: t.subject})
+	m, err := t.bus.reader.GetNewest(ctx, t.stream, direct.Request{Seq: after + 1, Next: t.subject})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return 0, false, nil
 	}
@@ -104,15 +106,15 @@ func (t transcript) behind(ctx context.Context, after uint64, id string) (seq ui
 		return 0, false, err
 	}
 	k, err := t.commit(ctx, m)
-	return m.seq, err == nil && k.Commit.ID == id, nil // what cannot be read is another's
+	return m.Seq, err == nil && k.Commit.ID == id, nil // what cannot be read is another's
 }
 
 // last is the sequence of the last commit; 0 if there is none. Where that is not known it is the highest.
 func (t transcript) last(ctx context.Context) uint64 {
-	m, err := t.bus.reader.getNewest(ctx, t.stream, getRequest{Last: t.subject})
+	m, err := t.bus.reader.GetNewest(ctx, t.stream, direct.Request{Last: t.subject})
 	switch {
 	case err == nil:
-		return m.seq
+		return m.Seq
 	case errors.Is(err, schemas.ErrNotFound):
 		return 0
 	}
@@ -138,19 +140,19 @@ func ReadTranscript(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.
 // each yields the commits from where the last one says that the transcript is read.
 func (t transcript) each(ctx context.Context, yield func(KeptCommit) bool) error {
 	const op = "read a transcript"
-	last, err := t.bus.reader.getNewest(ctx, t.stream, getRequest{Last: t.subject})
+	last, err := t.bus.reader.GetNewest(ctx, t.stream, direct.Request{Last: t.subject})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	from, err := strconv.ParseUint(last.headers.Get(headerFrom), 10, 64)
+	from, err := strconv.ParseUint(last.Headers.Get(headerFrom), 10, 64)
 	if err != nil {
 		return schemas.Wrap(schemas.Internal, op, "its last commit does not say from where it is read", err)
 	}
 	for size := 0; ; {
-		page, more, err := t.bus.reader.getPage(ctx, t.stream, t.subject, from, nil, 0)
+		page, more, err := t.bus.reader.GetPage(ctx, t.stream, t.subject, from, nil, 0)
 		if err != nil {
 			return err
 		}
@@ -162,7 +164,7 @@ func (t transcript) each(ctx context.Context, yield func(KeptCommit) bool) error
 			if size += k.Size; size > schemas.MaxTranscript {
 				return schemas.OpErrorf(schemas.Exhausted, op, "it has more than %d bytes since its last summary", schemas.MaxTranscript)
 			}
-			if from = m.seq + 1; !yield(k) {
+			if from = m.Seq + 1; !yield(k) {
 				return nil
 			}
 		}
@@ -173,8 +175,8 @@ func (t transcript) each(ctx context.Context, yield func(KeptCommit) bool) error
 }
 
 // commit reads a message of the transcript.
-func (t transcript) commit(ctx context.Context, m stored) (KeptCommit, error) {
-	data, err := t.bus.payloads.whole(ctx, t.stream, m.headers, m.data, m.time)
+func (t transcript) commit(ctx context.Context, m direct.Message) (KeptCommit, error) {
+	data, err := t.bus.payloads.whole(ctx, t.stream, m.Headers, m.Data, m.Time)
 	if err != nil {
 		return KeptCommit{}, err
 	}
@@ -182,5 +184,5 @@ func (t transcript) commit(ctx context.Context, m stored) (KeptCommit, error) {
 	if err != nil {
 		return KeptCommit{}, schemas.Wrap(schemas.Internal, "read a transcript", "what is kept there is not a commit", err)
 	}
-	return KeptCommit{Seq: m.seq, Stored: m.time, Size: len(data), Commit: c}, nil
+	return KeptCommit{Seq: m.Seq, Stored: m.Time, Size: len(data), Commit: c}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // trimMark says up to when, by the log's clock, events may have been removed by [Retention]: from a shard for their age, by its name, or
@@ -17,11 +18,11 @@ type trimMark struct {
 	Through time.Time `json:"through"`
 }
 
-func shardKey(stream string) string { return strings.TrimPrefix(stream, eventsPrefix) }
+func shardKey(stream string) string { return strings.TrimPrefix(stream, subjects.EventStreams) }
 
 // conversationKey is made of the subject of a conversation's events.
 func conversationKey(subject string) string {
-	_, key, _ := strings.Cut(strings.TrimPrefix(subject, prefixEvents), ".") // the shard is first
+	_, key, _ := strings.Cut(strings.TrimPrefix(subject, subjects.Events), ".") // the shard is first
 	return key
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 // trouble remembers that the log could not write, until it writes the same kind of message again. The zero value is ready. It is
@@ -56,6 +57,6 @@ func kindOf(subject string) string {
 
 // cannotWrite reports whether err says that the log has no room or that its store has failed, and not what one message did wrong.
 func cannotWrite(err error) bool {
-	return hasCode(err, codeInsufficientResources, codeStorageExceeded, codeMemoryExceeded, codeAccountExceeded) ||
-		hasCode(err, codeStoreFailed) && schemas.CodeOf(coded("", err)) == schemas.Unavailable
+	return natserr.Is(err, natserr.InsufficientResources, natserr.StorageExceeded, natserr.MemoryExceeded, natserr.AccountExceeded) ||
+		natserr.Is(err, natserr.StoreFailed) && schemas.CodeOf(natserr.Coded("", err)) == schemas.Unavailable
 }

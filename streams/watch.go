@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 // Notify calls wake whenever something may have been stored on the topic, until ctx ends: for each message that is stored, and after a
@@ -20,7 +21,7 @@ func (t Topic[T]) Notify(ctx context.Context, b *Bus, wake func()) error {
 	drop := b.drops.Next()
 	sub, err := b.live.Subscribe(t.live, func(*nats.Msg) { wake() })
 	if err != nil {
-		return coded("notify", err)
+		return natserr.Coded("notify", err)
 	}
 	defer func() {
 		if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
 )
 
 // complete adds to the states of calls of one conversation, which was read from a time on, what such a read may have missed, because
@@ -48,16 +49,16 @@ func readWhole(ctx context.Context, group []*callReader, pages int) (bool, error
 		if pages > 0 && n == pages {
 			return false, nil
 		}
-		var page []stored
+		var page []direct.Message
 		var err error
-		if page, more, err = first.bus.reader.getPage(ctx, first.stream, first.subject, next, nil, 0); err != nil {
+		if page, more, err = first.bus.reader.GetPage(ctx, first.stream, first.subject, next, nil, 0); err != nil {
 			return false, err
 		}
 		more = more && len(page) > 0
 		for _, m := range page {
-			next = m.seq + 1
+			next = m.Seq + 1
 			for _, r := range again {
-				r.last = m.seq
+				r.last = m.Seq
 				if err := r.take(ctx, m); err != nil {
 					return false, err
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/fair"
 	"github.com/sandjet/sandjet/streams/natsauth"
+	"github.com/sandjet/sandjet/streams/topology"
 )
 
 // The flags of the roles. up has them all; a flag means the same wherever it appears, and is a key of
@@ -81,7 +82,7 @@ const maxShards = 64
 
 // check reports what is out of range.
 func (f topologyFlags) check() error {
-	if f.Replicas != 0 && !slices.Contains(streams.ReplicaCounts(), f.Replicas) {
+	if f.Replicas != 0 && !slices.Contains(topology.ReplicaCounts(), f.Replicas) {
 		return schemas.Invalidf("replicas", "%d does not work: use 1, 3 or 5, or 0 for what the log has", f.Replicas)
 	}
 	if f.Shards < 0 || f.Shards > maxShards {

@@ -14,6 +14,7 @@ import (
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // natsTenant is an account with its own NATS client, connected by an issued credential.
@@ -75,7 +76,7 @@ func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 		if e.Type == schemas.CallAccepted {
 			accepted++
 		}
-		if err != nil || m.Subject != streams.LiveSubject(anna.id, "c_anna") || e.Type != schemas.CallAccepted &&
+		if err != nil || m.Subject != subjects.LiveSubject(anna.id, "c_anna") || e.Type != schemas.CallAccepted &&
 			e.Type != schemas.Message || accepted > 3 {
 			t.Errorf("she heard on %s: %s", m.Subject, m.Data)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // Limits of what a search for instances gives.
@@ -91,7 +92,7 @@ func (h *Instances) List(w http.ResponseWriter, r *http.Request, a schemas.Accou
 func filter(q web.Query, a schemas.AccountID) (keys string, want func(schemas.Instance) bool, err error) {
 	provider, sandbox, workspace := "*", schemas.SandboxID("*"), schemas.WorkspaceID("*")
 	if s := q.Text("provider"); s != "" {
-		if !streams.IsToken(s) {
+		if !subjects.IsToken(s) {
 			return "", nil, schemas.Invalidf("provider", "%q is not the name of a provider", schemas.Quotable(s))
 		}
 		provider = s

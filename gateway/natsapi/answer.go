@@ -7,6 +7,7 @@ import (
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // Answer is what a NATS client gets for its request: ID and Conversation, or Error.
@@ -40,14 +41,14 @@ func checkInbox(inbox string, a schemas.AccountID) (string, error) {
 		return "", nil
 	}
 	rest, ok := strings.CutPrefix(inbox, "_INBOX.")
-	for _, own := range []string{streams.ReplyPrefix(a) + ".", "_INBOX_" + string(a) + "."} {
+	for _, own := range []string{subjects.ReplyPrefix(a) + ".", "_INBOX_" + string(a) + "."} {
 		if tail, is := strings.CutPrefix(inbox, own); is {
 			rest, ok = tail, true
 		}
 	}
 	bad := strings.ContainsFunc(rest, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r > '~' })
 	if !ok || rest == "" || bad || len(inbox) > most || slices.Contains(strings.Split(rest, "."), "") {
-		return "", schemas.Invalidf(HeaderReply, "must be an inbox of your own: _INBOX.… or %s.… without wildcards", streams.ReplyPrefix(a))
+		return "", schemas.Invalidf(HeaderReply, "must be an inbox of your own: _INBOX.… or %s.… without wildcards", subjects.ReplyPrefix(a))
 	}
 	return inbox, nil
 }

@@ -10,12 +10,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/fair"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // Where the service listens: with ".<account>" for each account, and bare for the default one.
 const (
-	SubjectRPC       = streams.RPCSubject   // for calls
-	SubjectApprovals = streams.RPCApprovals // for questions to people, and their answers
+	SubjectRPC       = subjects.RPCCall      // for calls
+	SubjectApprovals = subjects.RPCApprovals // for questions to people, and their answers
 )
 
 // Service answers requests of NATS clients at once: {id, conversation} once the call is safe on

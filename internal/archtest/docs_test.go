@@ -273,13 +273,13 @@ func TestDocumentsSpeakPlainly(t *testing.T) {
 func TestArchitectureNamesTheLog(t *testing.T) {
 	_, part, _ := strings.Cut(read(t, "docs/ARCHITECTURE.md"), "\n## The log\n")
 	part, _, _ = strings.Cut(part, "\n## ")
-	names := regexp.MustCompile(`(?:\bstream[A-Z][A-Za-z]*|\bBucketName) *= "([A-Za-z_]+)"`).FindAllStringSubmatch(read(t, "streams/topology.go"), -1)
+	names := regexp.MustCompile(`(?:\bstream[A-Z][A-Za-z]*|\bBucketName) *= "([A-Za-z_]+)"`).FindAllStringSubmatch(read(t, "streams/tables.go"), -1)
 	if len(names) < 20 {
-		t.Fatalf("streams/topology.go has only %d names of streams and buckets: the rule does not see them", len(names))
+		t.Fatalf("streams/tables.go has only %d names of streams and buckets: the rule does not see them", len(names))
 	}
 	for _, n := range names {
 		if !strings.Contains(part, "`"+n[1]+"`") && !strings.Contains(part, "`"+n[1]+"_<nn>`") {
-			t.Errorf("docs/ARCHITECTURE.md does not name %s, which streams/topology.go makes", n[1])
+			t.Errorf("docs/ARCHITECTURE.md does not name %s, which streams/tables.go makes", n[1])
 		}
 	}
 }

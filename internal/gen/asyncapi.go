@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // channel is a row of the AsyncAPI document: where messages of a kind travel.
@@ -30,9 +31,9 @@ func channels() []channel {
 					"description": "Names the publication within its account: a second one of the same name is the same."},
 				"Sandjet-Reply": object{"type": "string", "description": "An inbox of the account, which gets {id, conversation} or {error}."},
 			}},
-		{name: "rpc", address: streams.RPCSubject + ".{account}", message: "request", action: "receive",
+		{name: "rpc", address: subjects.RPCCall + ".{account}", message: "request", action: "receive",
 			about: "Request/reply: the answer is {id, conversation} once the call is safe on the log, or {error}."},
-		{name: "approvals", address: streams.RPCApprovals + ".{account}", message: "approval_op", action: "receive",
+		{name: "approvals", address: subjects.RPCApprovals + ".{account}", message: "approval_op", action: "receive",
 			about: "Request/reply: the answer is {approvals, more}, {approval} or {error}."},
 		{name: "live", address: "sandjet.live.{account}.{conversation}", message: "event", action: "send",
 			about: "The events of a conversation as they happen. Nothing is kept here: replay over HTTP or WebSocket."},
@@ -88,12 +89,12 @@ func asyncAPI() ([]byte, error) {
 				c.about = r.About
 			}
 			if c.name == "intake" { // a door stores what is published here
-				subject = streams.IntakeSubject("*")
+				subject = subjects.IntakeSubject("*")
 			}
 		case c.name == "rpc":
-			subject = streams.RPCSubject + ".*"
+			subject = subjects.RPCCall + ".*"
 		case c.name == "approvals":
-			subject = streams.RPCApprovals + ".*"
+			subject = subjects.RPCApprovals + ".*"
 		case c.name == "jobControl":
 			subject = streams.JobControlSubject("*")
 		}

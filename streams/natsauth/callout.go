@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // DefaultCalloutAccount is the NATS account in which [Callout] puts tenants.
@@ -233,10 +234,10 @@ type Access struct {
 // AccessOf is what a tenant may do on every server. On an embedded one its inboxes may also be where
 // clients have them without any setting, as they are in a NATS account of its own.
 func AccessOf(a schemas.AccountID) Access {
-	prefix := streams.ReplyPrefix(a)
+	prefix := subjects.ReplyPrefix(a)
 	return Access{
-		Publish:     []string{streams.IntakeSubject(a), streams.RPCSubject + "." + string(a), streams.RPCApprovals + "." + string(a)},
-		Subscribe:   []string{streams.LivePrefix(a) + ".>", prefix + ".>"},
+		Publish:     []string{subjects.IntakeSubject(a), subjects.RPCCall + "." + string(a), subjects.RPCApprovals + "." + string(a)},
+		Subscribe:   []string{subjects.LivePrefix(a) + ".>", prefix + ".>"},
 		InboxPrefix: prefix,
 	}
 }

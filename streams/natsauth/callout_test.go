@@ -19,6 +19,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/natsauth"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // outside is a NATS server as an operator runs one: from the documented file, which asks us about users.
@@ -70,7 +71,7 @@ func startOutside(t *testing.T, accounts ...string) outside {
 	testwait.OK(t, err)
 	t.Cleanup(role.Close)
 	testwait.Eventually(t, "publications are taken", func() bool {
-		_, err := role.Request(streams.IntakeSubject("acct_nobody"), []byte("{}"), within)
+		_, err := role.Request(subjects.IntakeSubject("acct_nobody"), []byte("{}"), within)
 		return err == nil
 	})
 	return out
@@ -119,18 +120,18 @@ func TestAServerOutsideAsksUsAboutTenants(t *testing.T) {
 	// Its own ways: a call with the log's confirmation, a question, its events.
 	live, err := me.SubscribeSync("sandjet.live.acct_test.>")
 	testwait.OK(t, err)
-	m, err := me.Request(streams.IntakeSubject(account), []byte("hello"), within)
+	m, err := me.Request(subjects.IntakeSubject(account), []byte("hello"), within)
 	testwait.OK(t, err)
 	if !strings.Contains(string(m.Data), `"stream":"INTAKE"`) {
 		t.Errorf("the confirmation of a call: %s", m.Data)
 	}
 	startPart(t, func(ctx context.Context) error {
 		return out.bus.Serve(ctx, streams.ServiceOptions{Name: "sandjet", Version: "1.0.0",
-			Subjects: []string{streams.RPCSubject + ".*", streams.RPCApprovals + ".*"}},
+			Subjects: []string{subjects.RPCCall + ".*", subjects.RPCApprovals + ".*"}},
 			func(_ context.Context, r streams.Request) ([]byte, error) { return []byte(r.Account), nil })
 	})
 	for user, nc := range map[schemas.AccountID]*nats.Conn{account: me, other: you} {
-		for _, subject := range []string{streams.RPCSubject, streams.RPCApprovals} {
+		for _, subject := range []string{subjects.RPCCall, subjects.RPCApprovals} {
 			testwait.Eventually(t, "the service answers", func() bool {
 				m, err := nc.Request(subject+"."+string(user), nil, time.Second)
 				return err == nil && string(m.Data) == string(user)
@@ -235,14 +236,14 @@ func TestConfirmationsGoWhereTheirPublisherMay(t *testing.T) {
 		"sandjet.live.acct_other.x", "sandjet.reply.acct_other.x", "sandjet.rpc.call.acct_other",
 	}
 	for _, reply := range replies {
-		testwait.OK(t, me.PublishRequest(streams.IntakeSubject(account), reply, []byte(reply)))
+		testwait.OK(t, me.PublishRequest(subjects.IntakeSubject(account), reply, []byte(reply)))
 	}
-	_, err = me.Request(streams.IntakeSubject(account), []byte("last"), within) // confirmed after all others
+	_, err = me.Request(subjects.IntakeSubject(account), []byte("last"), within) // confirmed after all others
 	testwait.OK(t, err)
 	testwait.OK(t, errors.Join(role.Flush(), you.Flush()))
 	own := 0
 	for range len(heard) {
-		if m := <-heard; m.Subject == streams.IntakeSubject(account) {
+		if m := <-heard; m.Subject == subjects.IntakeSubject(account) {
 			own++
 		} else {
 			t.Errorf("on %s came %q", m.Subject, m.Data)

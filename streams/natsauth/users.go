@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // User may connect to an embedded server.
@@ -154,7 +154,7 @@ func (a *Authenticator) Reprove(id schemas.AccountID) {
 func tenantPermissions(a schemas.AccountID) *server.Permissions {
 	access := AccessOf(a)
 	return &server.Permissions{
-		Publish:   &server.SubjectPermission{Allow: append(access.Publish, streams.RPCSubject, streams.RPCApprovals)},
+		Publish:   &server.SubjectPermission{Allow: append(access.Publish, subjects.RPCCall, subjects.RPCApprovals)},
 		Subscribe: &server.SubjectPermission{Allow: append(access.Subscribe, "_INBOX.>")},
 	}
 }
@@ -197,7 +197,7 @@ func (a *Authenticator) openTenant(srv *server.Server, id schemas.AccountID) (*s
 func openWays(own, tenant *server.Account, a schemas.AccountID) error {
 	access := AccessOf(a)
 	intake, call, approvals := access.Publish[0], access.Publish[1], access.Publish[2]
-	live, reply, inbox := access.Subscribe[0], access.Subscribe[1], streams.InboxPrefix(a)+".>"
+	live, reply, inbox := access.Subscribe[0], access.Subscribe[1], subjects.InboxPrefix(a)+".>"
 	for _, subject := range []string{intake, call, approvals} {
 		if err := own.AddServiceExport(subject, []*server.Account{tenant}); err != nil {
 			return err
@@ -209,8 +209,8 @@ func openWays(own, tenant *server.Account, a schemas.AccountID) error {
 		}
 	}
 	// The account in the subject is put there by the server: a tenant cannot ask as another.
-	for from, to := range map[string]string{intake: intake, streams.RPCSubject: call, call: call,
-		streams.RPCApprovals: approvals, approvals: approvals} {
+	for from, to := range map[string]string{intake: intake, subjects.RPCCall: call, call: call,
+		subjects.RPCApprovals: approvals, approvals: approvals} {
 		if err := tenant.AddServiceImport(own, from, to); err != nil {
 			return err
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/fair"
 	"github.com/sandjet/sandjet/streams/natsauth"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 const (
@@ -98,7 +99,7 @@ func TestATenantThatComesLater(t *testing.T) {
 				defer nc.Close()
 				asking.Lock()
 				defer asking.Unlock()
-				if _, err := nc.Request(streams.IntakeSubject("acct_later"), []byte("{}"), within); err != nil {
+				if _, err := nc.Request(subjects.IntakeSubject("acct_later"), []byte("{}"), within); err != nil {
 					t.Errorf("a call of its own: %v", err)
 				}
 			})
@@ -117,7 +118,7 @@ func TestATenantThatComesLater(t *testing.T) {
 	}
 	select {
 	case m := <-heard:
-		if m.Subject != streams.LiveSubject("acct_second", "c") {
+		if m.Subject != subjects.LiveSubject("acct_second", "c") {
 			t.Errorf("it heard %s", m.Subject)
 		}
 	case <-time.After(within):
@@ -177,7 +178,7 @@ func TestReproveKeepsWhoseKeyCounts(t *testing.T) {
 		t.Errorf("it was closed by %v", err)
 	}
 	for user, s := range map[schemas.AccountID]session{"acct_later": stays, "acct_second": other} {
-		if _, err := s.nc.Request(streams.IntakeSubject(user), []byte("{}"), time.Minute); err != nil {
+		if _, err := s.nc.Request(subjects.IntakeSubject(user), []byte("{}"), time.Minute); err != nil {
 			t.Errorf("%s: %v", user, err)
 		}
 	}
@@ -270,7 +271,7 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 	served := make(chan error, 1)
 	go func() {
 		served <- l.Bus.Serve(serve, streams.ServiceOptions{Name: "sandjet", Version: "1.0.0",
-			Subjects: []string{streams.RPCSubject + ".*", streams.RPCApprovals + ".*"}},
+			Subjects: []string{subjects.RPCCall + ".*", subjects.RPCApprovals + ".*"}},
 			func(_ context.Context, r streams.Request) ([]byte, error) {
 				if string(r.Data) == "bad" {
 					return nil, schemas.Invalidf("tool", "is missing")
@@ -279,19 +280,19 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 			})
 	}()
 	testwait.Eventually(t, "the service answers", func() bool {
-		m, err := me.Request(streams.RPCSubject, nil, time.Second)
+		m, err := me.Request(subjects.RPCCall, nil, time.Second)
 		return err == nil && string(m.Data) == string(account)
 	})
-	for _, subject := range []string{streams.RPCApprovals, streams.RPCApprovals + ".acct_test"} { // opened one after the other
+	for _, subject := range []string{subjects.RPCApprovals, subjects.RPCApprovals + ".acct_test"} { // opened one after the other
 		testwait.Eventually(t, subject+" is answered", func() bool {
 			m, err := me.Request(subject, nil, time.Second)
 			return err == nil && string(m.Data) == string(account)
 		})
 	}
-	if m, err := you.Request(streams.RPCSubject, []byte("x"), within); err != nil || string(m.Data) != string(other) {
+	if m, err := you.Request(subjects.RPCCall, []byte("x"), within); err != nil || string(m.Data) != string(other) {
 		t.Errorf("the other tenant: %v %v", m, err)
 	}
-	if m, err := me.Request(streams.RPCSubject, []byte("bad"), within); err != nil || !strings.Contains(string(m.Data), `"code":"invalid"`) ||
+	if m, err := me.Request(subjects.RPCCall, []byte("bad"), within); err != nil || !strings.Contains(string(m.Data), `"code":"invalid"`) ||
 		m.Header.Get("Nats-Service-Error-Code") != "invalid" {
 		t.Errorf("an error: %v %v", m, err)
 	}
@@ -336,12 +337,12 @@ func TestATenantsConnectionsAreBounded(t *testing.T) {
 	testwait.OK(t, err)
 	nc.Close()
 	for range subs + 5 {
-		_, err := conns[0].SubscribeSync(streams.LiveSubject(account, "c_1"))
+		_, err := conns[0].SubscribeSync(subjects.LiveSubject(account, "c_1"))
 		testwait.OK(t, err)
 	}
 	testwait.Eventually(t, "more subscriptions than there may be are refused",
 		func() bool { return conns[0].IsClosed() || conns[0].LastError() != nil })
-	if err := conns[1].Publish(streams.IntakeSubject(account), make([]byte, 80<<10)); !errors.Is(err, nats.ErrMaxPayload) {
+	if err := conns[1].Publish(subjects.IntakeSubject(account), make([]byte, 80<<10)); !errors.Is(err, nats.ErrMaxPayload) {
 		t.Errorf("a message larger than it may be: %v", err)
 	}
 	conns[2].Close()

@@ -1,4 +1,5 @@
-package streams
+// Package natserr gives errors of the NATS client and its server the codes of package schemas.
+package natserr
 
 import (
 	"context"
@@ -16,38 +17,38 @@ import (
 
 // Error codes of the server that the client library has no name for.
 const (
-	codeWrongLastSequence     jetstream.ErrorCode = 10071
-	codeWrongLastSequenceAny  jetstream.ErrorCode = 10164 // another message under the same condition is in process
-	codeDuplicateInProcess    jetstream.ErrorCode = 10158
-	codeStoreFailed           jetstream.ErrorCode = 10077 // of whatever the store says: a limit was met, or it cannot write
-	codeInsufficientResources jetstream.ErrorCode = 10023
-	codeStorageExceeded       jetstream.ErrorCode = 10047
-	codeAccountExceeded       jetstream.ErrorCode = 10002 // the limits of the NATS account
-	codeMemoryExceeded        jetstream.ErrorCode = 10028
-	codeNoMessageTTL          jetstream.ErrorCode = 10166 // messages of the stream cannot end by themselves
-	codeDuplicateInBatch      jetstream.ErrorCode = 10201
-	codeStreamNameInUse       jetstream.ErrorCode = 10058
-	codeStreamNotFound        jetstream.ErrorCode = 10059
-	codeConsumerNotFound      jetstream.ErrorCode = 10014
-	codeMessageExceedsMaximum jetstream.ErrorCode = 10054
-	codeNotEnabledForAccount  jetstream.ErrorCode = 10039
-	codeNotEnabled            jetstream.ErrorCode = 10076
-	codeRequiredAPILevel      jetstream.ErrorCode = 10185
-	codeSubjectOverlap        jetstream.ErrorCode = 10065
-	codeMessageNotFound       jetstream.ErrorCode = 10037
-	codeStreamNotMade         jetstream.ErrorCode = 10049 // whatever the reason was
-	codeNoSuitablePeers       jetstream.ErrorCode = 10005 // a server that is to have a copy is offline, or none may have it
+	WrongLastSequence     jetstream.ErrorCode = 10071
+	WrongLastSequenceAny  jetstream.ErrorCode = 10164 // another message under the same condition is in process
+	DuplicateInProcess    jetstream.ErrorCode = 10158
+	StoreFailed           jetstream.ErrorCode = 10077 // of whatever the store says: a limit was met, or it cannot write
+	InsufficientResources jetstream.ErrorCode = 10023
+	StorageExceeded       jetstream.ErrorCode = 10047
+	AccountExceeded       jetstream.ErrorCode = 10002 // the limits of the NATS account
+	MemoryExceeded        jetstream.ErrorCode = 10028
+	NoMessageTTL          jetstream.ErrorCode = 10166 // messages of the stream cannot end by themselves
+	DuplicateInBatch      jetstream.ErrorCode = 10201
+	StreamNameInUse       jetstream.ErrorCode = 10058
+	StreamNotFound        jetstream.ErrorCode = 10059
+	ConsumerNotFound      jetstream.ErrorCode = 10014
+	MessageExceedsMaximum jetstream.ErrorCode = 10054
+	NotEnabledForAccount  jetstream.ErrorCode = 10039
+	NotEnabled            jetstream.ErrorCode = 10076
+	RequiredAPILevel      jetstream.ErrorCode = 10185
+	SubjectOverlap        jetstream.ErrorCode = 10065
+	MessageNotFound       jetstream.ErrorCode = 10037
+	StreamNotMade         jetstream.ErrorCode = 10049 // whatever the reason was
+	NoSuitablePeers       jetstream.ErrorCode = 10005 // a server that is to have a copy is offline, or none may have it
 )
 
-// coded gives an error of the client or the server a code and a message that may be shown.
-func coded(op string, err error) error {
+// Coded gives an error of the client or the server a code and a message that may be shown.
+func Coded(op string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if _, ok := errors.AsType[*schemas.Error](err); ok {
 		return err
 	}
-	if api := apiError(err); api != nil {
+	if api := API(err); api != nil {
 		return codedAPI(op, api, err)
 	}
 	switch {
@@ -73,11 +74,11 @@ func coded(op string, err error) error {
 
 func codedAPI(op string, api *jetstream.APIError, err error) error {
 	switch api.ErrorCode {
-	case codeWrongLastSequence:
+	case WrongLastSequence:
 		return schemas.Wrap(schemas.Conflict, op, "it exists already or has moved on", err)
-	case codeWrongLastSequenceAny, codeDuplicateInProcess: // nothing is known of the earlier write
+	case WrongLastSequenceAny, DuplicateInProcess: // nothing is known of the earlier write
 		return schemas.Wrap(schemas.Unavailable, op, "the log is still deciding about an earlier write: try again", err)
-	case codeStoreFailed:
+	case StoreFailed:
 		switch {
 		case strings.HasPrefix(api.Description, "maximum "):
 			return schemas.Wrap(schemas.Exhausted, op, "too many messages wait: try again later", err)
@@ -85,15 +86,15 @@ func codedAPI(op string, api *jetstream.APIError, err error) error {
 			return schemas.Wrap(schemas.Invalid, op, "the message is larger than the log accepts", err)
 		}
 		return schemas.Wrap(schemas.Unavailable, op, "the log cannot write: "+embedded.WhyNoWrite(api.Description), err)
-	case codeInsufficientResources, codeStorageExceeded, codeMemoryExceeded, codeAccountExceeded:
+	case InsufficientResources, StorageExceeded, MemoryExceeded, AccountExceeded:
 		return schemas.Wrap(schemas.Unavailable, op, "the log has no room left: give it more space (--max-store), or delete something", err)
-	case codeStreamNotMade:
+	case StreamNotMade:
 		return schemas.Wrap(schemas.Unavailable, op, "the log could not make it: its servers say why in their logs", err)
-	case codeNoSuitablePeers:
+	case NoSuitablePeers:
 		return schemas.Wrap(schemas.Unavailable, op, "the log's servers cannot store it now: "+api.Description+": try again when all of them run", err)
-	case codeMessageExceedsMaximum:
+	case MessageExceedsMaximum:
 		return schemas.Wrap(schemas.Invalid, op, "the message is larger than the log accepts", err)
-	case codeMessageNotFound, codeStreamNotFound, codeConsumerNotFound:
+	case MessageNotFound, StreamNotFound, ConsumerNotFound:
 		return schemas.Wrap(schemas.NotFound, op, "there is no such thing", err)
 	default:
 	}
@@ -103,7 +104,8 @@ func codedAPI(op string, api *jetstream.APIError, err error) error {
 	return schemas.Wrap(schemas.Internal, op, "the log refused: "+api.Description, err)
 }
 
-func apiError(err error) *jetstream.APIError {
+// API is the answer of the server in an error; nil: there is none.
+func API(err error) *jetstream.APIError {
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return e
 	}
@@ -113,8 +115,9 @@ func apiError(err error) *jetstream.APIError {
 	return nil
 }
 
-func hasCode(err error, codes ...jetstream.ErrorCode) bool {
-	api := apiError(err)
+// Is reports whether an error is an answer of the server with one of the codes.
+func Is(err error, codes ...jetstream.ErrorCode) bool {
+	api := API(err)
 	if api == nil {
 		return false
 	}

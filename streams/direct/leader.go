@@ -1,4 +1,4 @@
-package streams
+package direct
 
 import (
 	"context"
@@ -12,9 +12,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/natserr"
 )
 
-// getFromLeader reads one message where it was written first. It costs more than getOne, and what it returns is never behind a confirmed
+// GetFromLeader reads one message where it was written first. It costs more than getOne, and what it returns is never behind a confirmed
 // write. Code not_found if there is none.
 //
 // A leader that was cut off from the other servers takes itself for the leader for up to twenty seconds more, and lacks the messages that
@@ -22,49 +23,49 @@ import (
 // majority since: a majority needs four seconds without a leader before it elects one, and hasContact counts three. The check before must
 // have found the same leader over the same connection, else a former leader may have answered, and the request is repeated. That check must
 // also have begun less than those four seconds ago: within them no other can have led, been cut off, and been followed by this one again.
-func (rd *reader) getFromLeader(ctx context.Context, stream string, r getRequest) (stored, error) {
-	if !rd.topology.copied.Load() {
+func (rd *Reader) GetFromLeader(ctx context.Context, stream string, r Request) (Message, error) {
+	if !rd.o.Copied.Load() {
 		return rd.askLeader(ctx, stream, r)
 	}
-	v, _ := rd.leaders.LoadOrStore(stream, &leaderLook{parts: rd.checks, at: func() (string, error) { return rd.lookAtLeader(stream) }})
+	v, _ := rd.leaders.LoadOrStore(stream, &leaderLook{parts: rd.o.Checks, at: func() (string, error) { return rd.lookAtLeader(stream) }})
 	l, _ := v.(*leaderLook)
-	return l.read(ctx, func() (stored, error) { return rd.askLeader(ctx, stream, r) })
+	return l.read(ctx, func() (Message, error) { return rd.askLeader(ctx, stream, r) })
 }
 
-func (rd *reader) askLeader(ctx context.Context, stream string, r getRequest) (stored, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+func (rd *Reader) askLeader(ctx context.Context, stream string, r Request) (Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTime)
 	defer cancel()
 	r.Batch, r.MaxBytes = 0, 0 // one message is all that a leader gives
 	body, err := json.Marshal(r)
 	if err != nil {
-		return stored{}, coded("read", err)
+		return Message{}, natserr.Coded("read", err)
 	}
-	m, err := rd.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	m, err := rd.o.Conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
 	if err != nil {
-		return stored{}, coded("read from "+stream, err)
+		return Message{}, natserr.Coded("read from "+stream, err)
 	}
 	s, err := parseGot(m.Data)
-	if hasCode(err, codeStreamNotFound) { // so says a leader that is stopping, too
-		return stored{}, schemas.Wrap(schemas.Unavailable, "read from "+stream, "the stream is not there now: try again", err)
+	if natserr.Is(err, natserr.StreamNotFound) { // so says a leader that is stopping, too
+		return Message{}, schemas.Wrap(schemas.Unavailable, "read from "+stream, "the stream is not there now: try again", err)
 	}
-	s.stream = stream
-	return s, coded("read from "+stream, err)
+	s.Stream = stream
+	return s, natserr.Coded("read from "+stream, err)
 }
 
 // lookAtLeader returns which server leads a stream, and over which connection it was asked. Code unavailable if the leader has no contact
 // with the other servers.
-func (rd *reader) lookAtLeader(stream string) (string, error) {
-	info, err := rd.connectedInfo(rd.ctx, stream)
+func (rd *Reader) lookAtLeader(stream string) (string, error) {
+	info, err := rd.ConnectedInfo(rd.o.Context, stream)
 	if err != nil || info.Cluster == nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s %d", info.Cluster.Leader, rd.conn.Stats().Reconnects), nil
+	return fmt.Sprintf("%s %d", info.Cluster.Leader, rd.o.Conn.Stats().Reconnects), nil
 }
 
-// connectedInfo is the stream's information by its leader. Code unavailable if the leader had no contact with a majority a moment ago: its
+// ConnectedInfo is the stream's information by its leader. Code unavailable if the leader had no contact with a majority a moment ago: its
 // information may be outdated.
-func (rd *reader) connectedInfo(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
-	info, err := rd.topology.info(ctx, stream)
+func (rd *Reader) ConnectedInfo(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
+	info, err := rd.Info(ctx, stream)
 	if err == nil && !hasContact(info.Cluster, info.Config.Replicas) {
 		err = schemas.OpErrorf(schemas.Unavailable, "look at the stream "+stream, "its leader has not heard of the other servers: try again")
 	}
@@ -106,7 +107,7 @@ func (l *leaderLook) last() (leader string, began time.Time) {
 }
 
 // read asks a leader for a message until it is there, or is not there at one that leads at the look before and at the one after it.
-func (l *leaderLook) read(ctx context.Context, ask func() (stored, error)) (stored, error) {
+func (l *leaderLook) read(ctx context.Context, ask func() (Message, error)) (Message, error) {
 	for range 5 {
 		before, began := l.last()
 		m, err := ask()
@@ -116,12 +117,12 @@ func (l *leaderLook) read(ctx context.Context, ask func() (stored, error)) (stor
 		leader, lookErr := l.ask(ctx)
 		switch {
 		case lookErr != nil:
-			return stored{}, lookErr
+			return Message{}, lookErr
 		case leader == before && time.Since(began) < lately:
 			return m, err
 		}
 	}
-	return stored{}, schemas.OpErrorf(schemas.Unavailable, "look at a leader", "it changes, or is slow: try again")
+	return Message{}, schemas.OpErrorf(schemas.Unavailable, "look at a leader", "it changes, or is slow: try again")
 }
 
 // ask returns the result of a check that begins after the call: one that is under way may have been answered before.
@@ -141,7 +142,7 @@ func (l *leaderLook) ask(ctx context.Context) (string, error) {
 	case <-mine.done:
 		return mine.leader, mine.err
 	case <-ctx.Done():
-		return "", coded("look at a leader", ctx.Err())
+		return "", natserr.Coded("look at a leader", ctx.Err())
 	}
 }
 
@@ -175,7 +176,7 @@ func (l *leaderLook) run() {
 }
 
 // parseGot reads the answer of a stream's leader.
-func parseGot(data []byte) (stored, error) {
+func parseGot(data []byte) (Message, error) {
 	var got struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message struct {
@@ -188,18 +189,18 @@ func parseGot(data []byte) (stored, error) {
 	}
 	const unknown = "the log's answer is not understood"
 	if err := json.Unmarshal(data, &got); err != nil {
-		return stored{}, schemas.Wrap(schemas.Internal, "read from the log", unknown, err)
+		return Message{}, schemas.Wrap(schemas.Internal, "read from the log", unknown, err)
 	}
 	if got.Error != nil {
-		return stored{}, got.Error
+		return Message{}, got.Error
 	}
-	s := stored{subject: got.Message.Subject, seq: got.Message.Seq, time: got.Message.Time, data: got.Message.Data}
+	s := Message{Subject: got.Message.Subject, Seq: got.Message.Seq, Time: got.Message.Time, Data: got.Message.Data}
 	if len(got.Message.Headers) > 0 {
 		h, err := nats.DecodeHeadersMsg(got.Message.Headers)
 		if err != nil {
-			return stored{}, schemas.Wrap(schemas.Internal, "read from the log", unknown, err)
+			return Message{}, schemas.Wrap(schemas.Internal, "read from the log", unknown, err)
 		}
-		s.headers, s.id = h, h.Get(nats.MsgIdHdr)
+		s.Headers, s.ID = h, h.Get(nats.MsgIdHdr)
 	}
 	return s, nil
 }

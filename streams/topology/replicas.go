@@ -1,4 +1,4 @@
-package streams
+package topology
 
 import (
 	"context"
@@ -12,29 +12,29 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 const maxReplicas = 5
 
-// Replicas is how many copies of everything the log has.
-func (b *Bus) Replicas() int { return int(b.topology.replicas.Load()) }
-
 // ReplicaCounts are the numbers of copies that a log may have. An even one survives no more than the one below.
 func ReplicaCounts() []int { return []int{1, 3, maxReplicas} }
 
-// checkReplicas compares the wanted number of replicas with that of the log. More do no harm; with fewer an operator would rely on copies
+// CheckReplicas compares the wanted number of replicas with that of the log. More do no harm; with fewer an operator would rely on copies
 // that do not exist.
-func (t *topology) checkReplicas() error {
-	asked, have := t.options.Replicas, int(t.replicas.Load())
+func (t *Topology) CheckReplicas() error {
+	asked, have := t.o.Replicas, int(t.replicas.Load())
 	switch {
 	case asked > have:
 		return schemas.OpErrorf(schemas.Conflict, "open the log",
 			"it has %d copies and not %d: run \"sandjet log replicas %d\" to make them, or start without --replicas", have, asked, asked)
 	case asked > 0 && asked < have:
-		t.log.Warn("log has more replicas than --replicas, they stay: \"sandjet log replicas\" changes their number",
+		t.o.Log.Warn("log has more replicas than --replicas, they stay: \"sandjet log replicas\" changes their number",
 			"copies", have, "asked", asked)
-	case have == 1 && t.conn.ConnectedClusterName() != "":
-		t.log.Warn("log has one replica though its server is in a cluster: \"sandjet log replicas 3\" lets it survive the loss of a server")
+	case have == 1 && t.o.Conn.ConnectedClusterName() != "":
+		t.o.Log.Warn("log has one replica though its server is in a cluster: \"sandjet log replicas 3\" lets it survive the loss of a server")
 	}
 	return nil
 }
@@ -54,8 +54,8 @@ func (c StreamCopies) complete(n int) bool {
 }
 
 // Copies reports of every stream of the log, those of buckets and large payloads included, where its copies are.
-func Copies(ctx context.Context, b *Bus) ([]StreamCopies, error) {
-	infos, err := b.topology.streams(ctx)
+func (t *Topology) Copies(ctx context.Context) ([]StreamCopies, error) {
+	infos, err := t.streams(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -81,27 +81,26 @@ func Copies(ctx context.Context, b *Bus) ([]StreamCopies, error) {
 }
 
 // streams are the streams of the log that are there.
-func (t *topology) streams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
+func (t *Topology) streams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
 	own := map[string]bool{}
-	for _, row := range streamRows(int(t.shards.Load())) {
+	for _, row := range t.o.Tables.Streams(t.ShardCount()) {
 		own[row.Name] = true
-		bucket, _ := payloadBucket(row.Name)
-		own["OBJ_"+bucket] = true
+		own["OBJ_"+t.o.Tables.Objects(row.Name)] = true
 	}
-	for name := range bucketRows() {
-		own["KV_"+string(name)] = true
+	for _, row := range t.o.Tables.Buckets {
+		own["KV_"+row.Bucket] = true
 	}
-	ctx, cancel := context.WithTimeout(ctx, 4*requestWithin)
+	ctx, cancel := context.WithTimeout(ctx, 4*direct.RequestTime)
 	defer cancel()
 	var found []*jetstream.StreamInfo
-	list := t.js.ListStreams(ctx)
+	list := t.o.JS.ListStreams(ctx)
 	for info := range list.Info() {
 		if own[info.Config.Name] {
 			found = append(found, info)
 		}
 	}
 	if err := list.Err(); err != nil {
-		return nil, coded("list the streams", err)
+		return nil, natserr.Coded("list the streams", err)
 	}
 	return found, nil
 }
@@ -109,30 +108,30 @@ func (t *topology) streams(ctx context.Context) ([]*jetstream.StreamInfo, error)
 // SetReplicas changes how many copies of everything the log has, and returns when all of them are complete. Progress is called with the
 // streams that are not there yet, whenever that was looked at; it may be nil. It may be repeated, and must be when it was ended half way.
 // The servers move the data while everything continues to work. Codes: invalid, conflict (there are not so many servers), unavailable.
-func SetReplicas(ctx context.Context, b *Bus, n int, progress func(todo []string)) error {
+func (t *Topology) SetReplicas(ctx context.Context, n int, progress func(todo []string)) error {
 	const look = 500 * time.Millisecond
 	if !slices.Contains(ReplicaCounts(), n) {
 		return schemas.Invalidf("replicas", "%d does not work: use 1, 3 or 5", n)
 	}
-	infos, err := b.topology.streams(ctx)
+	infos, err := t.streams(ctx)
 	if err != nil {
 		return err
 	}
 	// The first shard has the number that counts for all: a later run that continues reads it there.
 	slices.SortFunc(infos, func(x, y *jetstream.StreamInfo) int {
-		if first := eventStream(0); x.Config.Name == first || y.Config.Name == first {
+		if first := subjects.EventStream(0); x.Config.Name == first || y.Config.Name == first {
 			return map[bool]int{true: -1, false: 1}[x.Config.Name == first]
 		}
 		return strings.Compare(x.Config.Name, y.Config.Name)
 	})
 	for _, info := range infos {
-		if err := b.topology.setReplicas(ctx, info.Config, n); err != nil {
+		if err := t.setReplicas(ctx, info.Config, n); err != nil {
 			return err
 		}
 	}
-	b.topology.adopt(shape{shards: b.Shards(), replicas: n})
+	t.adopt(shape{shards: t.ShardCount(), replicas: n})
 	for {
-		copies, err := Copies(ctx, b)
+		copies, err := t.Copies(ctx)
 		if err != nil && schemas.CodeOf(err) != schemas.Unavailable {
 			return err
 		}
@@ -155,22 +154,22 @@ func SetReplicas(ctx context.Context, b *Bus, n int, progress func(todo []string
 	}
 }
 
-func (t *topology) setReplicas(ctx context.Context, have jetstream.StreamConfig, n int) error {
+func (t *Topology) setReplicas(ctx context.Context, have jetstream.StreamConfig, n int) error {
 	next := withReplicas(have, n)
 	if next.Replicas == have.Replicas && next.Compression == have.Compression && maps.Equal(next.Metadata, have.Metadata) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*requestWithin)
+	ctx, cancel := context.WithTimeout(ctx, 2*direct.RequestTime)
 	defer cancel()
-	_, err := t.js.UpdateStream(ctx, next)
+	_, err := t.o.JS.UpdateStream(ctx, next)
 	switch {
 	case err == nil:
 		return nil
-	case apiError(err) != nil:
+	case natserr.API(err) != nil:
 		return schemas.Wrap(schemas.Conflict, "set the number of copies",
 			"the servers refuse "+strconv.Itoa(n)+" copies of "+have.Name+": are there so many servers, with room?", err)
 	}
-	return coded("set the number of copies of "+have.Name, err)
+	return natserr.Coded("set the number of copies of "+have.Name, err)
 }
 
 // withReplicas is the configuration of a stream with n copies. It is pure.
@@ -180,7 +179,7 @@ func withReplicas(have jetstream.StreamConfig, n int) jetstream.StreamConfig {
 	if n > 1 {
 		next.Compression = jetstream.NoCompression
 	}
-	if have.Name == eventStream(0) {
+	if have.Name == subjects.EventStream(0) {
 		next.Metadata = maps.Clone(have.Metadata)
 		next.Metadata[metaReplicas] = strconv.Itoa(n)
 	}

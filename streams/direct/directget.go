@@ -1,4 +1,4 @@
-package streams
+package direct
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // concurrentReads bounds the reads in pages of this process: a page holds up its stream's writers
@@ -18,23 +20,23 @@ import (
 const concurrentReads = 4
 
 const (
-	pageMessages = 256
-	pageBytes    = 1 << 20
+	PageMessages = 256
+	PageBytes    = 1 << 20
 )
 
 // stored is a message as it lies in a stream.
-type stored struct {
-	stream  string
-	subject string
-	seq     uint64
-	time    time.Time
-	headers nats.Header
-	data    []byte
-	id      string // message id, if it was published with one
+type Message struct {
+	Stream  string
+	Subject string
+	Seq     uint64
+	Time    time.Time
+	Headers nats.Header
+	Data    []byte
+	ID      string // message id, if it was published with one
 }
 
 // getRequest asks a stream for messages. Zero fields are left out.
-type getRequest struct {
+type Request struct {
 	Seq       uint64     `json:"seq,omitempty"`
 	Last      string     `json:"last_by_subj,omitempty"`
 	Next      string     `json:"next_by_subj,omitempty"`
@@ -47,82 +49,84 @@ var errDirectGet = errors.New("the log answers a read in a way that is not known
 
 // getOne reads one message, from whichever copy is nearest; that it is not there is the leader's word. Code
 // not_found if there is none.
-func (rd *reader) getOne(ctx context.Context, stream string, r getRequest) (stored, error) {
+func (rd *Reader) Get(ctx context.Context, stream string, r Request) (Message, error) {
 	m, err := rd.getNear(ctx, stream, r)
-	if errors.Is(err, schemas.ErrNotFound) && rd.topology.copied.Load() {
-		return rd.getFromLeader(ctx, stream, r)
+	if errors.Is(err, schemas.ErrNotFound) && rd.o.Copied.Load() {
+		return rd.GetFromLeader(ctx, stream, r)
 	}
 	return m, err
 }
 
-// getNewest is getOne for who must not get what was there a moment ago.
-func (rd *reader) getNewest(ctx context.Context, stream string, r getRequest) (stored, error) {
-	if rd.topology.copied.Load() {
-		return rd.getFromLeader(ctx, stream, r)
+// GetNewest is getOne for who must not get what was there a moment ago.
+func (rd *Reader) GetNewest(ctx context.Context, stream string, r Request) (Message, error) {
+	if rd.o.Copied.Load() {
+		return rd.GetFromLeader(ctx, stream, r)
 	}
 	return rd.getNear(ctx, stream, r)
 }
 
 // getNear reads one message from whichever copy is nearest, which may lag behind.
-func (rd *reader) getNear(ctx context.Context, stream string, r getRequest) (stored, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+func (rd *Reader) getNear(ctx context.Context, stream string, r Request) (Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTime)
 	defer cancel()
 	body, err := json.Marshal(r)
 	if err != nil {
-		return stored{}, coded("read", err)
+		return Message{}, natserr.Coded("read", err)
 	}
-	m, err := rd.conn.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream, body)
+	m, err := rd.o.Conn.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream, body)
 	if err != nil {
-		return stored{}, coded("read from "+stream, err)
+		return Message{}, natserr.Coded("read from "+stream, err)
 	}
 	p, err := parsePart(m)
 	switch {
 	case err != nil:
-		return stored{}, schemas.Wrap(schemas.Internal, "read from "+stream, "the log's answer is not understood", err)
+		return Message{}, schemas.Wrap(schemas.Internal, "read from "+stream, "the log's answer is not understood", err)
 	case p.kind == partMessage:
 		return p.message, nil
 	case p.kind == partNone:
-		return stored{}, schemas.OpErrorf(schemas.NotFound, "read from "+stream, "there is no such message")
+		return Message{}, schemas.OpErrorf(schemas.NotFound, "read from "+stream, "there is no such message")
 	}
-	return stored{}, schemas.Wrap(schemas.Internal, "read from "+stream, "the log's answer is not understood", errDirectGet)
+	return Message{}, schemas.Wrap(schemas.Internal, "read from "+stream, "the log's answer is not understood", errDirectGet)
 }
 
-// getLast reads the last message of a subject, which may have wildcards.
-func (rd *reader) getLast(ctx context.Context, stream, subject string) (stored, error) {
-	return rd.getOne(ctx, stream, getRequest{Last: subject})
+// GetLast reads the last message of a subject, which may have wildcards.
+func (rd *Reader) GetLast(ctx context.Context, stream, subject string) (Message, error) {
+	return rd.Get(ctx, stream, Request{Last: subject})
 }
 
-// getPage reads the messages of a subject from a sequence or a time on, in order: at most a page,
+// GetPage reads the messages of a subject from a sequence or a time on, in order: at most a page,
 // whose size is limited in number and bytes. More reports whether there are more behind it. A page that
 // reaches the present has everything that was confirmed before it was asked for.
-func (rd *reader) getPage(
+func (rd *Reader) GetPage(
 	ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int,
-) (page []stored, more bool, err error) {
-	limit = min(orDefault(limit, pageMessages), pageMessages)
-	page, more, err = rd.getPageNear(ctx, stream, subject, from, since, limit)
-	if err != nil || more || !rd.topology.copied.Load() {
+) (page []Message, more bool, err error) {
+	if limit <= 0 || limit > PageMessages {
+		limit = PageMessages
+	}
+	page, more, err = rd.GetPageNear(ctx, stream, subject, from, since, limit)
+	if err != nil || more || !rd.o.Copied.Load() {
 		return page, more, err
 	}
-	return rd.toPresent(ctx, stream, subject, from, since, limit, page)
+	return rd.ToPresent(ctx, stream, subject, from, since, limit, page)
 }
 
-// toPresent adds to a page what the copy that gave it does not have yet. Mostly that is nothing.
-func (rd *reader) toPresent(
-	ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int, page []stored,
-) ([]stored, bool, error) {
-	r := getRequest{Seq: max(from, 1), Next: subject}
+// ToPresent adds to a page what the copy that gave it does not have yet. Mostly that is nothing.
+func (rd *Reader) ToPresent(
+	ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int, page []Message,
+) ([]Message, bool, error) {
+	r := Request{Seq: max(from, 1), Next: subject}
 	switch n := len(page); {
 	case n > 0:
-		r.Seq = page[n-1].seq + 1
+		r.Seq = page[n-1].Seq + 1
 	case since != nil:
 		r.Seq, r.StartTime = 0, since
 	}
 	size := 0
 	for _, m := range page {
-		size += len(m.data)
+		size += len(m.Data)
 	}
-	for ; len(page) < limit && size < pageBytes; r.StartTime = nil {
-		m, err := rd.getFromLeader(ctx, stream, r)
+	for ; len(page) < limit && size < PageBytes; r.StartTime = nil {
+		m, err := rd.GetFromLeader(ctx, stream, r)
 		if errors.Is(err, schemas.ErrNotFound) {
 			return page, false, nil
 		}
@@ -130,8 +134,8 @@ func (rd *reader) toPresent(
 			return nil, false, err
 		}
 		page = append(page, m)
-		size += len(m.data)
-		r.Seq = m.seq + 1
+		size += len(m.Data)
+		r.Seq = m.Seq + 1
 	}
 	return page, true, nil
 }
@@ -139,57 +143,57 @@ func (rd *reader) toPresent(
 // hasSlot marks a context whose owner has a slot among the reads in pages.
 type hasSlot struct{}
 
-// acquire takes a slot among the reads in pages. Reads with the context that it returns take no other slot: this one is for a page and for
+// Acquire takes a slot among the reads in pages. Reads with the context that it returns take no other slot: this one is for a page and for
 // the payloads that it names.
-func (rd *reader) acquire(ctx context.Context, stream, subject string) (_ context.Context, release func(), err error) {
+func (rd *Reader) Acquire(ctx context.Context, stream, subject string) (_ context.Context, release func(), err error) {
 	if ctx.Value(hasSlot{}) != nil {
 		return ctx, func() {}, nil
 	}
-	a := readFor(subject)
+	a := subjects.ReadFor(subject)
 	if err := rd.slots.Acquire(ctx, a); err != nil {
-		return nil, nil, coded("read from "+stream, err)
+		return nil, nil, natserr.Coded("read from "+stream, err)
 	}
 	return context.WithValue(ctx, hasSlot{}, true), func() { rd.slots.Release(a) }, nil
 }
 
-// getPageNear reads a page from whichever copy is nearest, which may lag behind.
-func (rd *reader) getPageNear(
+// GetPageNear reads a page from whichever copy is nearest, which may lag behind.
+func (rd *Reader) GetPageNear(
 	ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int,
-) (page []stored, more bool, err error) {
-	ctx, release, err := rd.acquire(ctx, stream, subject)
+) (page []Message, more bool, err error) {
+	ctx, release, err := rd.Acquire(ctx, stream, subject)
 	if err != nil {
 		return nil, false, err
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	ctx, cancel := context.WithTimeout(ctx, RequestTime)
 	defer cancel()
-	r := getRequest{Seq: max(from, 1), Next: subject, Batch: limit, MaxBytes: pageBytes}
+	r := Request{Seq: max(from, 1), Next: subject, Batch: limit, MaxBytes: PageBytes}
 	if since != nil {
 		r.Seq, r.StartTime = 0, since
 	}
 	body, err := json.Marshal(r)
 	if err != nil {
-		return nil, false, coded("read", err)
+		return nil, false, natserr.Coded("read", err)
 	}
 	inbox := nats.NewInbox()
 	answers := make(chan *nats.Msg, limit+1)
-	sub, err := rd.conn.ChanSubscribe(inbox, answers)
+	sub, err := rd.o.Conn.ChanSubscribe(inbox, answers)
 	if err != nil {
-		return nil, false, coded("read from "+stream, err)
+		return nil, false, natserr.Coded("read from "+stream, err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // nothing follows from it
-	lost := rd.conn.StatusChanged(nats.RECONNECTING, nats.CLOSED)
-	defer rd.conn.RemoveStatusListener(lost)
-	if err := rd.conn.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, body); err != nil {
-		return nil, false, coded("read from "+stream, err)
+	lost := rd.o.Conn.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer rd.o.Conn.RemoveStatusListener(lost)
+	if err := rd.o.Conn.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, body); err != nil {
+		return nil, false, natserr.Coded("read from "+stream, err)
 	}
 	last := uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, false, coded("read from "+stream, ctx.Err())
+			return nil, false, natserr.Coded("read from "+stream, ctx.Err())
 		case <-lost:
-			return nil, false, coded("read from "+stream, nats.ErrDisconnected)
+			return nil, false, natserr.Coded("read from "+stream, nats.ErrDisconnected)
 		case m := <-answers:
 			p, err := parsePart(m)
 			if err != nil {
@@ -200,11 +204,11 @@ func (rd *reader) getPageNear(
 			}
 			switch p.kind {
 			case partMessage:
-				page, last = append(page, p.message), p.message.seq
+				page, last = append(page, p.message), p.message.Seq
 			case partNone:
 				return page, false, nil
 			case partAway:
-				return nil, false, coded("read from "+stream, nats.ErrNoResponders)
+				return nil, false, natserr.Coded("read from "+stream, nats.ErrNoResponders)
 			case partEnd:
 				return page, p.pending > 0, nil
 			}
@@ -224,7 +228,7 @@ const (
 // part is one answer to a read.
 type part struct {
 	kind    partKind
-	message stored
+	message Message
 	pending uint64
 	last    uint64 // of a page: the sequence of the message before it, 0: it is the first
 }
@@ -278,8 +282,30 @@ func parsePart(m *nats.Msg) (part, error) {
 	if err != nil {
 		return part{}, err
 	}
-	return part{last: last, message: stored{
-		stream: m.Header.Get("Nats-Stream"), subject: m.Header.Get("Nats-Subject"), seq: seq, time: at,
-		headers: m.Header, data: m.Data, id: m.Header.Get(nats.MsgIdHdr),
+	return part{last: last, message: Message{
+		Stream: m.Header.Get("Nats-Stream"), Subject: m.Header.Get("Nats-Subject"), Seq: seq, Time: at,
+		Headers: m.Header, Data: m.Data, ID: m.Header.Get(nats.MsgIdHdr),
 	}}, nil
+}
+
+// AndBehind is how many messages there were of the request that was answered with the first of them.
+func (m Message) AndBehind() (uint64, error) {
+	behind, err := strconv.ParseUint(m.Headers.Get("Nats-Num-Pending"), 10, 64)
+	if err != nil {
+		return 0, schemas.Wrap(schemas.Internal, "read from "+m.Stream, "the log's answer is not understood", err)
+	}
+	return behind + 1, nil
+}
+
+// ParseLive reads a republished message: what was stored, and the sequence before it on its subject.
+func ParseLive(m *nats.Msg) (Message, uint64, error) {
+	s, err := parsePart(m)
+	if err != nil {
+		return Message{}, 0, err
+	}
+	prev, err := strconv.ParseUint(m.Header.Get("Nats-Last-Sequence"), 10, 64)
+	if err != nil || s.kind != partMessage {
+		return Message{}, 0, errors.Join(errDirectGet, err)
+	}
+	return s.message, prev, nil
 }

@@ -1,4 +1,4 @@
-package streams
+package direct
 
 import (
 	"context"
@@ -143,7 +143,7 @@ func TestALookOfLongAgoDoesNotCount(t *testing.T) {
 			}
 			time.Sleep(tc.before)
 			asked := 0
-			_, err := l.read(t.Context(), func() (stored, error) { asked++; return stored{}, gone })
+			_, err := l.read(t.Context(), func() (Message, error) { asked++; return Message{}, gone })
 			if asked != tc.asked || !errors.Is(err, tc.want) {
 				t.Errorf("%s: asked %d times, %v", name, asked, err)
 			}

@@ -1,4 +1,4 @@
-package streams
+package direct
 
 import (
 	"testing"
@@ -12,16 +12,16 @@ import (
 // as many reads as there are slots would wait for each other.
 func TestAPayloadIsReadInTheSlotOfItsPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rd := &reader{slots: fair.NewSemaphore(1, 1)}
-		ctx, release, err := rd.acquire(t.Context(), "EVENTS_00", "sandjet.events.00.acc_a.c_1.x")
+		rd := &Reader{slots: fair.NewSemaphore(1, 1)}
+		ctx, release, err := rd.Acquire(t.Context(), "EVENTS_00", "sandjet.events.00.acc_a.c_1.x")
 		testwait.OK(t, err)
-		_, inner, err := rd.acquire(ctx, "OBJ_payloads_39d", "$O.payloads_39d.C.x")
+		_, inner, err := rd.Acquire(ctx, "OBJ_payloads_39d", "$O.payloads_39d.C.x")
 		testwait.OK(t, err)
 		inner()
 		waited := make(chan struct{})
 		go func() {
 			defer close(waited)
-			_, other, err := rd.acquire(t.Context(), "EVENTS_00", "sandjet.events.00.acc_b.c_1.x")
+			_, other, err := rd.Acquire(t.Context(), "EVENTS_00", "sandjet.events.00.acc_b.c_1.x")
 			if err == nil {
 				other()
 			}

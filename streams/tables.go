@@ -1,11 +1,15 @@
 package streams
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/subjects"
+	"github.com/sandjet/sandjet/streams/topology"
 )
 
 // Names of the streams; events have one per shard.
@@ -24,10 +28,7 @@ const (
 	streamArtifacts = "ARTIFACTS"
 	streamSkills    = "SKILLS"
 
-	eventsPrefix  = "EVENTS_"
-	eventsPattern = eventsPrefix + "*"
-
-	transcriptsPrefix = "TRANSCRIPTS_"
+	eventsPattern = subjects.EventStreams + "*"
 )
 
 const (
@@ -50,66 +51,68 @@ const (
 	advisoryMaxDelive = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."
 )
 
-// topologyVersion grows with each change of the table below that an older process would undo.
+// topologyVersion grows with each change of the tables below that an older process would undo.
 const topologyVersion = 6
 
-// Keys of a stream's metadata.
-const (
-	metaVersion = "sandjet.topology"
-	metaShards  = "sandjet.shards"
-
-	metaReplicas = "sandjet.replicas"
-
-	metaRecords = "sandjet.records" // of the log's first shard: recordsMade once the bucket of records was made
-	recordsMade = "made"
-)
+// tables are what a log has.
+func tables() topology.Tables {
+	t := topology.Tables{Version: topologyVersion, Streams: streamRows, Records: string(Records), Objects: func(stream string) string {
+		bucket, _ := payloadBucket(stream)
+		return bucket
+	}}
+	rows := bucketRows()
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		t.Buckets = append(t.Buckets, rows[name].config)
+	}
+	return t
+}
 
 // streamRows is the topology: every stream but those of buckets and object stores.
 func streamRows(shards int) []jetstream.StreamConfig {
 	rows := []jetstream.StreamConfig{
 		{
 			Name: streamIntake, Description: "Requests as outside NATS clients publish them.",
-			Subjects: []string{prefixWaiting + "*"}, Retention: jetstream.WorkQueuePolicy, // nothing ages out: the router ends each, and says so
+			Subjects: []string{subjects.Waiting + "*"}, Retention: jetstream.WorkQueuePolicy, // nothing ages out: the router ends each, and says so
 			Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: intakeQuota, Duplicates: 2 * time.Minute,
 		},
 		{
 			// Limits retention: the stored call is also the record of its id. One message per subject, so that sending a call again replaces it. An
 			// ended call is removed after a day, see ForgetCalls; one that has not ended must not age out.
 			Name: streamCalls, Description: "Admitted calls. Each stays a day as the record of its id, and until it has its end.",
-			Subjects: []string{prefixCalls + "*.*.*", prefixCallTimers + "*.*.*"}, MaxAge: eventsLongest, MaxMsgsPerSubject: 1,
+			Subjects: []string{subjects.Calls + "*.*.*", subjects.CallTimers + "*.*.*"}, MaxAge: eventsLongest, MaxMsgsPerSubject: 1,
 			AllowAtomicPublish: true, AllowMsgSchedules: true, Duplicates: 2 * time.Minute,
 		},
 		{
 			Name: streamCancels, Description: "Requests for the end of calls.",
-			Subjects: []string{prefixCancels + "*.*"}, MaxAge: callsKept, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
-			RePublish: &jetstream.RePublish{Source: prefixCancels + "*.*", Destination: prefixCancelled + "{{wildcard(1)}}.{{wildcard(2)}}"},
+			Subjects: []string{subjects.Cancels + "*.*"}, MaxAge: callsKept, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
+			RePublish: &jetstream.RePublish{Source: subjects.Cancels + "*.*", Destination: subjects.Cancelled + "{{wildcard(1)}}.{{wildcard(2)}}"},
 		},
 		{
 			// As with calls: one message per subject, published on the condition that there is none.
 			Name: streamJobs, Description: "How background jobs ended. The first word on each counts.",
-			Subjects: []string{prefixJobs + "*.*"}, MaxAge: jobsKept, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
+			Subjects: []string{subjects.Jobs + "*.*"}, MaxAge: jobsKept, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
 		},
 		{
 			Name: streamTurns, Description: "Follow-ups for agents whose turn continues.",
-			Subjects: []string{prefixTurns + "*.*.*"}, MaxAge: jobsKept, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
+			Subjects: []string{subjects.Turns + "*.*.*"}, MaxAge: jobsKept, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
 		},
 		{
 			// The last one of each conversation replaces all before it. A process that carries the turn on learns of it by the header.
 			Name: streamWakes, Description: "Which conversations are to be looked at, as their turns may go on.",
-			Subjects: []string{prefixWakes + "*.*", prefixWakeTimers + "*.*"}, MaxAge: transcriptsKept, MaxMsgsPerSubject: 1,
+			Subjects: []string{subjects.Wakes + "*.*", subjects.WakeTimers + "*.*"}, MaxAge: transcriptsKept, MaxMsgsPerSubject: 1,
 			AllowMsgSchedules: true, Duplicates: 2 * time.Minute,
-			RePublish: &jetstream.RePublish{Source: prefixWakes + "*.*", Destination: prefixWoken + "{{wildcard(1)}}.{{wildcard(2)}}",
+			RePublish: &jetstream.RePublish{Source: subjects.Wakes + "*.*", Destination: subjects.Woken + "{{wildcard(1)}}.{{wildcard(2)}}",
 				HeadersOnly: true},
 		},
 		{
 			// A retry is a scheduled message: the server writes it to the delivery's own subject when it is due.
 			Name: streamDeliver, Description: "Deliveries on their way, and kept for a replay.",
-			Subjects: []string{prefixDeliveries + "*.*.*", prefixTimers + "*.*.*"}, MaxAge: jobsKept, MaxMsgsPerSubject: 1,
+			Subjects: []string{subjects.Deliveries + "*.*.*", subjects.DeliveryTimers + "*.*.*"}, MaxAge: jobsKept, MaxMsgsPerSubject: 1,
 			AllowMsgSchedules: true, AllowMsgTTL: true, Duplicates: 2 * time.Minute,
 		},
 		{
 			Name: streamDead, Description: "Messages that failed for good, with the reason.",
-			Subjects: []string{prefixDead + "*.*.*"}, MaxAge: deadKept, MaxMsgsPerSubject: -1, Duplicates: dedupe,
+			Subjects: []string{subjects.Dead + "*.*.*"}, MaxAge: deadKept, MaxMsgsPerSubject: -1, Duplicates: dedupe,
 		},
 		{
 			Name: streamAdv, Description: "Notices of the server about messages out of deliveries.",
@@ -118,34 +121,34 @@ func streamRows(shards int) []jetstream.StreamConfig {
 		{
 			// Nothing ages out: a durable stream ends as a whole. Readers are woken by headers alone.
 			Name: streamDurable, Description: "What clients keep in durable streams.",
-			Subjects: []string{prefixDurable + "*.*.*"}, MaxMsgsPerSubject: -1, Duplicates: 2 * time.Minute,
-			RePublish: &jetstream.RePublish{Source: prefixDurable + "*.*.*",
-				Destination: prefixDurableLive + "{{wildcard(1)}}.{{wildcard(2)}}", HeadersOnly: true},
+			Subjects: []string{subjects.Durable + "*.*.*"}, MaxMsgsPerSubject: -1, Duplicates: 2 * time.Minute,
+			RePublish: &jetstream.RePublish{Source: subjects.Durable + "*.*.*",
+				Destination: subjects.DurableLive + "{{wildcard(1)}}.{{wildcard(2)}}", HeadersOnly: true},
 		},
 		{
 			// One message per subject: bytes that are stored again take the place of the same bytes, and are young again.
 			Name: streamArtifacts, Description: "Files that calls have left for people, and their bytes.",
-			Subjects: []string{prefixArtifacts + ">"}, MaxAge: eventsLongest + artifactsLonger, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
+			Subjects: []string{subjects.Artifacts + ">"}, MaxAge: eventsLongest + artifactsLonger, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
 		},
 		{
 			// Nothing ages out: what no record names is removed, see maintenance.SkillCleaner. Bytes that are stored again are young again.
 			Name: streamSkills, Description: "Bundles of skills, by digest.",
-			Subjects: []string{prefixSkills + "*.*.*.*"}, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
+			Subjects: []string{subjects.Skills + "*.*.*.*"}, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
 		},
 	}
 	for n := range shards {
 		rows = append(rows, jetstream.StreamConfig{ // before the events, whose first shard is found from the end
-			Name: transcriptStream(n), Description: "What was said in the turns of the conversations of this shard.",
-			Subjects: []string{transcriptSubjectPrefix(n) + "*.*"}, MaxAge: transcriptsKept, MaxMsgsPerSubject: commitsPerSubject,
+			Name: subjects.TranscriptStream(n), Description: "What was said in the turns of the conversations of this shard.",
+			Subjects: []string{subjects.TranscriptsOf(n) + "*.*"}, MaxAge: transcriptsKept, MaxMsgsPerSubject: commitsPerSubject,
 			Duplicates: 2 * time.Minute,
 		})
 	}
 	for n := range shards {
-		source := eventSubjectPrefix(n) + "*.*"
+		source := subjects.EventsOf(n) + "*.*"
 		rows = append(rows, jetstream.StreamConfig{
-			Name: eventStream(n), Description: "Events of the conversations of this shard.",
+			Name: subjects.EventStream(n), Description: "Events of the conversations of this shard.",
 			Subjects: []string{source}, MaxAge: eventsLongest, MaxMsgsPerSubject: eventsPerSubject, AllowAtomicPublish: true, Duplicates: dedupe,
-			RePublish: &jetstream.RePublish{Source: source, Destination: prefixLive + "{{wildcard(1)}}.{{wildcard(2)}}"},
+			RePublish: &jetstream.RePublish{Source: source, Destination: subjects.Live + "{{wildcard(1)}}.{{wildcard(2)}}"},
 		})
 	}
 	for i := range rows {
