@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/acks"
 	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/natserr"
 )
@@ -131,7 +132,7 @@ func (k *Bucket[T]) Create(ctx context.Context, key string, v T, ttl time.Durati
 	create := func(last uint64) (uint64, error) {
 		m := nats.NewMsg(k.subject(key))
 		m.Data = data
-		ack, err := publishDecided(ctx, k.bus.js, m, append(life, jetstream.WithExpectLastSequencePerSubject(last))...)
+		ack, err := acks.PublishDecided(ctx, k.bus.js, m, append(life, jetstream.WithExpectLastSequencePerSubject(last))...)
 		if err != nil {
 			return 0, natserr.Coded(op, err)
 		}
@@ -197,7 +198,7 @@ func (k *Bucket[T]) write(ctx context.Context, verb, key string, v T, earlier ui
 	defer cancel()
 	m := nats.NewMsg(k.subject(key))
 	m.Data = data
-	ack, err := publishDecided(ctx, k.bus.js, m, o...)
+	ack, err := acks.PublishDecided(ctx, k.bus.js, m, o...)
 	if err != nil {
 		return 0, natserr.Coded(k.op(verb+" "+schemas.Quotable(key)), err)
 	}
@@ -244,7 +245,7 @@ func (k *Bucket[T]) remove(ctx context.Context, key string, marked time.Duration
 		// As the client library writes it where a key is purged. The server leaves no mark of its own when such a mark ends.
 		m.Header.Set("KV-Operation", "PURGE")
 		m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-		_, err := publishDecided(ctx, k.bus.js, m, o...)
+		_, err := acks.PublishDecided(ctx, k.bus.js, m, o...)
 		return err
 	}
 	if marked == 0 {

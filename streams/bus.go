@@ -196,7 +196,7 @@ func (b *Bus) abandon() {
 
 // Generation changes whenever the connection by which messages come and are acknowledged, or that by which results are published, was lost
 // or has reconnected. While it is the same, the server has not taken this process for gone.
-func (b *Bus) Generation() uint64 { return b.workChanges.count() + b.publishChanges.count() }
+func (b *Bus) Generation() uint64 { return b.workChanges.Count() + b.publishChanges.Count() }
 
 // Ready returns an error while the log cannot be reached, cannot write, or is too full for new work. Code: unavailable.
 func (b *Bus) Ready(ctx context.Context) error {

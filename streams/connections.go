@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/acks"
 	"github.com/sandjet/sandjet/streams/natserr"
 )
 
@@ -39,8 +40,8 @@ type connections struct {
 	js                          jetstream.JetStream // on publish
 	jsWork                      jetstream.JetStream // on work
 	jsBulk                      jetstream.JetStream // on bulk
-	acks, acksWork              *acks               // on publish and work
-	publishChanges, workChanges reconnects          // of publish and work
+	acks, acksWork              *acks.Publisher     // on publish and work
+	publishChanges, workChanges acks.Reconnects     // of publish and work
 
 	drops  wait.Broadcast // notified when the connection of live events has reconnected
 	slow   sync.Map       // what to do when a subscription to live events fell behind: func() by *nats.Subscription
@@ -63,8 +64,8 @@ func (c *connections) dialAll(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	c.publishChanges.watch(c.publish)
-	c.workChanges.watch(c.work)
+	c.publishChanges.Watch(c.publish)
+	c.workChanges.Watch(c.work)
 	for _, j := range []struct {
 		js   *jetstream.JetStream
 		conn *nats.Conn
@@ -75,10 +76,10 @@ func (c *connections) dialAll(ctx context.Context) (err error) {
 			return natserr.Coded("connect to the log", err)
 		}
 	}
-	if c.acks, err = newAcks(c.publish); err != nil {
+	if c.acks, err = acks.New(c.publish); err != nil {
 		return err
 	}
-	c.acksWork, err = newAcks(c.work)
+	c.acksWork, err = acks.New(c.work)
 	return err
 }
 
@@ -260,9 +261,9 @@ func (c *connections) closeAll() {
 			conn.Close()
 		}
 	}
-	for _, a := range []*acks{c.acks, c.acksWork} {
+	for _, a := range []*acks.Publisher{c.acks, c.acksWork} {
 		if a != nil {
-			a.close()
+			a.Close()
 		}
 	}
 }

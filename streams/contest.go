@@ -4,50 +4,11 @@ import (
 	"context"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/acks"
 	"github.com/sandjet/sandjet/streams/natserr"
 )
-
-// contestPause is how long to wait before failure number n of a write is followed by the next try.
-func contestPause(n int) time.Duration {
-	const first, most = 20 * time.Millisecond, 50 * time.Millisecond
-	return wait.Backoff{First: first, Most: most}.After(n)
-}
-
-// undecided reports whether the log refused a message because an earlier one with the same message id, or under the
-// same condition, is in process. With several replicas the leader answers so from when it proposes a message until a
-// majority has it. The earlier message may be stored or lost: nothing is known of it, and nothing of this one is stored.
-func undecided(err error) bool {
-	return natserr.Is(err, natserr.WrongLastSequenceAny, natserr.DuplicateInProcess)
-}
-
-// untilDecided calls write again while the log is undecided, for [requestWithin] at most.
-func untilDecided(ctx context.Context, write func() error) error {
-	begun := time.Now()
-	for n := 1; ; n++ {
-		err := write()
-		if !undecided(err) {
-			return err
-		}
-		pause := contestPause(n)
-		if time.Since(begun)+pause >= requestWithin || !wait.Sleep(ctx, pause) {
-			return err
-		}
-	}
-}
-
-// publishDecided publishes by the client library and waits until the log has decided.
-func publishDecided(ctx context.Context, js jetstream.JetStream, m *nats.Msg, o ...jetstream.PublishOpt) (ack *jetstream.PubAck, err error) {
-	err = untilDecided(ctx, func() (err error) {
-		ack, err = js.PublishMsg(ctx, m, o...)
-		return err
-	})
-	return ack, err
-}
 
 // Contest paces a loop that reads a value, changes it and writes it on the condition that no other process was faster.
 // Its zero value is ready for one loop.
@@ -68,7 +29,7 @@ func (c *Contest) Again(ctx context.Context) error {
 		c.begun = time.Now()
 		return nil
 	}
-	pause := contestPause(c.lost - 1)
+	pause := acks.ContestPause(c.lost - 1)
 	if time.Since(c.begun)+pause >= requestWithin {
 		return schemas.OpErrorf(schemas.Unavailable, "change a record", "other processes changed it at the same time: try again")
 	}

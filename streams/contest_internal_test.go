@@ -13,11 +13,31 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/acks"
+	"github.com/sandjet/sandjet/streams/embedded"
+	"github.com/sandjet/sandjet/streams/fair"
 	"github.com/sandjet/sandjet/streams/natserr"
 )
 
 // undecidedAnswers are the answers of a leader that has proposed an earlier message and has no answer of a majority yet.
+func openBus(t *testing.T) *Bus {
+	t.Helper()
+	testwait.ForRealTime(t)
+	s, err := StartServer(t.Context(), embedded.Options{DataDir: t.TempDir(), Port: -1}, fair.Shares{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Shutdown)
+	b, err := Open(t.Context(), Options{Server: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.WithoutCancel(t.Context())) })
+	return b
+}
+
 func undecidedAnswers() []string {
 	return []string{
 		`{"error":{"code":400,"err_code":10164,"description":"wrong last sequence"},"stream":"FAKE","seq":0}`,
@@ -61,7 +81,7 @@ func TestAWriteThatMeetsOneInProcessIsSentAgain(t *testing.T) {
 	for i, answer := range undecidedAnswers() {
 		for name, write := range map[string]func(key string) error{
 			"publish": func(key string) error {
-				_, err := b.acks.publish(t.Context(), nats.NewMsg("$KV.fake."+key))
+				_, err := b.acks.Publish(t.Context(), nats.NewMsg("$KV.fake."+key))
 				return err
 			},
 			"put":             func(key string) error { _, err := k.Put(t.Context(), key, "v"); return err },
@@ -91,7 +111,7 @@ func TestAWriteInProcessIsNeverAConflict(t *testing.T) {
 		if !errors.Is(err, schemas.ErrUnavailable) && !errors.Is(err, schemas.ErrTimeout) {
 			t.Errorf("a write that is never decided ended with %v, want unavailable", err)
 		}
-		if _, err := parseConfirmation([]byte(answer)); schemas.CodeOf(natserr.Coded("publish", err)) != schemas.Unavailable {
+		if _, err := acks.ParseConfirmation([]byte(answer)); schemas.CodeOf(natserr.Coded("publish", err)) != schemas.Unavailable {
 			t.Errorf("%s is %v", answer, natserr.Coded("publish", err))
 		}
 	}
@@ -125,7 +145,7 @@ func TestAContestEnds(t *testing.T) {
 func TestAPublisherIsNotToldThatItsIdIsInProcess(t *testing.T) {
 	t.Parallel()
 	for _, answer := range undecidedAnswers() {
-		_, err := parseConfirmation([]byte(answer))
+		_, err := acks.ParseConfirmation([]byte(answer))
 		if got := refusalOf(err); got.Code != http.StatusServiceUnavailable {
 			t.Errorf("%s is handed on as %+v, want 503", answer, got)
 		}

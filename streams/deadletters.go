@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/acks"
 	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/natserr"
 	"github.com/sandjet/sandjet/streams/subjects"
@@ -233,7 +234,7 @@ func (l *DeadLetters) resend(ctx context.Context, d schemas.DeadLetter) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	_, err := publishDecided(ctx, l.bus.js, m, o...)
+	_, err := acks.PublishDecided(ctx, l.bus.js, m, o...)
 	return natserr.Coded("redrive", err)
 }
 

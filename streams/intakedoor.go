@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/acks"
 	"github.com/sandjet/sandjet/streams/fair"
 	"github.com/sandjet/sandjet/streams/natserr"
 	"github.com/sandjet/sandjet/streams/subjects"
@@ -113,7 +114,7 @@ func (d *intakeDoor) store(over context.Context, inFlight *sync.WaitGroup, m *na
 		case ok := <-ack.Ok():
 			d.confirm(m, ok)
 		case err := <-ack.Err():
-			if !undecided(err) {
+			if !acks.Undecided(err) {
 				d.refuse(m, err)
 				return
 			}
@@ -130,7 +131,7 @@ func (d *intakeDoor) again(ctx context.Context, m, stored *nats.Msg) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	var ok *jetstream.PubAck
-	err := untilDecided(ctx, func() (err error) {
+	err := acks.UntilDecided(ctx, func() (err error) {
 		ok, err = d.js.PublishMsg(ctx, stored)
 		return err
 	})
@@ -174,7 +175,7 @@ func (d *intakeDoor) answer(m *nats.Msg, a pubAck) {
 
 // refusalOf words an error as a JetStream server would.
 func refusalOf(err error) *jetstream.APIError {
-	if api := natserr.API(err); api != nil && !undecided(err) {
+	if api := natserr.API(err); api != nil && !acks.Undecided(err) {
 		return api
 	}
 	public := schemas.Public(natserr.Coded("publish", err))

@@ -73,7 +73,7 @@ func storeEvent(ctx context.Context, b *Bus, by *writer, e schemas.Event, id str
 		return Stored{}, err
 	}
 	for _, f := range first {
-		if err := precede(ctx, b, by.acks.conn, f); err != nil {
+		if err := precede(ctx, b, by.acks.Conn, f); err != nil {
 			return Stored{}, err
 		}
 	}

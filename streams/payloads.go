@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/acks"
 	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/natserr"
 	"github.com/sandjet/sandjet/streams/subjects"
@@ -142,7 +143,7 @@ func (p *payloads) offload(ctx context.Context, stream string, m *nats.Msg) erro
 		}
 		// A store with copies that was made this moment has no leader yet; what a former try left is put aside by the next.
 		unled := errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
-		if !unled || try == unledTries || !wait.Sleep(ctx, noStreamPause) {
+		if !unled || try == unledTries || !wait.Sleep(ctx, acks.NoStreamPause) {
 			return natserr.Coded("store a large payload", err)
 		}
 	}

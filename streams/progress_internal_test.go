@@ -34,10 +34,10 @@ func TestSignsOfLifeOfAHostThatSlept(t *testing.T) {
 func TestAnotherConnectionMakesADeliveryLate(t *testing.T) {
 	t.Parallel()
 	bus := &Bus{}
-	bus.publishChanges.changed, bus.workChanges.changed = make(chan nats.Status, 1), make(chan nats.Status, 1)
+	bus.publishChanges.Changed, bus.workChanges.Changed = make(chan nats.Status, 1), make(chan nats.Status, 1)
 	b := newProgressAcks(bus)
 	before, now := b.add(&message{}, time.Minute), bus.Generation()
-	bus.workChanges.changed <- nats.CONNECTED
+	bus.workChanges.Changed <- nats.CONNECTED
 	if !before.late() || bus.Generation() == now {
 		t.Error("a new connection for deliveries is not noticed")
 	}
@@ -45,7 +45,7 @@ func TestAnotherConnectionMakesADeliveryLate(t *testing.T) {
 	if after.late() {
 		t.Error("what came by the new connection is late")
 	}
-	bus.publishChanges.changed <- nats.RECONNECTING
+	bus.publishChanges.Changed <- nats.RECONNECTING
 	if !after.late() {
 		t.Error("a new connection for results is not noticed")
 	}

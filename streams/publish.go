@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/acks"
 	"github.com/sandjet/sandjet/streams/natserr"
 	"github.com/sandjet/sandjet/streams/subjects"
 )
@@ -54,23 +55,23 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 
 // writer stores messages by one connection. It is safe for concurrent use.
 type writer struct {
-	acks     *acks
+	acks     *acks.Publisher
 	trouble  *trouble
 	capacity *capacity
 }
 
 // store publishes one message and waits for the confirmation.
 func (w *writer) store(ctx context.Context, m *nats.Msg) (Stored, error) {
-	ack, err := w.acks.publish(ctx, m)
+	ack, err := w.acks.Publish(ctx, m)
 	if err != nil {
 		w.trouble.failed(m.Subject, err, ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded))
 		return Stored{}, natserr.Coded("publish", err)
 	}
 	w.trouble.wrote(m.Subject)
-	if !ack.duplicate {
+	if !ack.Duplicate {
 		w.capacity.wrote(m.Subject, sizeOfMessage(m.Subject, m.Data))
 	}
-	return Stored{Cursor: schemas.Cursor{Seq: ack.seq}, Duplicate: ack.duplicate}, nil
+	return Stored{Cursor: schemas.Cursor{Seq: ack.Seq}, Duplicate: ack.Duplicate}, nil
 }
 
 // schedule stores a message that the server writes to a subject of the same stream at a time.

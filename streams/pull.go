@@ -38,7 +38,7 @@ func (c *consuming[T]) pull(ctx context.Context) error {
 	status := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
 	defer nc.RemoveStatusListener(status)
 	// Counted before the first request: a message may wait here while the connection that brought it ends and reconnects.
-	p := &pulling{broken: make(chan error, 1), lastSign: time.Now(), conn: c.bus.workChanges.count()}
+	p := &pulling{broken: make(chan error, 1), lastSign: time.Now(), conn: c.bus.workChanges.Count()}
 	if !nc.IsConnected() { // the listener came too late for it
 		return errors.New("the connection was lost")
 	}
@@ -110,7 +110,7 @@ func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
 		c.status(p, code, m.Header)
 		return
 	}
-	msg, err := newMessage(c.bus, m, p.conn+c.bus.publishChanges.count())
+	msg, err := newMessage(c.bus, m, p.conn+c.bus.publishChanges.Count())
 	if err != nil {
 		c.bus.log.Error("message without a sequence skipped", "subject", m.Subject, "error", err)
 		return

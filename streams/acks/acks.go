@@ -1,4 +1,5 @@
-package streams
+// Package acks publishes messages and waits for the log's confirmation, also while the log is still deciding about an earlier write.
+package acks
 
 import (
 	"bytes"
@@ -15,16 +16,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/natserr"
 )
 
-// acks publishes by one connection and hands each confirmation of the log to who waits for it. It is safe for
+// Publisher publishes by one connection and hands each confirmation of the log to who waits for it. It is safe for
 // concurrent use.
 //
 // Each call of a tool is several of these. The client library makes a context, a timer, a channel, an inbox and
 // a JSON decoder for each; here all but the message itself is used again.
-type acks struct {
-	conn   *nats.Conn
+type Publisher struct {
+	Conn   *nats.Conn
 	prefix string // of the subjects to which the log answers; the rest is the number of the publish
 
 	mu     sync.Mutex
@@ -43,24 +45,25 @@ type receipt struct {
 
 // receipted is the answer to one publish.
 type receipted struct {
-	ack confirmation
+	ack Confirmation
 	err error
 }
 
-// confirmation is what the log says of a message that it has.
-type confirmation struct {
-	seq       uint64
-	duplicate bool
+// Confirmation is what the log says of a message that it has.
+type Confirmation struct {
+	Seq       uint64
+	Duplicate bool
 }
 
 const (
 	mostFreeReceipts = 1024                   // that are kept to be used again
-	noStreamPause    = 250 * time.Millisecond // before a publish is repeated that found no stream: it may be between two leaders
+	NoStreamPause    = 250 * time.Millisecond // before a publish is repeated that found no stream: it may be between two leaders
 	noStreamTries    = 2                      // how often that is done
 )
 
-func newAcks(conn *nats.Conn) (*acks, error) {
-	a := &acks{conn: conn, prefix: conn.NewInbox() + ".", waits: map[uint64]*receipt{}}
+// New subscribes to the answers of a connection.
+func New(conn *nats.Conn) (*Publisher, error) {
+	a := &Publisher{Conn: conn, prefix: conn.NewInbox() + ".", waits: map[uint64]*receipt{}}
 	sub, err := conn.Subscribe(a.prefix+"*", a.take)
 	if err != nil {
 		return nil, natserr.Coded("connect to the log", err)
@@ -71,39 +74,39 @@ func newAcks(conn *nats.Conn) (*acks, error) {
 	return a, nil
 }
 
-// publish sends a message and waits for its confirmation, for [requestWithin] at most; then the error is
+// Publish sends a message and waits for its confirmation, for [direct.RequestTime] at most; then the error is
 // [context.DeadlineExceeded]. While the log is [undecided] it sends the message again. Errors are those of the client library and of the server.
-func (a *acks) publish(ctx context.Context, m *nats.Msg) (confirmation, error) {
+func (a *Publisher) Publish(ctx context.Context, m *nats.Msg) (Confirmation, error) {
 	begun := time.Now()
 	for try, waits := 0, 0; ; {
-		r, err := a.send(m, requestWithin-time.Since(begun))
+		r, err := a.send(m, direct.RequestTime-time.Since(begun))
 		if err != nil {
-			return confirmation{}, err
+			return Confirmation{}, err
 		}
 		ack, err := a.wait(ctx, r)
 		if err == nil {
 			return ack, nil
 		}
-		if undecided(err) {
+		if Undecided(err) {
 			waits++
-			pause := contestPause(waits)
-			if time.Since(begun)+pause >= requestWithin || !wait.Sleep(ctx, pause) {
-				return confirmation{}, err
+			pause := ContestPause(waits)
+			if time.Since(begun)+pause >= direct.RequestTime || !wait.Sleep(ctx, pause) {
+				return Confirmation{}, err
 			}
 			continue
 		}
 		if !errors.Is(err, nats.ErrNoResponders) {
 			return ack, err
 		}
-		if try == noStreamTries || !wait.Sleep(ctx, noStreamPause) {
-			return confirmation{}, jetstream.ErrNoStreamResponse
+		if try == noStreamTries || !wait.Sleep(ctx, NoStreamPause) {
+			return Confirmation{}, jetstream.ErrNoStreamResponse
 		}
 		try++
 	}
 }
 
 // send sends a message; the receipt must be given to wait.
-func (a *acks) send(m *nats.Msg, within time.Duration) (*receipt, error) {
+func (a *Publisher) send(m *nats.Msg, within time.Duration) (*receipt, error) {
 	a.mu.Lock()
 	if a.closed {
 		a.mu.Unlock()
@@ -112,7 +115,7 @@ func (a *acks) send(m *nats.Msg, within time.Duration) (*receipt, error) {
 	r := a.receipt(within)
 	a.mu.Unlock()
 	m.Reply = a.prefix + strconv.FormatUint(r.number, 36) // letters and digits
-	if err := a.conn.PublishMsg(m); err != nil {
+	if err := a.Conn.PublishMsg(m); err != nil {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.drop(r)
@@ -122,7 +125,7 @@ func (a *acks) send(m *nats.Msg, within time.Duration) (*receipt, error) {
 }
 
 // receipt is one for the next publish. The lock is held.
-func (a *acks) receipt(within time.Duration) *receipt {
+func (a *Publisher) receipt(within time.Duration) *receipt {
 	var r *receipt
 	if n := len(a.free); n > 0 {
 		r = a.free[n-1]
@@ -138,7 +141,7 @@ func (a *acks) receipt(within time.Duration) *receipt {
 }
 
 // wait returns the answer to a publish, or why there is none yet.
-func (a *acks) wait(ctx context.Context, r *receipt) (confirmation, error) {
+func (a *Publisher) wait(ctx context.Context, r *receipt) (Confirmation, error) {
 	var why error
 	select {
 	case got := <-r.got:
@@ -154,11 +157,11 @@ func (a *acks) wait(ctx context.Context, r *receipt) (confirmation, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.drop(r)
-	return confirmation{}, why
+	return Confirmation{}, why
 }
 
 // drop ends the waiting for an answer. The lock is held.
-func (a *acks) drop(r *receipt) {
+func (a *Publisher) drop(r *receipt) {
 	delete(a.waits, r.number)
 	select {
 	case <-r.got: // it came this moment, too late
@@ -168,7 +171,7 @@ func (a *acks) drop(r *receipt) {
 }
 
 // release keeps a receipt, for which nothing can come any more, to be used again. The lock is held.
-func (a *acks) release(r *receipt) {
+func (a *Publisher) release(r *receipt) {
 	r.timer.Stop()
 	if len(a.free) < mostFreeReceipts {
 		a.free = append(a.free, r)
@@ -176,7 +179,7 @@ func (a *acks) release(r *receipt) {
 }
 
 // take hands an answer to who waits for it.
-func (a *acks) take(m *nats.Msg) {
+func (a *Publisher) take(m *nats.Msg) {
 	number, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, a.prefix), 36, 64) // as in send
 	if err != nil {
 		return
@@ -185,7 +188,7 @@ func (a *acks) take(m *nats.Msg) {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		got.err = nats.ErrNoResponders
 	} else {
-		got.ack, got.err = parseConfirmation(m.Data)
+		got.ack, got.err = ParseConfirmation(m.Data)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -195,8 +198,8 @@ func (a *acks) take(m *nats.Msg) {
 	}
 }
 
-// close ends all waiting, and lets nothing more be sent.
-func (a *acks) close() {
+// Close ends all waiting, and lets nothing more be sent.
+func (a *Publisher) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.closed = true
@@ -206,9 +209,9 @@ func (a *acks) close() {
 	}
 }
 
-// parseConfirmation reads the log's answer to a publish. The shape that the server gives to nearly all of them is read without a
+// ParseConfirmation reads the log's answer to a publish. The shape that the server gives to nearly all of them is read without a
 // decoder, every other one by the rules of JSON.
-func parseConfirmation(data []byte) (confirmation, error) {
+func ParseConfirmation(data []byte) (Confirmation, error) {
 	if ack, ok := usualConfirmation(data); ok {
 		return ack, nil
 	}
@@ -219,19 +222,19 @@ func parseConfirmation(data []byte) (confirmation, error) {
 		Duplicate bool                `json:"duplicate"`
 	}
 	if err := json.Unmarshal(data, &a); err != nil {
-		return confirmation{}, jetstream.ErrInvalidJSAck
+		return Confirmation{}, jetstream.ErrInvalidJSAck
 	}
 	if a.Error != nil {
-		return confirmation{}, fmt.Errorf("nats: %w", a.Error)
+		return Confirmation{}, fmt.Errorf("nats: %w", a.Error)
 	}
 	if a.Stream == "" {
-		return confirmation{}, jetstream.ErrInvalidJSAck
+		return Confirmation{}, jetstream.ErrInvalidJSAck
 	}
-	return confirmation{a.Seq, a.Duplicate}, nil
+	return Confirmation{a.Seq, a.Duplicate}, nil
 }
 
 // usualConfirmation reads {"stream":"CALLS","seq":17}, and the same of a duplicate.
-func usualConfirmation(data []byte) (ack confirmation, ok bool) {
+func usualConfirmation(data []byte) (ack Confirmation, ok bool) {
 	const longest = 18 // digits that always fit
 	rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`))
 	if !ok {
@@ -244,7 +247,7 @@ func usualConfirmation(data []byte) (ack confirmation, ok bool) {
 	if rest, ok = bytes.CutSuffix(rest, []byte("}")); !ok {
 		return ack, false
 	}
-	rest, ack.duplicate = bytes.CutSuffix(rest, []byte(`,"duplicate": true`))
+	rest, ack.Duplicate = bytes.CutSuffix(rest, []byte(`,"duplicate": true`))
 	if len(rest) == 0 || len(rest) > longest || rest[0] == '0' {
 		return ack, false
 	}
@@ -252,7 +255,7 @@ func usualConfirmation(data []byte) (ack confirmation, ok bool) {
 		if c < '0' || c > '9' {
 			return ack, false
 		}
-		ack.seq = 10*ack.seq + uint64(c-'0') // decimal
+		ack.Seq = 10*ack.Seq + uint64(c-'0') // decimal
 	}
 	return ack, true
 }
