@@ -23,6 +23,7 @@ import (
 	"github.com/sandjet/sandjet/gateway/webhooks"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/outputs"
 )
 
 // openAPI describes the HTTP API. A test holds it to the routes and to the types.
@@ -61,7 +62,7 @@ func Components() map[string]reflect.Type {
 		"ArtifactList": reflect.TypeFor[artifacts.List](),
 		"Skill":        reflect.TypeFor[schemas.SkillDocument](), "SkillList": reflect.TypeFor[skills.List](),
 		"Event":    reflect.TypeFor[schemas.Event](),
-		"Snapshot": reflect.TypeFor[streams.Snapshot](), "SnapshotText": reflect.TypeFor[streams.SnapshotText](),
+		"Snapshot": reflect.TypeFor[outputs.Snapshot](), "SnapshotText": reflect.TypeFor[outputs.SnapshotText](),
 		"Problem": reflect.TypeFor[web.Problem](), "Gap": reflect.TypeFor[streams.Gap](),
 		"Job": reflect.TypeFor[schemas.Job](), "Completion": reflect.TypeFor[schemas.Completion](), "Group": reflect.TypeFor[schemas.GroupRef](),
 		"CallSummary":         reflect.TypeFor[schemas.CallSummary](),

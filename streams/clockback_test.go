@@ -11,6 +11,7 @@ import (
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/outputs"
 )
 
 // part is what happens on a log from some time on. Its server and clock are started again for it.
@@ -49,7 +50,7 @@ func (w *backward) output(text string, offset, n int) schemas.Event {
 }
 
 // after stores what follows and returns the place of its last output.
-func (w *backward) after(t *testing.T, b *streams.Bus) streams.PlacedPiece {
+func (w *backward) after(t *testing.T, b *streams.Bus) outputs.PlacedPiece {
 	c := w.call
 	w.started = schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, 1), time.Now(),
 		schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: "w", Attempt: 1})
@@ -63,8 +64,8 @@ func (w *backward) after(t *testing.T, b *streams.Bus) streams.PlacedPiece {
 			at = s.Cursor
 		}
 	}
-	piece, _ := streams.PieceOf(third)
-	return streams.PlacedPiece{Piece: piece, Seq: at.Seq}
+	piece, _ := outputs.PieceOf(third)
+	return outputs.PlacedPiece{Piece: piece, Seq: at.Seq}
 }
 
 // TestWhatIsStoredAfterTheLogsClockWasSetBackIsFound: a conversation is read by stamps, from about the time when a call was accepted.
@@ -75,7 +76,7 @@ func TestWhatIsStoredAfterTheLogsClockWasSetBackIsFound(t *testing.T) {
 	for _, by := range []time.Duration{4 * time.Minute, time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
 			var w backward
-			var last streams.PlacedPiece
+			var last outputs.PlacedPiece
 			look := func(t *testing.T, b *streams.Bus) {
 				w.found(t, b, last)
 				noise := callOf(schemas.NewID("noise_")) // by which stamps are where they were before
@@ -92,7 +93,7 @@ func TestWhatIsStoredAfterTheLogsClockWasSetBackIsFound(t *testing.T) {
 	}
 }
 
-func (w *backward) found(t *testing.T, b *streams.Bus, last streams.PlacedPiece) {
+func (w *backward) found(t *testing.T, b *streams.Bus, last outputs.PlacedPiece) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -135,7 +136,7 @@ func (w *backward) found(t *testing.T, b *streams.Bus, last streams.PlacedPiece)
 	if after := testwait.Must(streams.LastEvent(ctx, b, c.Account, c.Conversation))(t); after.Seq != before.Seq {
 		t.Error("an event that is there was stored once more")
 	}
-	made := testwait.Must(streams.Snapshots(ctx, b, c.Account, c.Conversation, []streams.PlacedPiece{last}))(t)
+	made := testwait.Must(streams.Snapshots(ctx, b, c.Account, c.Conversation, []outputs.PlacedPiece{last}))(t)
 	if len(made) != 1 || len(made[0].Output) != 1 || made[0].Output[0].Text != "first second " {
 		t.Errorf("the output before its last piece is %+v", made)
 	}

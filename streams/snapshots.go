@@ -6,18 +6,12 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/outputs"
 )
-
-// PlacedPiece is a piece and its place on the log.
-type PlacedPiece struct {
-	Piece
-
-	Seq uint64
-}
 
 // Snapshots returns for each piece what its call has printed before it. They cost one pass over the conversation together, from about the
 // first acceptance of their calls on. While the log is unavailable it waits.
-func Snapshots(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, of []PlacedPiece) ([]Snapshot, error) {
+func Snapshots(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, of []outputs.PlacedPiece) ([]outputs.Snapshot, error) {
 	var since time.Time
 	whole := false // a call is no longer known: the whole conversation is read
 	calls := map[schemas.CallID]bool{}
@@ -42,11 +36,11 @@ func Snapshots(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conve
 	if _, known := b.Age(since); whole || since.IsZero() || !known { // or the log's clock was set back
 		from = nil
 	}
-	g := newGathering(of)
-	if err := eachEvent(ctx, b, a, c, 1, g.last, from, 0, g.add); err != nil {
+	g := outputs.NewGathering(of)
+	if err := eachEvent(ctx, b, a, c, 1, g.Last, from, 0, g.Add); err != nil {
 		return nil, err
 	}
-	return g.end(), nil
+	return g.End(), nil
 }
 
 // eachEvent reads the events of a conversation from a sequence, or a time, to before a sequence, 0 for the end, and

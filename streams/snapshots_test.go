@@ -11,6 +11,7 @@ import (
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/outputs"
 )
 
 // story writes the events of calls on one conversation, as workers do.
@@ -56,8 +57,8 @@ func TestASnapshotIsTheEndOfWhatIsLong(t *testing.T) {
 		}
 		page := testwait.Must(streams.Page(t.Context(), b, account, "c_story", schemas.Cursor{}, 0))(t)
 		last := page.Events[len(page.Events)-1]
-		p, _ := streams.PieceOf(last.Value)
-		made := testwait.Must(streams.Snapshots(t.Context(), b, account, "c_story", []streams.PlacedPiece{{Piece: p, Seq: last.Cursor.Seq}}))(t)
+		p, _ := outputs.PieceOf(last.Value)
+		made := testwait.Must(streams.Snapshots(t.Context(), b, account, "c_story", []outputs.PlacedPiece{{Piece: p, Seq: last.Cursor.Seq}}))(t)
 		if len(made) != 1 || len(made[0].Output) != 1 {
 			t.Fatalf("made %+v; want one snapshot of one stream", made)
 		}
@@ -85,14 +86,14 @@ func TestSnapshotsOfManyPlacesAreThoseOfEach(t *testing.T) {
 			testwait.OK(t, streams.Events.Publish(t.Context(), b, e))
 		}
 		page := testwait.Must(streams.Page(t.Context(), b, account, "c_story", schemas.Cursor{}, 0))(t)
-		var places []streams.PlacedPiece
+		var places []outputs.PlacedPiece
 		for i := range page.Events {
 			e := page.Events[(i*17)%len(page.Events)] // in no order
-			p, isPiece := streams.PieceOf(e.Value)
+			p, isPiece := outputs.PieceOf(e.Value)
 			if !isPiece {
 				t.Fatalf("%+v is no piece", e.Value)
 			}
-			places = append(places, streams.PlacedPiece{Piece: p, Seq: e.Cursor.Seq})
+			places = append(places, outputs.PlacedPiece{Piece: p, Seq: e.Cursor.Seq})
 		}
 		made := testwait.Must(streams.Snapshots(t.Context(), b, account, "c_story", places))(t)
 		for i, p := range places {

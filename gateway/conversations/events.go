@@ -10,6 +10,7 @@ import (
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/outputs"
 )
 
 // Page is a part of a conversation as JSON.
@@ -31,7 +32,7 @@ type PageEvent struct {
 
 	// Of a compact page.
 	Skipped  int               `json:"skipped,omitzero"`  // events left out before this one
-	Snapshot *streams.Snapshot `json:"snapshot,omitzero"` // what its call had printed before it
+	Snapshot *outputs.Snapshot `json:"snapshot,omitzero"` // what its call had printed before it
 }
 
 // GetEvents reads a conversation: as a stream for who accepts text/event-stream, else as a page.

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/outputs"
 )
 
 const (
@@ -39,7 +39,7 @@ const (
 // back only after it has read up to the former one. Snapshots are made from the log for a place, so readers who come to the
 // same one share it.
 type compact struct {
-	shown   streams.Shown // like skipped of the goroutine that reads
+	shown   outputs.Shown // like skipped of the goroutine that reads
 	skipped int           // events left out since the last that was delivered
 
 	// guarded by the conversation's lock
@@ -50,7 +50,7 @@ type compact struct {
 // need is what has to be known before a frame can be delivered.
 type need struct {
 	index bool // where calls end from the frame on; else a snapshot before it
-	at    streams.PlacedPiece
+	at    outputs.PlacedPiece
 }
 
 // index knows where calls end behind a place. It exists while compact readers replay, and counts for the hub's budget.
@@ -81,7 +81,7 @@ func (i *index) covers(seq uint64) bool { return i.on && i.from <= seq }
 
 // note takes in a frame behind all others.
 func (i *index) note(f *Frame) {
-	if i.on && f.gap == nil && streams.IsWhole(f.Type) {
+	if i.on && f.gap == nil && outputs.IsWhole(f.Type) {
 		i.add(f.subject, f.Seq)
 	}
 }
@@ -89,12 +89,12 @@ func (i *index) note(f *Frame) {
 // Snapshot is what a call had printed before a place, ready to be sent: the same bytes for every reader. It
 // never changes.
 type Snapshot struct {
-	at   streams.PlacedPiece
+	at   outputs.PlacedPiece
 	op   []byte // {"op":"snapshot","conv":…,"snapshot":…}
 	data int    // where the snapshot begins
 }
 
-func newSnapshot(conv []byte, at streams.PlacedPiece, s streams.Snapshot) (*Snapshot, error) {
+func newSnapshot(conv []byte, at outputs.PlacedPiece, s outputs.Snapshot) (*Snapshot, error) {
 	data, err := schemas.EncodeJSON(s)
 	if err != nil {
 		return nil, schemas.Wrap(schemas.Internal, "take a snapshot", "it cannot be encoded", err)
@@ -120,10 +120,10 @@ func (c *conversation) decide(r *Reader, f *Frame, replay bool) (what fate, s *S
 	switch {
 	case f.gap != nil:
 		return delivered, nil, true
-	case streams.IsWhole(f.Type):
+	case outputs.IsWhole(f.Type):
 		r.compact.shown.End(schemas.CallID(f.subject))
 		return delivered, nil, true
-	case !streams.IsPiece(f.Type):
+	case !outputs.IsPiece(f.Type):
 		return delivered, nil, true
 	}
 	if replay {
@@ -134,14 +134,14 @@ func (c *conversation) decide(r *Reader, f *Frame, replay bool) (what fate, s *S
 			return leftOut, nil, true
 		}
 		if !covered {
-			return 0, nil, c.want(r, &need{index: true, at: streams.PlacedPiece{Seq: f.Seq}})
+			return 0, nil, c.want(r, &need{index: true, at: outputs.PlacedPiece{Seq: f.Seq}})
 		}
 	}
 	p := f.piece()
 	if p == nil || r.compact.shown.Follows(*p) {
 		return delivered, nil, true
 	}
-	at := streams.PlacedPiece{Piece: *p, Seq: f.Seq}
+	at := outputs.PlacedPiece{Piece: *p, Seq: f.Seq}
 	c.mu.RLock()
 	s = c.shotAt(r, at)
 	c.mu.RUnlock()
@@ -153,7 +153,7 @@ func (c *conversation) decide(r *Reader, f *Frame, replay bool) (what fate, s *S
 }
 
 // shotAt is the snapshot before a piece, nil if there is none.
-func (c *conversation) shotAt(r *Reader, at streams.PlacedPiece) *Snapshot {
+func (c *conversation) shotAt(r *Reader, at outputs.PlacedPiece) *Snapshot {
 	if s := r.compact.shot; s != nil && s.at == at {
 		return s
 	}
@@ -223,7 +223,7 @@ func (c *conversation) seek() {
 func (c *conversation) unknown() func(context.Context) error {
 	var from uint64
 	behind := false
-	var places []streams.PlacedPiece
+	var places []outputs.PlacedPiece
 	for _, r := range c.readers {
 		if r.compact == nil || r.compact.need == nil || r.phase == ended {
 			continue
@@ -268,7 +268,7 @@ func (c *conversation) scan(ctx context.Context, from uint64) error {
 		}
 		before := found.bytes
 		for _, e := range page.Events {
-			if streams.IsWhole(e.Value.Type) {
+			if outputs.IsWhole(e.Value.Type) {
 				found.add(e.Value.Subject, e.Cursor.Seq)
 			}
 		}
@@ -293,7 +293,7 @@ func (c *conversation) scan(ctx context.Context, from uint64) error {
 }
 
 // shoot reads the snapshots before some places, and gives them to those who wait there.
-func (c *conversation) shoot(ctx context.Context, places []streams.PlacedPiece) error {
+func (c *conversation) shoot(ctx context.Context, places []outputs.PlacedPiece) error {
 	c.mu.RLock()
 	gen := c.gen
 	c.mu.RUnlock()

@@ -14,6 +14,7 @@ import (
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/outputs"
 )
 
 // screen shows what calls have printed, as a client does.
@@ -33,7 +34,7 @@ func (s *screen) show(t *testing.T, step replay.Step, gap bool) {
 		t.Fatal(err)
 	}
 	if step.Snapshot != nil {
-		var shot streams.Snapshot
+		var shot outputs.Snapshot
 		if err := json.Unmarshal(step.Snapshot.Data(), &shot); err != nil || string(shot.Call) != e.Subject {
 			t.Errorf("%s before an event of %s: %v", step.Snapshot.Op(), e.Subject, err)
 		}
@@ -46,10 +47,10 @@ func (s *screen) show(t *testing.T, step replay.Step, gap bool) {
 		}
 	}
 	switch {
-	case streams.IsWhole(e.Type):
+	case outputs.IsWhole(e.Type):
 		delete(s.texts, e.Subject)
 		s.ended[e.Subject] = true
-	case streams.IsPiece(e.Type):
+	case outputs.IsPiece(e.Type):
 		var d schemas.OutputData
 		if err := json.Unmarshal(e.Data, &d); err != nil {
 			t.Fatal(err)
@@ -136,8 +137,8 @@ func publishEvent(t *testing.T, b *streams.Bus, e schemas.Event) {
 }
 
 func (c *counted) Snapshots(
-	ctx context.Context, a schemas.AccountID, id schemas.ConversationID, of []streams.PlacedPiece,
-) ([]streams.Snapshot, error) {
+	ctx context.Context, a schemas.AccountID, id schemas.ConversationID, of []outputs.PlacedPiece,
+) ([]outputs.Snapshot, error) {
 	c.n.Add(1)
 	return c.Log.Snapshots(ctx, a, id, of)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/gateway/replay"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/outputs"
 )
 
 // fakeLog is a log of one shard in memory, which can lose live events, forget its oldest events, fail, and be recreated. It remembers
@@ -109,16 +110,16 @@ func (l *fakeLog) story(conv schemas.ConversationID) (schemas.EventType, string,
 
 // Snapshots implements [replay.Log]; all that was printed is here on one stream.
 func (l *fakeLog) Snapshots(
-	_ context.Context, _ schemas.AccountID, c schemas.ConversationID, of []streams.PlacedPiece,
-) ([]streams.Snapshot, error) {
+	_ context.Context, _ schemas.AccountID, c schemas.ConversationID, of []outputs.PlacedPiece,
+) ([]outputs.Snapshot, error) {
 	if err := l.trouble(); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	made := make([]streams.Snapshot, 0, len(of))
+	made := make([]outputs.Snapshot, 0, len(of))
 	for _, p := range of {
-		s := streams.Snapshot{Call: p.Call, Attempt: p.Attempt, Output: []streams.SnapshotText{}}
+		s := outputs.Snapshot{Call: p.Call, Attempt: p.Attempt, Output: []outputs.SnapshotText{}}
 		for seq := l.first; seq < p.Seq; seq++ {
 			var d schemas.OutputData
 			e := l.stored[seq].Value
@@ -126,7 +127,7 @@ func (l *fakeLog) Snapshots(
 				continue
 			}
 			if len(s.Output) == 0 {
-				s.Output = append(s.Output, streams.SnapshotText{Stream: d.Stream, Offset: d.Offset})
+				s.Output = append(s.Output, outputs.SnapshotText{Stream: d.Stream, Offset: d.Offset})
 			}
 			s.Output[0].Bytes += int64(d.Bytes)
 			s.Output[0].Text += d.Text

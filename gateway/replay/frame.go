@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/outputs"
 )
 
 // Frame is one event of a conversation, ready to be sent: the same bytes for every reader. It never
@@ -24,7 +25,7 @@ type Frame struct {
 	text     []byte                        // {"op":"ev","conv":…,"cur":…,"prev":…,"data":…}
 	chain    int                           // where ,"prev": begins
 	body     int                           // where ,"data": begins
-	part     atomic.Pointer[streams.Piece] // the output that the event is a piece of, once a reader needed it
+	part     atomic.Pointer[outputs.Piece] // the output that the event is a piece of, once a reader needed it
 }
 
 const (
@@ -93,7 +94,7 @@ func (f *Frame) Data() []byte { return f.text[f.body+len(keyData) : len(f.text)-
 func (f *Frame) Body() []byte { return f.text[f.body:] }
 
 // piece is what the event is a piece of, nil if that cannot be said. It is read when a compact reader first asks.
-func (f *Frame) piece() *streams.Piece {
+func (f *Frame) piece() *outputs.Piece {
 	if p := f.part.Load(); p != nil {
 		return p
 	}
@@ -101,7 +102,7 @@ func (f *Frame) piece() *streams.Piece {
 	if json.Unmarshal(f.Data(), &e) != nil {
 		return nil
 	}
-	p, ok := streams.PieceOf(e)
+	p, ok := outputs.PieceOf(e)
 	if !ok {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/outputs"
 )
 
 // Log is what a [Hub] reads. [BusLog] is the real one; tests count or fake.
@@ -21,7 +22,7 @@ type Log interface {
 	// Locate finds the position after a cursor.
 	Locate(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, after schemas.Cursor) (streams.Place, error)
 	// Snapshots returns for each piece what its call had printed before it.
-	Snapshots(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, of []streams.PlacedPiece) ([]streams.Snapshot, error)
+	Snapshots(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, of []outputs.PlacedPiece) ([]outputs.Snapshot, error)
 	// Shard and State report how far the shard of a conversation is.
 	Shard(c schemas.ConversationID) int
 	State(ctx context.Context, shard int) (streams.ShardState, error)
@@ -73,8 +74,8 @@ func (l *BusLog) Locate(
 
 // Snapshots implements [Log].
 func (l *BusLog) Snapshots(
-	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, of []streams.PlacedPiece,
-) ([]streams.Snapshot, error) {
+	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, of []outputs.PlacedPiece,
+) ([]outputs.Snapshot, error) {
 	return streams.Snapshots(ctx, l.bus, a, c, of)
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/internal/replaytest"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/natsauth"
+	"github.com/sandjet/sandjet/streams/outputs"
 )
 
 // screen is what a program shows of the calls of one conversation.
@@ -44,7 +44,7 @@ func (s *screen) show(it client.Item) error {
 	case it.Gap != nil:
 		s.gaps++
 	case it.Snapshot != nil:
-		var snap streams.Snapshot
+		var snap outputs.Snapshot
 		if err := json.Unmarshal(it.Snapshot, &snap); err != nil {
 			return fmt.Errorf("a snapshot: %w", err)
 		}
@@ -283,7 +283,7 @@ func named(t *testing.T, it client.Item) string {
 	case it.Live:
 		return "live"
 	case it.Snapshot != nil:
-		var snap streams.Snapshot
+		var snap outputs.Snapshot
 		if err := json.Unmarshal(it.Snapshot, &snap); err != nil {
 			t.Fatal(err)
 		}

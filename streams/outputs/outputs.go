@@ -1,4 +1,5 @@
-package streams
+// Package outputs folds the pieces of a call's live output: which of them a reader has, and what was printed before a place on the log.
+package outputs
 
 import (
 	"cmp"
@@ -31,6 +32,13 @@ func PieceOf(e schemas.Event) (Piece, bool) {
 		return Piece{}, false
 	}
 	return Piece{schemas.CallID(e.Subject), d.Attempt, d.Stream, d.Offset}, true
+}
+
+// PlacedPiece is a piece and its place on the log.
+type PlacedPiece struct {
+	Piece
+
+	Seq uint64
 }
 
 // Shown is what one reader has of the calls that run. The zero value is that of a reader who has nothing.
@@ -151,13 +159,13 @@ func (p *printed) snapshot() *Snapshot {
 	return s
 }
 
-// gathering makes snapshots before several places in one pass over the log.
-type gathering struct {
+// Gathering makes snapshots before several places in one pass over the log.
+type Gathering struct {
 	of    []PlacedPiece
 	order []int // of of, by place
 	made  []Snapshot
 	next  int // of order
-	last  uint64
+	Last  uint64
 	calls map[attempt]*printed
 }
 
@@ -167,19 +175,20 @@ type attempt struct {
 	n    int
 }
 
-func newGathering(of []PlacedPiece) *gathering {
-	g := &gathering{of: of, order: make([]int, len(of)), made: make([]Snapshot, len(of)), calls: map[attempt]*printed{}}
+// NewGathering begins a pass for the snapshots before some pieces.
+func NewGathering(of []PlacedPiece) *Gathering {
+	g := &Gathering{of: of, order: make([]int, len(of)), made: make([]Snapshot, len(of)), calls: map[attempt]*printed{}}
 	for i, p := range of {
 		g.order[i] = i
-		g.last = max(g.last, p.Seq)
+		g.Last = max(g.Last, p.Seq)
 		g.calls[attempt{p.Call, p.Attempt}] = &printed{call: p.Call, attempt: p.Attempt, pieces: map[string][]schemas.OutputData{}}
 	}
 	slices.SortFunc(g.order, func(a, b int) int { return cmp.Compare(of[a].Seq, of[b].Seq) })
 	return g
 }
 
-// add takes in one event of the conversation, in the order of the log.
-func (g *gathering) add(e schemas.Event, seq uint64) {
+// Add takes in one event of the conversation, in the order of the log.
+func (g *Gathering) Add(e schemas.Event, seq uint64) {
 	g.pass(seq)
 	var d schemas.OutputData
 	if !IsPiece(e.Type) || json.Unmarshal(e.Data, &d) != nil {
@@ -191,14 +200,15 @@ func (g *gathering) add(e schemas.Event, seq uint64) {
 }
 
 // pass makes the snapshots before a place.
-func (g *gathering) pass(seq uint64) {
+func (g *Gathering) pass(seq uint64) {
 	for ; g.next < len(g.order) && g.of[g.order[g.next]].Seq <= seq; g.next++ {
 		i := g.order[g.next]
 		g.made[i] = *g.calls[attempt{g.of[i].Call, g.of[i].Attempt}].snapshot()
 	}
 }
 
-func (g *gathering) end() []Snapshot {
-	g.pass(g.last)
+// End returns the snapshots, in the order of the pieces.
+func (g *Gathering) End() []Snapshot {
+	g.pass(g.Last)
 	return g.made
 }
