@@ -10,16 +10,16 @@ import (
 // mostAnnounced is how many calls one half of [announcements] has.
 const mostAnnounced = 8192
 
-// announcements are the calls whose call.accepted this Bus has stored, and the log confirmed, and that this process has not acted on since:
-// the one that acts on a call then need not send it once more. It is at most two halves, of which the older one is forgotten when the
-// younger one is full or has lasted for as long as it is believed.
+// announcements are the calls whose call.accepted this Bus has stored, with the log's confirmation, and that this process has not handled
+// since: the worker part that handles the call then need not publish the event again. It has two generations at most; the older one is
+// dropped when the younger one is full, or older than an announcement may be trusted.
 type announcements struct {
 	mu             sync.Mutex
 	younger, older map[string]Certainty
 	turned         clock.Reading
 }
 
-// add keeps what the log has confirmed; sure is from before it was sent.
+// add records a call whose event the log has confirmed. sure is the certainty from before the event was sent.
 func (a *announcements) add(id string, sure Certainty) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -29,7 +29,7 @@ func (a *announcements) add(id string, sure Certainty) {
 	a.younger[id] = sure
 }
 
-// take returns since when a call is announced, once.
+// take returns since when a call has been announced, and removes it.
 func (a *announcements) take(id string) (sure Certainty, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -42,8 +42,8 @@ func (a *announcements) take(id string) (sure Certainty, ok bool) {
 	return sure, false
 }
 
-// Announced reports whether the log surely has call.accepted of a call, since this Bus has stored it lately on connections that it
-// still has: a log that lost its end meanwhile has lost the connections too. True is said once; false says nothing.
+// Announced reports whether the log certainly has call.accepted of a call, because this Bus stored it lately over connections that are
+// still up: a log that loses its end also loses the connections. It returns true once per call; false means unknown.
 func (b *Bus) Announced(c schemas.Call) bool {
 	sure, ok := b.announced.take(schemas.AcceptedID(c.Account, c.ID))
 	return ok && b.Holds(sure)

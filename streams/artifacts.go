@@ -25,8 +25,8 @@ const (
 	artifactsLonger = day
 )
 
-// KeptArtifact is an artifact as the log has it. Chunks lie under their own digests, so a chunk has the same content whichever process
-// writes it, and writing it again only makes it younger.
+// KeptArtifact is an artifact as stored on the log. Chunks are stored under their own digests, so writing the same chunk again, by any
+// process, only renews its age.
 type KeptArtifact struct {
 	Artifact schemas.Artifact `json:"artifact"`
 	// Chunks are the digests of its bytes, [ArtifactChunk] of them each.
@@ -35,8 +35,8 @@ type KeptArtifact struct {
 	seq uint64
 }
 
-// artifactSubject is where an artifact is described. Its size is in it, so that those of a conversation are summed up without
-// reading one.
+// artifactSubject is the subject of an artifact's description. It has the size, so that the sizes of a conversation can be added up
+// without reading messages.
 func artifactSubject(a schemas.AccountID, k schemas.Artifact) string {
 	return artifactsOf(a, subjects.Token(string(k.Conversation)), subjects.Token(string(k.Call)), string(k.ID), strconv.FormatInt(k.Size, 10))
 }
@@ -84,7 +84,7 @@ func ReadArtifactChunk(ctx context.Context, b *Bus, a schemas.AccountID, name st
 	return m.Data, nil
 }
 
-// StoreArtifact stores what an account's artifact is, once its chunks are stored. It may be called again. Codes: unavailable, timeout.
+// StoreArtifact stores the description of an artifact. Its chunks must be stored before. It may be repeated. Codes: unavailable, timeout.
 func StoreArtifact(ctx context.Context, b *Bus, a schemas.AccountID, k KeptArtifact) error {
 	data, err := schemas.EncodeJSON(k)
 	if err != nil {
@@ -110,7 +110,7 @@ func decodeArtifact(m direct.Message) (KeptArtifact, error) {
 	return k, nil
 }
 
-// FindArtifact reads what an account's artifact is. Codes: not_found, unavailable.
+// FindArtifact reads the description of an artifact. Codes: not_found, unavailable.
 func FindArtifact(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.ArtifactID) (KeptArtifact, error) {
 	if err := errors.Join(a.Validate(), id.Validate()); err != nil { // they become a subject
 		return KeptArtifact{}, schemas.OpErrorf(schemas.NotFound, "find an artifact", "there is no such artifact")
@@ -126,8 +126,8 @@ func FindArtifact(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.A
 	return decodeArtifact(m)
 }
 
-// ListArtifacts reads at most limit artifacts of a conversation, in the order in which they were stored, from behind one on (empty:
-// from the first). More says that there are some behind. Codes: not_found (after is not there), unavailable.
+// ListArtifacts returns at most limit artifacts of a conversation, in the order in which they were stored, beginning after one of them
+// (empty: at the first). more reports whether others follow. Codes: not_found (after does not exist), unavailable.
 func ListArtifacts(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, after schemas.ArtifactID, limit int) (
 	list []schemas.Artifact, more bool, err error,
 ) {
@@ -179,7 +179,7 @@ func readArtifacts(ctx context.Context, b *Bus, subject string, from uint64, lim
 	}
 }
 
-// ArtifactsKept is how many artifacts of a conversation are kept, and their bytes. Codes: unavailable.
+// ArtifactsKept returns the number and total bytes of a conversation's stored artifacts. Code: unavailable.
 func ArtifactsKept(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID) (n int, size int64, err error) {
 	const op = "count the artifacts of a conversation"
 	all, _, err := b.reader.SubjectsPage(ctx, op, streamArtifacts, artifactsOf(a, subjects.Token(string(c)), "*", "*", "*"), 0, requestWithin)
@@ -190,8 +190,8 @@ func ArtifactsKept(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.C
 	return n, size, natserr.Coded(op, err)
 }
 
-// DeleteArtifact removes an artifact. Its bytes, which others may have too, go with their age. That it is gone is no error. Codes:
-// unavailable.
+// DeleteArtifact removes the description of an artifact. Its chunks, which other artifacts may share, expire by age. An artifact that is
+// already gone is no error. Code: unavailable.
 func DeleteArtifact(ctx context.Context, b *Bus, a schemas.AccountID, k schemas.Artifact) error {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()

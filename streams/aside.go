@@ -22,7 +22,7 @@ const (
 	headerFirst = "Sandjet-First" // its first place on the log
 )
 
-// first is the first place of a message on the log, or the one that it has.
+// first returns the stream sequence that a message had before it was rescheduled, or its own.
 func (m *message) first() uint64 {
 	if m.Header.Get(headerScheduler) == "" {
 		return m.meta.Sequence.Stream
@@ -37,7 +37,7 @@ func (m *message) first() uint64 {
 // headerScheduler is set by the server on messages that it publishes from a schedule. Clients may not set it.
 const headerScheduler = "Nats-Scheduler"
 
-// attempt counts the deliveries of a message, those before it was put aside too.
+// attempt returns the number of deliveries of a message, including those before it was rescheduled.
 func (m *message) attempt() int {
 	const most = 1 << 30
 	before := 0
@@ -50,7 +50,7 @@ func (m *message) attempt() int {
 	return before + int(min(m.meta.NumDelivered, most))
 }
 
-// origin is where a delivery comes from, for the scheduler.
+// origin classifies a delivery for the scheduler.
 func (m *message) origin() fair.Origin {
 	switch {
 	case m.meta.NumDelivered > 1:
@@ -61,8 +61,8 @@ func (m *message) origin() fair.Origin {
 	return fair.New
 }
 
-// putAside schedules a message for another delivery at a time; after that it can be acknowledged. A process that dies between
-// the two causes a second delivery, which is marked.
+// putAside schedules another delivery of a message; afterwards the message can be acknowledged. If the process dies in between, there is a
+// second delivery, which is marked as one.
 func (t Topic[T]) putAside(ctx context.Context, b *Bus, m *message, at time.Time) error {
 	next := nats.NewMsg(t.timer(m.Subject))
 	next.Data, next.Header = m.Data, clean(m.Header)
@@ -74,8 +74,8 @@ func (t Topic[T]) putAside(ctx context.Context, b *Bus, m *message, at time.Time
 	return b.writer.schedule(ctx, next, m.Subject, at)
 }
 
-// noteFired counts that the message of a timer is gone, where it comes to its queue for the first time. It was written on condition that
-// the message which it replaces there was counted, so what it held counts no more.
+// noteFired updates the account's usage when a rescheduled message arrives in its queue for the first time: the timer's message is gone
+// then.
 func (c *consuming[T]) noteFired(m *message) {
 	if m.Header.Get(headerScheduler) == "" || m.meta.NumDelivered > 1 {
 		return
@@ -84,7 +84,7 @@ func (c *consuming[T]) noteFired(m *message) {
 	c.bus.capacity.fired(timer, sizeOfMessage(timer, m.Data), m.meta.Timestamp)
 }
 
-// takeTurn has a message wait for its account's turn, or hands it back. It does not block.
+// takeTurn queues a message until its account's turn, or naks it. It does not block.
 func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 	done := func() {
 		c.bus.progress.drop(hold)
@@ -129,7 +129,7 @@ func (c *consuming[T]) refuse(m *message, back fair.Redelivery) {
 	}
 }
 
-// retry has a message delivered again as its handler wants.
+// retry has a message redelivered after the delay that its handler asked for.
 func (c *consuming[T]) retry(m *message, t *fair.Message, after time.Duration) error {
 	if t == nil || c.hard.Err() != nil {
 		return m.nak(after)
@@ -137,7 +137,7 @@ func (c *consuming[T]) retry(m *message, t *fair.Message, after time.Duration) e
 	return c.redeliver(m, c.fair.Nak(t, after))
 }
 
-// redeliver has a message delivered again, by its consumer or by a schedule.
+// redeliver has a message delivered again: by a nak, or by a scheduled message if the delay is long.
 func (c *consuming[T]) redeliver(m *message, back fair.Redelivery) error {
 	if !back.Schedule {
 		return m.nak(back.After)
@@ -149,7 +149,7 @@ func (c *consuming[T]) redeliver(m *message, back fair.Redelivery) error {
 	return m.ack()
 }
 
-// lookAtQueue asks the log whether messages of others than one account were never handed out.
+// lookAtQueue asks the log whether the queue has undelivered messages of accounts other than big.
 func (c *consuming[T]) lookAtQueue(ctx context.Context, big schemas.AccountID) (fair.Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()

@@ -19,8 +19,8 @@ import (
 // headerUntil says until when who asks waits for the answer, by the log's clock.
 const headerUntil = "Sandjet-Until"
 
-// Ask sends a request to a subject of [JobControlSubject]'s kind and returns the answer: of exactly one listener, which stops working on it
-// once ctx has ended here. Codes: unavailable (no process listens, or no answer came before ctx ended), and those of the answer itself.
+// Ask sends a request to a subject such as [JobControlSubject] and returns the answer of exactly one listener. The listener's context ends
+// when ctx ends here. Codes: unavailable (no process listens, or no answer came before ctx ended), and those of the answer.
 func (b *Bus) Ask(ctx context.Context, subject string, data []byte) ([]byte, error) {
 	ctx = deadlined(ctx)
 	q := nats.NewMsg(subject)
@@ -48,13 +48,12 @@ func (b *Bus) Ask(ctx context.Context, subject string, data []byte) ([]byte, err
 // concurrentAsks bounds the questions of accounts, of one kind, that this process waits for; one account has three quarters of them.
 const concurrentAsks = 64
 
-// AskFor is [Bus.Ask] for an account: questions take turns between accounts, so that one that asks without end does not fill the queue
-// of who answers.
+// AskFor is [Bus.Ask] for an account. Accounts take turns, so that one that asks without pause cannot fill the listener's queue.
 func (b *Bus) AskFor(ctx context.Context, a schemas.AccountID, subject string, data []byte) ([]byte, error) {
 	return askFor(ctx, b, b.asks, a, subject, data)
 }
 
-// AskAboutFiles is [Bus.AskFor] about files in a place. Their turns are others than those of other questions: they take longer.
+// AskAboutFiles is [Bus.AskFor] about files at a place. These requests have turns of their own, since they take longer.
 func (b *Bus) AskAboutFiles(ctx context.Context, a schemas.AccountID, p FilesPlace, data []byte) ([]byte, error) {
 	return askFor(ctx, b, b.fileAsks, a, FilesSubject(p), data)
 }
@@ -69,8 +68,8 @@ func askFor(ctx context.Context, b *Bus, turns *fair.Semaphore, a schemas.Accoun
 
 const headerFailed = "Sandjet-Failed" // marks an answer that is an error
 
-// Answer answers the requests to a subject until ctx ends, each in a goroutine of its own, and returns when all are answered. An error of
-// handle is the answer, as [schemas.Public]. Ready is called once requests can arrive; nil: no caller waits for that.
+// Answer answers the requests to a subject until ctx ends, each in its own goroutine, and returns when all are answered. An error of
+// handle is sent as [schemas.Public]. ready is called once requests can arrive; it may be nil.
 func (b *Bus) Answer(ctx context.Context, subject string, ready func(), handle func(context.Context, []byte) ([]byte, error)) error {
 	const slots, backlog = 64, 1024
 	requests := make(chan *nats.Msg, backlog)
@@ -107,8 +106,8 @@ func (b *Bus) Answer(ctx context.Context, subject string, ready func(), handle f
 	}
 }
 
-// StillAwaited reports whether the requester still waits for the answer, by the handler's context. A handler calls it right before it
-// changes something: its process may have been suspended, and the requester may have done something else since. Code: timeout.
+// StillAwaited reports whether the requester still waits for the answer. A handler calls it, with its context, right before it changes
+// something: its process may have been suspended, and the requester may have done something else meanwhile. Code: timeout.
 func StillAwaited(ctx context.Context) error {
 	if at, ok := ctx.Deadline(); ctx.Err() != nil || ok && !time.Now().Before(at) {
 		return schemas.Errorf(schemas.Timeout, "the caller waits for the answer no more: nothing was done")
@@ -128,7 +127,7 @@ func newResponder(b *Bus, handle func(context.Context, []byte) ([]byte, error)) 
 	return &responder{conn: b.work, log: b.log, now: b.Now, handle: handle}
 }
 
-// answer has a request handled, and sends the answer.
+// answer runs the handler for a request and sends the answer.
 func (r *responder) answer(ctx context.Context, m *nats.Msg) {
 	answer := nats.NewMsg(m.Reply)
 	ctx, cancel := r.awaited(ctx, m)
@@ -162,8 +161,7 @@ func (r *responder) guarded(ctx context.Context, m *nats.Msg) (data []byte, err 
 	return r.handle(ctx, m.Data)
 }
 
-// awaited is the context of the handler of a request: it ends when the requester no longer waits for the answer. A request without the
-// headers for that is of an older version.
+// awaited returns a handler's context, which ends when the requester stops waiting. Requests of older versions lack the headers for that.
 func (r *responder) awaited(ctx context.Context, m *nats.Msg) (context.Context, context.CancelFunc) {
 	until, err := time.Parse(time.RFC3339Nano, m.Header.Get(headerUntil))
 	if err != nil {
@@ -196,7 +194,7 @@ const (
 // FilesInFolders is where a provider keeps files of workspaces: each has folders of its own.
 func FilesInFolders(provider string) FilesPlace { return FilesPlace("folder." + provider) }
 
-// FilesPlaceOf is where the files of a workspace are.
+// FilesPlaceOf returns where the files of a workspace are.
 func FilesPlaceOf(w schemas.WorkspaceFiles) FilesPlace {
 	switch {
 	case w.Storage == "":
@@ -207,10 +205,10 @@ func FilesPlaceOf(w schemas.WorkspaceFiles) FilesPlace {
 	return FilesInOwnBucket
 }
 
-// FilesSubject is where workers that reach a place answer for the files there: one of them each question.
+// FilesSubject is the subject on which workers that reach a place answer questions about files there. Each question gets one worker.
 func FilesSubject(p FilesPlace) string { return "sandjet.rpc.files." + string(p) }
 
-// Sharing says how a process answers requests with others.
+// Sharing configures [Bus.Share].
 type Sharing struct {
 	Slots   int // requests at a time
 	Each    int // of these, of one account
@@ -219,8 +217,8 @@ type Sharing struct {
 	Account func(data []byte) schemas.AccountID
 }
 
-// Share answers the requests to a subject until ctx ends, together with others that do so: each request is one's. Accounts take turns.
-// It takes no more when ctx ends, lets those in progress end and returns nil. An error of handle is the answer, as [schemas.Public].
+// Share answers requests to a subject until ctx ends, together with other processes that do so: each request goes to one process. Accounts
+// take turns. When ctx ends it takes no more, waits for those in progress and returns nil. An error of handle is sent as [schemas.Public].
 func (b *Bus) Share(ctx context.Context, subject string, o Sharing, handle func(context.Context, []byte) ([]byte, error)) error {
 	hard := context.WithoutCancel(ctx)
 	held, turns := make(chan struct{}, o.Slots+o.Waiting), fair.NewSemaphore(o.Slots, o.Each)

@@ -16,9 +16,8 @@ import (
 // mostSilence is how long a read of a bucket waits for the next value.
 const mostSilence = 4 * requestWithin
 
-// All yields every value that is there, in the order of the writes, and ends: one ordered read, however many
-// there are. A value that cannot be decoded is an error beside its key and does not end it; an error without
-// a key is the last one, and says that there is more. Codes: unavailable.
+// All yields every current value, in the order of the writes, by one ordered read. A value that cannot be decoded is yielded as an error
+// with its key, and reading continues; an error without a key is the last item and means that values are missing. Code: unavailable.
 func (k *Bucket[T]) All(ctx context.Context) iter.Seq2[BucketEntry[T], error] {
 	return func(yield func(BucketEntry[T], error) bool) {
 		if err := k.all(ctx, yield); err != nil {
@@ -62,7 +61,7 @@ func (k *Bucket[T]) all(ctx context.Context, yield func(BucketEntry[T], error) b
 	}
 }
 
-// Made is when the bucket was made: another one was made at another time.
+// Made returns the creation time of the bucket, by which a recreated bucket is recognised.
 func (k *Bucket[T]) Made(ctx context.Context) (time.Time, error) {
 	info, err := k.bus.reader.Info(ctx, "KV_"+k.row.config.Bucket)
 	if err != nil {

@@ -32,7 +32,7 @@ type BucketEntry[T any] struct {
 	Size     int  // bytes of the value as the log has it
 }
 
-// SizeOf is how many bytes a value has in a bucket.
+// SizeOf returns how many bytes a value takes in a bucket.
 func SizeOf[T any](v T) (int, error) {
 	data, err := encodeJSON(v)
 	return len(data), err
@@ -45,7 +45,7 @@ func OpenBucket[T any](b *Bus, name BucketName) *Bucket[T] {
 
 func (k *Bucket[T]) op(verb string) string { return verb + " in the bucket " + k.row.config.Bucket }
 
-// open finds the bucket; the client library reads its stream for it.
+// open opens the bucket by the client library, which reads its stream.
 func (k *Bucket[T]) open(ctx context.Context) (jetstream.KeyValue, error) {
 	name := k.row.config.Bucket
 	if v, ok := k.bus.buckets.Load(name); ok {
@@ -65,9 +65,8 @@ func (k *Bucket[T]) open(ctx context.Context) (jetstream.KeyValue, error) {
 // also never have been there, have expired, or have been lost with its bucket: no reason to delete what depends on it.
 var ErrDeleted = errors.New("the value was deleted")
 
-// Get returns the value of a key, as the leader has it: a caller that changes a value reads it first, and a copy that lags
-// behind would have it refused, and read the same again. Code: not_found, with [ErrDeleted] as its cause while the mark of
-// the deletion is there.
+// Get returns the value of a key from the bucket's leader: a caller that changes a value reads it first, and with a value from a lagging
+// copy its update would be refused again and again. Code: not_found, with [ErrDeleted] as its cause while the deletion marker exists.
 func (k *Bucket[T]) Get(ctx context.Context, key string) (BucketEntry[T], error) {
 	op := k.op("look up " + schemas.Quotable(key))
 	if !jetstreamKey(key) {
@@ -159,7 +158,7 @@ func (k *Bucket[T]) Create(ctx context.Context, key string, v T, ttl time.Durati
 // subject is that of a key in the bucket's stream.
 func (k *Bucket[T]) subject(key string) string { return "$KV." + k.row.config.Bucket + "." + key }
 
-// isMark reports whether a message of a bucket marks that a key's value is gone.
+// isMark reports whether a message of a bucket is a marker of a deleted or expired key.
 func isMark(h nats.Header) bool {
 	return h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != ""
 }
@@ -181,8 +180,8 @@ func (k *Bucket[T]) UpdateFor(ctx context.Context, key string, v T, rev uint64, 
 	return k.write(ctx, "update", key, v, rev, jetstream.WithExpectLastSequencePerSubject(rev), jetstream.WithMsgTTL(ttl))
 }
 
-// write publishes to the bucket's stream itself: the client library's own writes would drop the
-// end of a value's life. Earlier is the revision that it replaces, 0 where that is not known.
+// write publishes to the bucket's stream directly, since the client library's writes cannot set a TTL. earlier is the revision that is
+// replaced, 0 if unknown.
 func (k *Bucket[T]) write(ctx context.Context, verb, key string, v T, earlier uint64, o ...jetstream.PublishOpt) (uint64, error) {
 	if !jetstreamKey(key) {
 		return 0, schemas.Invalidf("key", "%q cannot be one", schemas.Quotable(key))
@@ -216,8 +215,8 @@ func (k *Bucket[T]) DeleteRevision(ctx context.Context, key string, rev uint64) 
 	return k.DeleteFor(ctx, key, rev, k.row.marks)
 }
 
-// DeleteFor is DeleteRevision that says how long the mark of the deletion stays, at least a second; 0: until the key has a value again.
-// Mirrors see the deletion in any case, but [Bucket.Get] knows by the mark alone that there was a value.
+// DeleteFor is DeleteRevision with a lifetime for the deletion marker, at least a second; 0: until the key has a value again. Mirrors see
+// the deletion in any case, but [Bucket.Get] knows only by the marker that there was a value.
 func (k *Bucket[T]) DeleteFor(ctx context.Context, key string, rev uint64, marked time.Duration) error {
 	if rev == 0 {
 		return k.remove(ctx, key, marked)
@@ -229,7 +228,7 @@ func (k *Bucket[T]) DeleteFor(ctx context.Context, key string, rev uint64, marke
 	return nil
 }
 
-// remove puts the mark of a deletion in the place of all values of a key.
+// remove replaces all values of a key by a deletion marker.
 func (k *Bucket[T]) remove(ctx context.Context, key string, marked time.Duration, o ...jetstream.PublishOpt) error {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
@@ -258,9 +257,9 @@ func (k *Bucket[T]) remove(ctx context.Context, key string, marked time.Duration
 	return natserr.Coded(op, err)
 }
 
-// DropHistory drops every value of the bucket but the latest of each key, and the values of deleted keys, where the bucket was made
-// to keep more by an older version or by an operator. It may be called again after it ended half way. Call it where a value that was written once must
-// go; the bytes on the server's disk go when the server next compacts the file that they are in.
+// DropHistory removes all values but the latest of each key, and values of deleted keys, from a bucket that an older version or an
+// operator created with more history. It may be repeated. Use it when an old value must not stay readable; the bytes on the server's disk
+// go when the server next compacts the file.
 func (k *Bucket[T]) DropHistory(ctx context.Context) error {
 	kv, err := k.open(ctx)
 	if err != nil {

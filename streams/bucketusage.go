@@ -7,8 +7,8 @@ import (
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
-// accountBuckets are the buckets whose values count as what accounts keep: their keys begin with the account. Records have a quota of
-// their own; signs of life, marks of open jobs and instances are small and few.
+// accountBuckets are the buckets whose values count towards an account's quota: their keys begin with the account. Records have their own
+// quota; leases, marks of open jobs and instances are small and few.
 func accountBuckets() map[BucketName]usage.Class {
 	return map[BucketName]usage.Class{
 		JobRecords: usage.Events, GroupRecords: usage.Events, ApprovalRecords: usage.Events, ApprovalGrants: usage.Events,
@@ -18,7 +18,7 @@ func accountBuckets() map[BucketName]usage.Class {
 
 const prefixBucket = "$KV."
 
-// usageOfValue finds which account keeps a value of a bucket, and for what; no account: it does not count. It is pure.
+// usageOfValue returns the account and class that a value of a bucket counts for; no account if it does not count. It is pure.
 func usageOfValue(subject string) (schemas.AccountID, usage.Class) {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(subject, prefixBucket), ".")
 	class, counts := accountBuckets()[BucketName(bucket)]
@@ -35,15 +35,15 @@ func (k *Bucket[T]) counts() bool {
 	return ok
 }
 
-// found notes the size of a value that was read: it may be replaced next.
+// found records the size of a value that was read, since the next write may replace it.
 func (k *Bucket[T]) found(key string, revision uint64, data []byte) {
 	if k.counts() {
 		k.bus.capacity.sizes.Note(k.row.config.Bucket, revision, sizeOfMessage(k.subject(key), data))
 	}
 }
 
-// wrote counts a value that was written at a revision in the place of an earlier one; 0: there was none. What is not known of that shows at
-// the next count.
+// wrote adds a written value to the account's usage, less the one that it replaced at revision earlier; 0: none. If the size of the
+// replaced value is unknown, the next count corrects it.
 func (k *Bucket[T]) wrote(key string, data []byte, revision, earlier uint64) {
 	if !k.counts() {
 		return
@@ -58,7 +58,7 @@ func (k *Bucket[T]) wrote(key string, data []byte, revision, earlier uint64) {
 	k.bus.capacity.changed(k.subject(key), schemas.Amount{Bytes: n, Messages: 1})
 }
 
-// removed counts that a value of a revision is gone, if its size is known.
+// removed subtracts a removed value from the account's usage, if its size is known.
 func (k *Bucket[T]) removed(key string, revision uint64) {
 	if was, known := k.bus.capacity.sizes.Size(k.row.config.Bucket, revision); known && k.counts() {
 		k.bus.capacity.changed(k.subject(key), schemas.Amount{Bytes: -was, Messages: -1})

@@ -16,14 +16,14 @@ import (
 	"github.com/sandjet/sandjet/streams/natserr"
 )
 
-// Watch yields every value that is there and then every change, until ctx ends. After a disconnection it continues where it was if the
-// stream is still the same, and yields everything again if not. A value that cannot be decoded is an error in the sequence and does not end
-// it. A value whose life has ended comes as Deleted where the bucket keeps marks of it.
+// Watch yields all current values and then each change, until ctx ends. After a disconnection it continues where it stopped if the stream
+// is the same, and otherwise yields all values again. A value that cannot be decoded is yielded as an error, and watching continues. An
+// expired value is yielded as Deleted where the bucket keeps markers of it.
 func (k *Bucket[T]) Watch(ctx context.Context) iter.Seq2[BucketEntry[T], error] {
 	return k.WatchAfter(ctx, 0)
 }
 
-// WatchAfter is [Bucket.Watch] for who has read everything up to a revision: it begins with what came after.
+// WatchAfter is [Bucket.Watch] for a caller that has read everything up to a revision: it yields only later changes.
 func (k *Bucket[T]) WatchAfter(ctx context.Context, revision uint64) iter.Seq2[BucketEntry[T], error] {
 	return func(yield func(BucketEntry[T], error) bool) {
 		k.Follow(ctx, yield, func() (uint64, error) {
@@ -34,9 +34,9 @@ func (k *Bucket[T]) WatchAfter(ctx context.Context, revision uint64) iter.Seq2[B
 	}
 }
 
-// Follow passes changes to yield until ctx ends or yield wants no more. Begin is asked after which revision to begin: at
-// first, and whenever it cannot be proven that the log is the one that was read, or that no mark of a deletion was missed. When it returns [ErrEnough] the watch ends. Listed,
-// if it is not nil, is called when everything that was there was yielded, and again after each lost connection.
+// Follow passes changes to yield until ctx ends or yield returns false. begin returns the revision to start after. It is called at the
+// start, and whenever the log may be another one or a deletion marker may have been missed; if it returns [ErrEnough] the watch ends.
+// listed, if not nil, is called when all current values were yielded, and again after each lost connection.
 func (k *Bucket[T]) Follow(ctx context.Context, yield func(BucketEntry[T], error) bool, begin func() (uint64, error), listed func()) {
 	f := following[T]{bucket: k, begin: begin, yield: yield, listed: listed, proven: clock.Now()}
 	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
@@ -54,11 +54,11 @@ func (k *Bucket[T]) Follow(ctx context.Context, yield func(BucketEntry[T], error
 	}
 }
 
-// following is one follow of a bucket.
+// following is one call of Follow.
 //
-// In a bucket whose marks of deletions expire, a watch that was disconnected for longer than that would never see a deletion, and its
-// reader would keep the value for ever. So the watch proves again and again, by the last sequence of the stream, that it has read as far as
-// the log was at a time. When the last proof is half as old as marks become, it starts over and reads everything.
+// If the bucket's deletion markers expire, a watch that was disconnected for longer would miss a deletion and its reader would keep the
+// value for ever. The watch therefore proves regularly, by the stream's last sequence, that it has read everything up to a known time.
+// When the last proof is half as old as markers live, it starts over and reads everything.
 type following[T any] struct {
 	bucket   *Bucket[T]
 	begin    func() (uint64, error)
@@ -72,7 +72,7 @@ type following[T any] struct {
 	seen   uint64        // everything up to this revision was reported, if it was there still
 }
 
-// once follows over one connection. Begun says that it has begun.
+// once follows over one connection. begun reports whether it started.
 func (f *following[T]) once(ctx context.Context) (begun bool, err error) {
 	lost := f.bucket.bus.drops.Next()
 	after, err := f.from(ctx)
@@ -87,7 +87,7 @@ func (f *following[T]) once(ctx context.Context) (begun bool, err error) {
 	return begun, err
 }
 
-// from is the revision after which to begin.
+// from returns the revision after which to start.
 func (f *following[T]) from(ctx context.Context) (after uint64, err error) {
 	if f.missed() {
 		f.reported, f.asked = reportedValues{}, false
@@ -109,22 +109,22 @@ func (f *following[T]) from(ctx context.Context) (after uint64, err error) {
 	return f.after, f.bucket.mark(ctx, &f.reported, f.after)
 }
 
-// missed reports whether the mark of a deletion may have come and gone while nothing was received.
+// missed reports whether a deletion marker may have been created and expired while nothing was received.
 func (f *following[T]) missed() bool {
 	return f.bucket.row.marks > 0 && f.unproven() > f.bucket.row.marks/2
 }
 
-// unproven is how long ago the last proof was.
+// unproven returns the age of the last proof.
 func (f *following[T]) unproven() time.Duration { return clock.Since(f.proven) }
 
-// proof is how far the log was at a time.
+// proof is the stream's last sequence at a known time.
 type proof struct {
 	at   clock.Reading
 	last uint64
 	err  error
 }
 
-// look reads how far the log is. In a bucket whose marks stay there is nothing to prove.
+// look reads the stream's last sequence. In a bucket whose markers never expire nothing needs proof.
 func (k *Bucket[T]) look(ctx context.Context) proof {
 	if k.row.marks == 0 {
 		return proof{}
@@ -137,21 +137,21 @@ func (k *Bucket[T]) look(ctx context.Context) proof {
 	return p
 }
 
-// proves takes a proof once everything up to it was reported. What was deleted since the proof before must have its mark still: else it
-// proves nothing.
+// proves accepts a proof once everything up to it was yielded. It rejects a proof taken so late that markers of deletions since the
+// previous one may have expired.
 func (f *following[T]) proves(p proof) {
 	if f.bucket.row.marks > 0 && p.last <= f.seen && f.unproven() < f.bucket.row.marks-f.bucket.row.marks/10 {
 		f.proven = p.at
 	}
 }
 
-// reported is a value that was reported: no other has both.
+// reported identifies a value that was yielded, by revision and time.
 type reported struct {
 	revision uint64
 	stored   time.Time
 }
 
-// reportedValues is how far a watch has come: the last values that it has reported, the latest first.
+// reportedValues are the last values that a watch has yielded, the latest first.
 type reportedValues [8]reported
 
 func (p *reportedValues) add(t reported) {
@@ -159,8 +159,8 @@ func (p *reportedValues) add(t reported) {
 	p[0] = t
 }
 
-// lastReported finds the last value that was reported and is still there as it was. A log loses nothing but its end, so
-// up to there it is the log that was read, and what has come since is behind it. It is 0 if there is no such value.
+// lastReported returns the revision of the latest yielded value that is still in the stream unchanged, 0 if none is. A log can lose only
+// its end, so up to that revision it is the log that was read, and newer changes come after it.
 func (k *Bucket[T]) lastReported(ctx context.Context, p reportedValues) (uint64, error) {
 	for _, t := range p {
 		if t.revision == 0 {
@@ -179,7 +179,7 @@ func (k *Bucket[T]) lastReported(ctx context.Context, p reportedValues) (uint64,
 	return 0, nil
 }
 
-// mark notes the revision after which a watch begins, if its value is still there.
+// mark adds the revision after which a watch starts to p, if its value still exists.
 func (k *Bucket[T]) mark(ctx context.Context, p *reportedValues, revision uint64) error {
 	if revision == 0 {
 		return nil
@@ -194,7 +194,7 @@ func (k *Bucket[T]) mark(ctx context.Context, p *reportedValues, revision uint64
 	return err
 }
 
-// watch follows what came after a revision until ctx ends, the connection is lost or a mark may have been missed.
+// watch follows changes after a revision until ctx ends, the connection is lost, or a marker may have been missed.
 func (f *following[T]) watch(ctx context.Context, lost <-chan struct{}, after uint64) (begun bool, err error) {
 	k := f.bucket
 	kv, err := k.open(ctx)
@@ -264,7 +264,7 @@ func (f *following[T]) watch(ctx context.Context, lost <-chan struct{}, after ui
 	}
 }
 
-// looking asks how far the log is, beside a watch.
+// looking reads the stream's last sequence in the background of a watch.
 type looking[T any] struct {
 	bucket  *Bucket[T]
 	answers chan proof
@@ -275,14 +275,14 @@ type looking[T any] struct {
 	latest  proof
 }
 
-// stop returns what ends the question that is on its way, and waits for that.
+// stop returns a function that cancels the read in flight and waits for its end.
 func (l *looking[T]) stop(ctx context.Context) func() {
 	var cancel context.CancelFunc
 	l.ctx, cancel = context.WithCancel(ctx)
 	return func() { cancel(); l.asking.Wait() }
 }
 
-// begin asks, unless that is done already.
+// begin starts a read, unless one is in flight.
 func (l *looking[T]) begin() {
 	if l.busy {
 		return

@@ -163,8 +163,8 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	return b, nil
 }
 
-// Close lets what is being published or acknowledged reach the log, and closes the connections.
-// Consumers, followers and services must have ended. It waits until ctx ends at most.
+// Close flushes what is being published or acknowledged and closes the connections. Consumers, followers and services must have ended. It
+// waits until ctx ends at most.
 func (b *Bus) Close(ctx context.Context) error {
 	if b.closed.Swap(true) {
 		return nil
@@ -183,7 +183,7 @@ func (b *Bus) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// abandon ends everything at once.
+// abandon closes everything without waiting for confirmations.
 func (b *Bus) abandon() {
 	b.closed.Store(true)
 	if s := b.options.Server; s != nil {
@@ -194,8 +194,8 @@ func (b *Bus) abandon() {
 	b.parts.Wait()
 }
 
-// Generation changes whenever the connection by which messages come and are acknowledged, or that by which results are published, was lost
-// or has reconnected. While it is the same, the server has not taken this process for gone.
+// Generation returns a number that changes whenever the connection for deliveries and acknowledgements, or that for results, was lost or
+// restored. While it stays the same, the server has not considered this process gone.
 func (b *Bus) Generation() uint64 { return b.workChanges.Count() + b.publishChanges.Count() }
 
 // Ready returns an error while the log cannot be reached, cannot write, or is too full for new work. Code: unavailable.

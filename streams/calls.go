@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
-// FindCall returns an admitted call by its id, for 24 hours from its admission: also one that waits for
-// an approval. A large input is left out, and not read: see [schemas.Call.WithoutInput]. Code: not_found.
+// FindCall returns an admitted call by its id, for 24 hours from its admission, also one that waits for an approval. A large input is left
+// out ([schemas.Call.WithoutInput]); [FindWholeCall] reads it. Code: not_found.
 func FindCall(ctx context.Context, b *Bus, account schemas.AccountID, id schemas.CallID) (schemas.Call, error) {
 	m, err := storedCall(ctx, b, account, id)
 	if err != nil {
@@ -38,7 +38,7 @@ func FindWholeCall(ctx context.Context, b *Bus, account schemas.AccountID, id sc
 	return wholeCall(ctx, b, m)
 }
 
-// wholeCall reads a stored call with its input, wherever that lies.
+// wholeCall reads a stored call with its input, also from the object store.
 func wholeCall(ctx context.Context, b *Bus, m direct.Message) (schemas.Call, error) {
 	data, err := b.payloads.whole(ctx, streamCalls, m.Headers, m.Data, m.Time)
 	if err != nil {
@@ -59,7 +59,7 @@ func storedCall(ctx context.Context, b *Bus, account schemas.AccountID, id schem
 	return m, err
 }
 
-// CallState is what a conversation says of a call.
+// CallState is what the events of a conversation say about one call.
 type CallState struct {
 	Call     schemas.Call
 	Accepted bool                  // call.accepted is there
@@ -132,7 +132,7 @@ func newCallReader(ctx context.Context, b *Bus, c schemas.Call) (*callReader, er
 	return r, nil
 }
 
-// read reads on from where it was.
+// read continues reading where it stopped.
 func (r *callReader) read(ctx context.Context) error {
 	for {
 		since := &r.since
@@ -155,7 +155,7 @@ func (r *callReader) read(ctx context.Context) error {
 	}
 }
 
-// take adds what one event says. The message id alone identifies most events.
+// take adds what one message says. For most messages the message id is enough.
 func (r *callReader) take(ctx context.Context, m direct.Message) error {
 	if c := r.state.Call; m.ID != "" && !ofCall(m.ID, c) {
 		r.asked = r.asked || c.Approval != "" && m.ID == schemas.ApprovalRequestedID(c.Account, c.Approval)
@@ -180,7 +180,7 @@ func (r *callReader) take(ctx context.Context, m direct.Message) error {
 	return err
 }
 
-// add adds what an event says about the call, if it is one of it.
+// add adds what an event says, if it is about this call.
 func (s *CallState) add(e schemas.Event) error {
 	if e.Subject != string(s.Call.ID) || e.Type == schemas.CallFinished && s.Result != nil {
 		return nil
@@ -192,7 +192,7 @@ func (s *CallState) add(e schemas.Event) error {
 	return err
 }
 
-// callNews is what an event says about the beginning or the end of a call.
+// callNews is what an event says about the start or the end of a call.
 type callNews struct {
 	call     schemas.CallID
 	accepted bool
@@ -224,7 +224,7 @@ func newsOf(e schemas.Event) (callNews, error) {
 	return n, nil
 }
 
-// learn adds news, if they are of this call. Of several results the first counts.
+// learn adds news that concern this call. If there are several results, the first counts.
 func (s *CallState) learn(n callNews) {
 	if n.call != s.Call.ID {
 		return
@@ -238,7 +238,7 @@ func (s *CallState) learn(n callNews) {
 	}
 }
 
-// ofCall reports whether an event id may be that of an event about c's beginning or end.
+// ofCall reports whether an event id may be that of a start or end of call c.
 func ofCall(id string, c schemas.Call) bool {
 	prefix := c.EventID() + "."
 	if len(id) < len(prefix) || id[:len(prefix)] != prefix {

@@ -8,8 +8,8 @@ import (
 	"github.com/sandjet/sandjet/streams/direct"
 )
 
-// CallStates are what a conversation says of several of its calls. It reads on from where it was, so that looking again costs what is
-// new. For one goroutine.
+// CallStates reads what a conversation's events say about several of its calls. Each read continues where the last one stopped. It is for
+// one goroutine.
 type CallStates struct {
 	bus     *Bus
 	stream  string
@@ -21,7 +21,7 @@ type CallStates struct {
 	account schemas.AccountID
 }
 
-// NewCallStates is for calls of a conversation that were accepted at a time, by the log's clock, or later. It reads nothing yet.
+// NewCallStates is for calls that were accepted at since, by the log's clock, or later. It reads nothing yet.
 func NewCallStates(b *Bus, a schemas.AccountID, c schemas.ConversationID, calls []schemas.CallID, since time.Time) *CallStates {
 	s := &CallStates{bus: b, since: since.Add(-ClocksApart), account: a, of: make(map[schemas.CallID]*CallState, len(calls))}
 	s.stream, s.subject = b.topology.EventsOf(a, c)
@@ -31,7 +31,7 @@ func NewCallStates(b *Bus, a schemas.AccountID, c schemas.ConversationID, calls 
 	return s
 }
 
-// Of is what is known of a call of those that were named.
+// Of returns the state of one of the calls as read so far.
 func (s *CallStates) Of(id schemas.CallID) CallState {
 	if state := s.of[id]; state != nil {
 		return *state
@@ -39,7 +39,7 @@ func (s *CallStates) Of(id schemas.CallID) CallState {
 	return CallState{}
 }
 
-// Read reads what has come since it was called last. Code: unavailable.
+// Read reads the events since the last read. Code: unavailable.
 func (s *CallStates) Read(ctx context.Context) error {
 	if err := s.account.Validate(); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (s *CallStates) Read(ctx context.Context) error {
 	return err
 }
 
-// complete adds what a read from a time on may have missed, because the log's clock was set back: see [complete].
+// complete reads again what a read from a time on may have missed because the log's clock was set back.
 func (s *CallStates) complete(ctx context.Context) error {
 	if s.begun() {
 		return nil
@@ -76,7 +76,7 @@ func (s *CallStates) restart() {
 	}
 }
 
-// begun reports whether the beginnings of all calls were read, before which nothing of them lies.
+// begun reports whether the acceptance of every call was read; no event of them is older.
 func (s *CallStates) begun() bool {
 	for _, state := range s.of {
 		if !state.Accepted && state.Result == nil {
@@ -86,7 +86,7 @@ func (s *CallStates) begun() bool {
 	return true
 }
 
-// readOn reads what has come since the last read; without one, from since on, nil for all.
+// readOn reads the events since the last read; on the first read, those since a time, or all if since is nil.
 func (s *CallStates) readOn(ctx context.Context, since *time.Time) error {
 	for {
 		if s.last > 0 {
@@ -108,7 +108,7 @@ func (s *CallStates) readOn(ctx context.Context, since *time.Time) error {
 	}
 }
 
-// take adds what one event says. The message id alone identifies most.
+// take adds what one message says. For most messages the message id is enough.
 func (s *CallStates) take(ctx context.Context, m direct.Message) error {
 	concerned := m.ID == ""
 	for _, state := range s.of {

@@ -14,11 +14,11 @@ import (
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
-// Quotas are the most bytes that an account may keep.
+// Quotas limit what an account may store, in bytes.
 type Quotas = usage.Quotas
 
-// capacity admits writes within the room of the log and the quotas of accounts, and counts what was written. It finds out which account keeps
-// a message, and for what; what is allowed is decided by package usage. It is safe for concurrent use.
+// capacity admits writes within the space of the log and the quotas of accounts, and counts what was written. It determines which account
+// and class a message counts for; package usage decides. It is safe for concurrent use.
 type capacity struct {
 	room  *usage.Room
 	meter *usage.Meter
@@ -50,8 +50,8 @@ func (c *capacity) admit(ctx context.Context, w usage.Work, subject string, n in
 	return c.room.Take(ctx, w, n)
 }
 
-// admitPublication returns an error if a publication of n bytes may not be kept until it is admitted as a call, and counts it otherwise. It
-// does not wait.
+// admitPublication counts a publication of n bytes that waits to be admitted as a call, or returns an error if it may not be stored. It
+// does not block.
 func (c *capacity) admitPublication(a schemas.AccountID, n int64) error {
 	if err := c.meter.Allow(context.Background(), a, usage.Calls, n, false); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (c *capacity) admitPublication(a schemas.AccountID, n int64) error {
 	return err
 }
 
-// admitEvent returns an error if an account may not add an event of n bytes of its own.
+// admitEvent returns an error if an account may not append an event of n bytes.
 func (c *capacity) admitEvent(ctx context.Context, a schemas.AccountID, n int64) error {
 	if err := c.meter.Allow(ctx, a, usage.Events, n, true); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (c *capacity) reserve(ctx context.Context, a schemas.AccountID, n int64) (r
 	}, nil
 }
 
-// usageOf is what an account keeps, with its quotas.
+// usageOf returns what an account stores, with its quotas.
 func (c *capacity) usageOf(ctx context.Context, a schemas.AccountID) (schemas.Usage, error) {
 	if err := a.Validate(); err != nil {
 		return schemas.Usage{}, err
@@ -97,24 +97,24 @@ func (c *capacity) usageOf(ctx context.Context, a schemas.AccountID) (schemas.Us
 	return u, natserr.Coded("count what an account keeps", err)
 }
 
-// wrote counts a message of n bytes that was written, or a payload of one.
+// wrote counts a written message of n bytes, or the payload of one.
 func (c *capacity) wrote(subject string, n int64) {
 	c.changed(subject, schemas.Amount{Bytes: n, Messages: 1})
 }
 
-// changed counts by how much there is more, or less, below a subject.
+// changed adjusts the usage that a subject counts for.
 func (c *capacity) changed(subject string, by schemas.Amount) {
 	a, class := usageOf(subject)
 	c.meter.Changed(a, class, by)
 }
 
-// fired counts that the timer of n bytes below a subject has fired at a time of the log's clock.
+// fired counts that a scheduled message of n bytes was delivered at a time of the log's clock, so that its timer is gone.
 func (c *capacity) fired(subject string, n int64, at time.Time) {
 	a, class := usageOf(subject)
 	c.meter.Fired(a, class, schemas.Amount{Bytes: n, Messages: 1}, at)
 }
 
-// Room reports whether clients may have n bytes more kept that count against no quota, such as a record. Code: unavailable.
+// Room reports whether the log has space for n more bytes that count against no quota, such as a record. Code: unavailable.
 func (b *Bus) Room(ctx context.Context, n int) error {
 	return b.capacity.room.Take(ctx, usage.Requested, int64(n))
 }
@@ -132,25 +132,26 @@ func (b *Bus) ReserveFor(ctx context.Context, a schemas.AccountID, n int64) (rel
 	return b.capacity.reserve(ctx, a, n)
 }
 
-// ReserveAccepted is [Bus.ReserveFor] for what follows from accepted work, which counts against no quota. Code: unavailable (the log
-// is full: try again).
+// ReserveAccepted is [Bus.ReserveFor] for writes that follow from accepted work and count against no quota. Code: unavailable (the log is
+// full: try again).
 func (b *Bus) ReserveAccepted(ctx context.Context, n int64) (release func(), err error) {
 	return b.capacity.room.Reserve(ctx, usage.Accepted, n)
 }
 
-// AdmitJob admits one more background job of an account. It counts those on the log once in ten seconds: so much as other processes admit in
-// that time may come on top. Code exhausted: the account has as many open jobs as it may. Where they cannot be counted it is admitted.
+// AdmitJob admits one more background job of an account. It counts the open jobs on the log every ten seconds, so jobs that other
+// processes admit meanwhile can come on top. If they cannot be counted, the job is admitted. Code: exhausted (the account has as many open
+// jobs as it may).
 func (b *Bus) AdmitJob(ctx context.Context, a schemas.AccountID) error {
 	return b.capacity.jobs.Admit(ctx, a)
 }
 
-// Usage is what an account keeps, with its quotas. The account is counted again if that was not done lately; a count that takes long is not
-// waited for. Code: unavailable.
+// Usage returns what an account stores, with its quotas. It recounts if the last count is old, but does not wait for a long count. Code:
+// unavailable.
 func (b *Bus) Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, error) {
 	return b.capacity.usageOf(ctx, a)
 }
 
-// usageOf finds which account keeps a message, and for what; it counts for no account where that is empty. It is pure.
+// usageOf returns the account and class that a message counts for; no account if it does not count. It is pure.
 func usageOf(subject string) (schemas.AccountID, usage.Class) {
 	subject = subjects.TargetOf(subject)
 	switch {
@@ -167,14 +168,14 @@ func usageOf(subject string) (schemas.AccountID, usage.Class) {
 	return subjects.AccountOf(subject), usage.Events
 }
 
-// sizeOfMessage is about what the server counts for a message.
+// sizeOfMessage approximates what the server counts for a message.
 func sizeOfMessage(subject string, data []byte) int64 {
 	const around = 128 // headers, and what the server writes with each message
 	return int64(len(subject) + len(data) + around)
 }
 
-// viewOf reads the server's answer. Where the account has limits by the number of copies, a limit is of what is kept and the use
-// of all copies of it. It is pure.
+// viewOf reads the server's answer about the NATS account. With limits per number of copies, the limit is of what is stored, and the use
+// is that of all copies. It is pure.
 func viewOf(info *jetstream.AccountInfo, replicas int) usage.View {
 	tier, ok := info.Tiers["R"+strconv.Itoa(max(replicas, 1))]
 	if !ok {

@@ -10,26 +10,26 @@ import (
 // looked up.
 const SureWithin = dedupe / 2
 
-// Certainty is the time since which a process has missed no change by other processes: of a delivery, or of a read.
+// Certainty is a time since which this process has missed no change by other processes. A delivery or a read has one.
 type Certainty struct {
 	Since      clock.Reading
 	Generation uint64 // of the Bus, from before that
 }
 
-// Certainty is one that begins now.
+// Certainty returns one that begins now.
 func (b *Bus) Certainty() Certainty {
 	return Certainty{Since: clock.Now(), Generation: b.Generation()}
 }
 
-// Holds reports whether the log itself detects changes that other processes made since then. A process that was suspended notices the time,
-// or the loss of its connections if all clocks of its host stopped with it: the server closes those of a client that is silent for so long.
-// A log whose clock was set ahead forgets message ids too early; a restarted server knows the ids again whose timestamps are young by its
-// clock.
+// Holds reports whether the log itself still detects changes that other processes have made since c, as duplicates. A process that was
+// suspended notices it by the time, or, if all clocks of its host stopped, by its lost connections: the server closes those of silent
+// clients. A log whose clock was set ahead forgets message ids too early; a restarted server knows ids again whose timestamps are young by
+// its clock.
 func (b *Bus) Holds(c Certainty) bool {
 	return clock.Since(c.Since) < SureWithin && b.Generation() == c.Generation && b.clock.SteadySince(c.Since)
 }
 
-// Absence is the knowledge that something was not on the log at a time.
+// Absence is the knowledge that a message was not on the log at a time.
 type Absence struct {
 	at   time.Time // by the log's clock
 	sure Certainty // since when the process knows that time, so that it notices a suspension
@@ -38,26 +38,26 @@ type Absence struct {
 	cautious bool
 }
 
-// Cautiously is the same knowledge of who had rather store nothing than the same twice.
+// Cautiously returns the same knowledge for a caller that would rather store nothing than store the message twice.
 func (a Absence) Cautiously() Absence {
 	a.cautious = true
 	return a
 }
 
-// Since is the same knowledge of an earlier time, by the log's clock: others may have stored it since then.
+// Since returns the same knowledge as of an earlier time, by the log's clock: other processes may have stored the message since then.
 func (a Absence) Since(at time.Time) Absence {
 	a.at, a.now = at, false
 	return a
 }
 
-// Absent is the knowledge that something is not on the log now.
+// Absent returns the knowledge that a message is not on the log now.
 func (b *Bus) Absent() Absence {
 	a := b.AbsentAt(b.Now())
 	a.now = true
 	return a
 }
 
-// AbsentAt is the knowledge that something was not on the log at a time.
+// AbsentAt returns the knowledge that a message was not on the log at a time.
 func (b *Bus) AbsentAt(at time.Time) Absence {
 	return Absence{at: at, sure: b.Certainty()}
 }

@@ -21,36 +21,37 @@ const (
 	clockMark = "clock"
 )
 
-// Now is the time of the log's server, in UTC: for everything that another process reads or judges, and for every decision that ends,
-// expires or deletes. It costs no round trip. A clock of this host that is wrong, is set or stops does not affect it; it is exact to some
-// milliseconds. On a machine that was suspended with all its clocks it is behind until the connection is made again and its wall clock is
-// right, or for ten minutes.
+// Now returns the time of the log's server, in UTC. Use it for every timestamp that another process reads and for every decision that
+// ends, expires or deletes. It costs no round trip, is exact to some milliseconds, and does not depend on this host's clock. After the
+// machine was suspended with all its clocks, it is behind until the connection is restored and the wall clock is right, or for ten
+// minutes.
 func (b *Bus) Now() time.Time { return b.clock.Now() }
 
-// ClockOff is by how much the clock of this process is ahead of the log's.
+// ClockOff returns how far the clock of this process is ahead of the log's.
 func (b *Bus) ClockOff() time.Duration { return b.clock.Off() }
 
-// ClockWarning says that the clock of this process is wrong, for people; empty while it is not.
+// ClockWarning is a text for people while the clock of this process is wrong, else empty.
 func (b *Bus) ClockWarning() string { return b.clock.Warning() }
 
-// Age is how long ago something was stored at a time by the log's clock. Where that clock was set back this may not be known: then it may
-// be as old as anything.
+// Age returns how long ago something was stored at a time of the log's clock. If that clock was set back, the age may be unknown; treat it
+// as arbitrarily old.
 func (b *Bus) Age(at time.Time) (age time.Duration, known bool) { return b.clock.Age(at) }
 
-// Recognises reports whether the log surely recognises what was stored at a time, by its own clock, when it is published again.
+// Recognises reports whether the log certainly detects, as a duplicate, a second publish of a message that it stored at a time of its own
+// clock.
 func (b *Bus) Recognises(at time.Time) bool {
 	age, known := b.Age(at)
 	return known && age < SureWithin
 }
 
-// clockSource is where a [logclock.Clock] asks.
+// clockSource answers the questions of a [logclock.Clock].
 type clockSource struct {
 	conn     *nats.Conn
 	marks    trimmings
 	standsIn func() time.Time // see [Options.LogClock]
 }
 
-// Time asks for the state of a stream, which the stream's leader answers with its time. All processes ask for the same stream.
+// Time asks a stream's leader for its time. All processes ask about the same stream.
 func (s clockSource) Time(ctx context.Context) (time.Time, error) {
 	m, err := s.conn.RequestWithContext(ctx, "$JS.API.STREAM.INFO."+streamCancels, nil)
 	if err != nil {
@@ -66,12 +67,12 @@ func (s clockSource) Time(ctx context.Context) (time.Time, error) {
 // Reconnects is how often the connection has reconnected.
 func (s clockSource) Reconnects() uint64 { return s.conn.Stats().Reconnects }
 
-// SetBack is how far the log's clock had come when it was set back.
+// SetBack returns the time that the log's clock had reached when it was set back.
 func (s clockSource) SetBack(ctx context.Context) (time.Time, error) {
 	return s.marks.through(ctx, clockMark)
 }
 
-// NoteSetBack notes that on the log.
+// NoteSetBack stores that time on the log.
 func (s clockSource) NoteSetBack(ctx context.Context, back time.Time) error {
 	return s.marks.note(ctx, clockMark, back)
 }

@@ -30,8 +30,8 @@ const (
 	reconnectSpread = time.Second
 )
 
-// connections are those of one process to the log. There are several so that one kind of work does not wait behind another: publishing,
-// deliveries with their acknowledgements, live events, and reads in bulk. They are safe for concurrent use once open.
+// connections are the connections of one process to the log. There are several so that one kind of work does not wait behind another:
+// publishes, deliveries with their acknowledgements, live events, and bulk reads. They are safe for concurrent use once open.
 type connections struct {
 	options Options
 	log     *slog.Logger
@@ -48,7 +48,7 @@ type connections struct {
 	closed atomic.Bool
 }
 
-// dialAll makes the connections.
+// dialAll opens the connections.
 func (c *connections) dialAll(ctx context.Context) (err error) {
 	for _, d := range []struct {
 		conn **nats.Conn
@@ -137,8 +137,8 @@ func (c *connections) dial(ctx context.Context, role string, more ...nats.Option
 	}
 }
 
-// insist opens a connection of a long-lived part. The server may be gone again since the Bus was opened, and the part has to
-// live through that as through any later loss: open is called again while it says unavailable, until ctx ends.
+// insist opens a connection of a long-lived part. Since the server may have become unavailable after the Bus was opened, it retries open
+// while its code is unavailable, until ctx ends.
 func (c *connections) insist(ctx context.Context, role string, open func() error) error {
 	again := wait.Backoff{First: reconnectAfter, Most: 2 * time.Second}
 	for failed := 1; ; failed++ {
@@ -153,7 +153,7 @@ func (c *connections) insist(ctx context.Context, role string, open func() error
 	}
 }
 
-// where names the server without what may be secret in its URL.
+// where names the server without secrets of its URL.
 func where(o Options) string {
 	if o.Server != nil {
 		return "this process"
@@ -211,8 +211,8 @@ func (c *connections) asyncError(role string, s *nats.Subscription, err error) {
 	}
 }
 
-// fellBehind notifies the readers of a subscription to live events that some of them were dropped, so that it reads the log. Other readers
-// are not affected, nor other connections, whose subscriptions find out by themselves.
+// fellBehind makes the readers of a live subscription, of which messages were dropped, read the log. Readers of other subscriptions and
+// connections are not affected.
 func (c *connections) fellBehind(role string, s *nats.Subscription) {
 	if behind, ok := c.slow.Load(s); ok {
 		if f, ok := behind.(func()); ok {
@@ -225,8 +225,7 @@ func (c *connections) fellBehind(role string, s *nats.Subscription) {
 	}
 }
 
-// reconnectDelay is how long to wait before an attempt to connect again. The first comes soon, as most losses concern
-// one connection only.
+// reconnectDelay returns the pause before reconnect number attempt. The first is short, since most losses concern one connection.
 func (c *connections) reconnectDelay(attempt int) time.Duration {
 	most := reconnectJitter
 	if c.options.Server == nil { // others come too
@@ -235,7 +234,7 @@ func (c *connections) reconnectDelay(attempt int) time.Duration {
 	return reconnectAfter + wait.Upto(most)
 }
 
-// spread waits for a random time, which spreads the requests of all processes after a server was unavailable.
+// spread waits for a random time, so that all processes do not send their requests at once when a server returns.
 func (c *connections) spread(ctx context.Context) {
 	if c.options.Server == nil {
 		wait.Sleep(ctx, wait.Upto(reconnectSpread))

@@ -86,8 +86,8 @@ type retryAfter struct {
 func (r retryAfter) Error() string { return r.err.Error() }
 func (r retryAfter) Unwrap() error { return r.err }
 
-// RetryAfter is the verdict that a message is to be handed out again after d, for the reason err. It uses up an attempt. During the delay
-// the message counts as in flight, so it is for seconds, not for hours.
+// RetryAfter is the verdict that the message is redelivered after d because of err. It counts as an attempt. The message stays in flight
+// during the delay, so use it for seconds, not for hours.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		err = schemas.Errorf(schemas.Unavailable, "to be tried again")
@@ -100,8 +100,7 @@ type terminateError struct{ error }
 
 func (g terminateError) Unwrap() error { return g.error }
 
-// Terminate is the verdict that a message ends among the dead letters for the reason err, also where the
-// reason is one for which messages are usually tried again.
+// Terminate is the verdict that the message becomes a dead letter because of err, also if the code of err is one that is usually retried.
 func Terminate(err error) error { return terminateError{err} }
 
 // Consume passes messages to handle until ctx ends; then it takes no more, gives handlers in flight the grace, cancels the context of the
@@ -177,8 +176,8 @@ func (o ConsumeOptions) mostPending() int { return orDefault(o.MaxPending, maxAc
 // errRefused marks an error that waiting will not cure.
 var errRefused = errors.New("the log refuses the consumer")
 
-// ensureConsumer makes the durable, or takes the one that is there if it reads the same messages,
-// and returns the AckWait that the server applies.
+// ensureConsumer creates the durable consumer, or uses the existing one if it reads the same messages. It returns the AckWait that the
+// server applies.
 func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, want jetstream.ConsumerConfig) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
@@ -228,7 +227,7 @@ type consuming[T schemas.Eventer] struct {
 	pool     gopool.Pool
 }
 
-// take begins the work on a message, which is counted in inFlight and has its slot. It does not block.
+// take starts the work on a message, which is counted in inFlight and has its slot. It does not block.
 func (c *consuming[T]) take(m *message) {
 	hold := c.bus.progress.add(m, c.ackWait)
 	if c.fair == nil {
@@ -271,7 +270,7 @@ func (c *consuming[T]) consumeOne(m *message, hold *hold) (err error) {
 	})
 }
 
-// verdict is what becomes of a message.
+// verdict is what to do with a message after its handler.
 type verdict struct {
 	kind  verdictKind
 	delay time.Duration
@@ -309,7 +308,7 @@ func judge(err error, stopped bool, attempt uint64, most int) verdict {
 	return verdict{kind: verdictDead}
 }
 
-// settle carries the verdict out; the turn is nil where accounts take none. If a word to the server is lost, the message comes again.
+// settle carries out the verdict. t is nil where accounts take no turns. If a message to the server is lost, the delivery is repeated.
 func (c *consuming[T]) settle(m *message, t *fair.Message, err error) {
 	const letterRetry = 5 * time.Second
 	v := judge(err, c.hard.Err() != nil, m.meta.NumDelivered, c.options.MaxAttempts)

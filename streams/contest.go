@@ -10,16 +10,15 @@ import (
 	"github.com/sandjet/sandjet/streams/natserr"
 )
 
-// Contest paces a loop that reads a value, changes it and writes it on the condition that no other process was faster.
-// Its zero value is ready for one loop.
+// Contest paces a loop that reads a value, changes it and writes it by compare-and-set. Its zero value is ready for one loop.
 type Contest struct {
 	begun time.Time
 	lost  int
 }
 
-// Again is called after a write was refused with the code conflict. It returns nil when the loop should read and try
-// again: at once after the first conflict, later after a pause. Code: unavailable when the loop has lost for so long
-// that the caller must try later; the error is that of ctx when ctx has ended.
+// Again is called after a write failed with the code conflict. It returns nil when the loop should read and try again: at once after the
+// first conflict, later after a pause. It returns unavailable when the loop has lost for so long that its caller should try later, and the
+// error of ctx when ctx has ended.
 func (c *Contest) Again(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return natserr.Coded("change a record", err)

@@ -18,13 +18,13 @@ import (
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
-// accountLog reads what accounts keep on the log, message by message, and their records. It implements [usage.Log].
+// accountLog reads what accounts store on the log, message by message, and their usage records. It implements [usage.Log].
 type accountLog struct{ bus *Bus }
 
 // Now is the log's time.
 func (l accountLog) Now() time.Time { return l.bus.Now() }
 
-// room asks the server for the limit that it has for this log and for what is used of it.
+// room asks the server for the limit and the use of this log.
 func (l accountLog) room(ctx context.Context) (usage.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
@@ -135,7 +135,8 @@ func (l accountLog) Count(ctx context.Context, a schemas.AccountID) (usage.Amoun
 	return u, nil
 }
 
-// countWaiting counts an account's requests that wait to be admitted as calls: a queue shows nothing of its messages without a read of them.
+// countWaiting counts an account's publications that wait to be admitted as calls. They must be read, since a work queue shows nothing of
+// its messages.
 func (l accountLog) countWaiting(ctx context.Context, a schemas.AccountID, u *usage.Amounts) error {
 	for next, more := uint64(1), true; more; {
 		page, behind, err := l.bus.reader.GetPage(ctx, streamIntake, subjects.WaitingSubject(a), next, nil, 0)
@@ -172,8 +173,8 @@ func (l accountLog) countPayloads(ctx context.Context, a schemas.AccountID, stre
 	return err
 }
 
-// countOpenJobs counts the marks of an account's open jobs: all of its marks, which is one read, and one by one only where they are as
-// many as it may have, since those of jobs that have just settled are still there.
+// countOpenJobs returns the number of an account's open jobs. It counts the account's marks in one read; only if these reach the limit it
+// checks them one by one, since marks of jobs that have just settled still exist.
 func (l accountLog) countOpenJobs(ctx context.Context, a schemas.AccountID, most int) (int, error) {
 	stream, subject := "KV_"+string(OpenJobMarks), "$KV."+string(OpenJobMarks)+"."+string(a)+".*"
 	first, err := l.bus.reader.Get(ctx, stream, direct.Request{Seq: 1, Next: subject, Batch: 1})
@@ -206,8 +207,8 @@ func (l accountLog) countOpenJobs(ctx context.Context, a schemas.AccountID, most
 	return open, nil
 }
 
-// payloadOf reads whose a large payload is, and its size, from what an object store says of it; of no account where that is not to be
-// read. It is pure.
+// payloadOf returns the account and size of a large payload from its metadata in the object store; no account if that cannot be read. It
+// is pure.
 func payloadOf(data []byte) (schemas.AccountID, int64) {
 	var info jetstream.ObjectInfo
 	if json.Unmarshal(data, &info) != nil || info.Deleted || info.Size > maxWhole {

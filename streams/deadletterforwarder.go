@@ -17,11 +17,11 @@ import (
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
-// DeadLetterForwarder forwards exhausted messages to the dead letters: those that ran out of deliveries because each time the process that
-// had them died. The server publishes one notice of such a message, which a stream keeps until it is read here. A read of the work queue
-// finds messages without a notice. The publisher of a request gets call.rejected first.
+// DeadLetterForwarder turns messages that ran out of deliveries, because their process died each time, into dead letters. The server
+// publishes one advisory for such a message, which a stream stores until it is handled here. A read of the work queue finds messages
+// without an advisory. The publisher of a request gets call.rejected first.
 //
-// One per deployment is enough, more do no harm: a dead letter is written once, by any number of forwarders.
+// One per deployment is enough; several do no harm, since a dead letter is written once.
 type DeadLetterForwarder struct {
 	Bus *Bus
 	Log *slog.Logger
@@ -140,8 +140,7 @@ func (s *forwarding) remove(ctx context.Context, stream string, seq uint64) erro
 // one ran out of deliveries, and there was no notice of it.
 const intakeStuck = 8 * day
 
-// look forwards requests that are stuck in the work queue to the dead letters. In the usual case it costs
-// one read.
+// look forwards requests that are stuck in the work queue to the dead letters. Usually it costs one read.
 func (s *forwarding) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*requestWithin)
 	defer cancel()

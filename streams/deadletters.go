@@ -29,7 +29,7 @@ type DeadLetters struct{ bus *Bus }
 // OpenDeadLetters returns the dead letters of the log.
 func OpenDeadLetters(b *Bus) *DeadLetters { return &DeadLetters{bus: b} }
 
-// write writes a dead letter. Writing it twice is writing it once.
+// write stores a dead letter. Repeating it has no further effect.
 func (l *DeadLetters) write(ctx context.Context, d schemas.DeadLetter) error {
 	if l.bus.faults.noDeadLetters {
 		return schemas.OpErrorf(schemas.Unavailable, "dead-letter", "a fault of the test")
@@ -136,8 +136,8 @@ func (l *DeadLetters) List(ctx context.Context, stream string, limit int) ([]sch
 	return list, nil
 }
 
-// head reads a letter without its payload: where that lies in the object store, from a header of the message. Only letters of older
-// versions are without that.
+// head reads a letter without its payload: if that is in the object store, from a header of the message. Letters of older versions lack
+// the header and are read whole.
 func (l *DeadLetters) head(ctx context.Context, m direct.Message) (schemas.DeadLetter, error) {
 	var d schemas.DeadLetter
 	if head := m.Headers.Get(headerSummary); head != "" && m.Headers.Get(headerPayload) != "" && json.Unmarshal([]byte(head), &d) == nil {
@@ -147,7 +147,7 @@ func (l *DeadLetters) head(ctx context.Context, m direct.Message) (schemas.DeadL
 	return e.Value.WithoutPayload(), err
 }
 
-// letterSummary is what stands in a header of a letter whose payload is large.
+// letterSummary is the header of a letter whose payload is in the object store.
 func letterSummary(d schemas.DeadLetter) string {
 	const mostReason = 1 << 10
 	d = d.WithoutPayload()
@@ -181,10 +181,10 @@ func (l *DeadLetters) find(ctx context.Context, id string) (direct.Message, erro
 	return m, err
 }
 
-// Redrive sends a letter's message to where it was and removes the letter. A call that has its result already keeps it: the worker that
-// gets the call sees the result and does not run it again. A delivery has all its tries again. A publication names the call that it named
-// at first, so it is one call however often its letter is sent again. Codes: not_found, conflict (a call of that id was admitted again
-// since). After unavailable it may have been sent: the log drops it where it is sent again soon.
+// Redrive sends a letter's message to its stream again and removes the letter. A call that has a result is not run again: its worker finds
+// the result. A delivery has all its tries again. A publication names the call that it named at first, so it is one call however often its
+// letter is redriven. Codes: not_found, conflict (a call of that id was admitted since). After unavailable it may have been sent; a repeat
+// soon afterwards is dropped as a duplicate.
 func (l *DeadLetters) Redrive(ctx context.Context, id string) error {
 	at, err := l.find(ctx, id)
 	if err != nil {
@@ -238,8 +238,8 @@ func (l *DeadLetters) resend(ctx context.Context, d schemas.DeadLetter) error {
 	return natserr.Coded("redrive", err)
 }
 
-// callPlace returns the sequence that the call's record must have for it to be replaced: that of the message that failed, or 0 when it has
-// aged out.
+// callPlace returns the sequence that the call's stored message must have to be replaced: that of the failed message, or 0 if it has aged
+// out.
 func (l *DeadLetters) callPlace(ctx context.Context, d schemas.DeadLetter) (uint64, error) {
 	have, err := l.bus.reader.GetLast(ctx, streamCalls, d.Subject)
 	switch {

@@ -19,9 +19,9 @@ type deploymentRow struct {
 	ID string `json:"id"`
 }
 
-// Deployment is the id of the log and all that works on it, made on the condition that there is none. Everything outside of the log that
-// can be taken for another deployment's carries it: letters, digits and an underscore, at most 40. It is a part of the log's data: a copy
-// of the log has it too. It asks the log each time.
+// Deployment returns the id of the log and of everything that works on it, which it creates if there is none. What is created outside of
+// the log, such as containers, carries it to be distinguished from that of other deployments. It has letters, digits and an underscore, at
+// most 40. It is part of the log's data, so a copy of the log has it too. It asks the log each time.
 func Deployment(ctx context.Context, b *Bus) (string, error) {
 	rows := OpenBucket[deploymentRow](b, Boxes)
 	p, err := rows.Get(ctx, deploymentKey)

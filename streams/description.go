@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
-// Description is what a reader of documents wants to know of a row of the topology.
+// Description describes a stream for generated documents.
 type Description struct {
 	Name, About string
 	Subjects    []string
@@ -17,8 +17,8 @@ type Description struct {
 	PerSubject  int64         // most messages of one subject; not above 0: no bound
 }
 
-// Describe returns the topology with so many shards of events, and the subject on which those are
-// republished, as it is made by [Open].
+// Describe describes the streams of a log with so many shards of events, as [Open] makes them, and returns the subject on which events are
+// republished.
 func Describe(shards int) (rows []Description, live string) {
 	for _, r := range streamRows(shards) {
 		rows = append(rows, Description{

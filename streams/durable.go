@@ -48,9 +48,9 @@ func durableSubject(a schemas.AccountID, id, writer string) string {
 	return subjects.Durable + string(a) + "." + id + "." + cmp.Or(writer, noWriter)
 }
 
-// Append adds a message if the stream's last one is after; 0 begins a stream. State is one line of text; writer is empty or a word of A-Z
-// a-z 0-9 _ -. It returns the message's sequence. Code conflict: the stream has moved on or was dropped. After unavailable it is unknown
-// whether the message is stored.
+// Append adds a message if the stream's last sequence is after; 0 begins a stream. state is one line of text; writer is empty or a word of
+// A-Z a-z 0-9 _ -. It returns the message's sequence. Code conflict: the stream has moved on or was dropped. After unavailable the message
+// may be stored or not.
 func (d Durable) Append(ctx context.Context, a schemas.AccountID, id, writer string, after uint64, state, data []byte) (uint64, error) {
 	if !subjects.IsToken(string(a)) || !subjects.IsToken(id) || writer != "" && !subjects.IsToken(writer) {
 		return 0, schemas.Invalidf("stream", "account, id and writer must be plain words")
@@ -78,8 +78,7 @@ func (d Durable) Last(ctx context.Context, a schemas.AccountID, id, writer strin
 	return durableEntry(s), err
 }
 
-// Page returns the messages after a sequence, in order: at most a page, whose size is limited in
-// number (256) and bytes (1 MiB, or one message). More reports whether there are more behind it.
+// Page returns the messages after a sequence, in order, at most 256 or 1 MiB, but always one. more reports whether others follow.
 func (d Durable) Page(ctx context.Context, a schemas.AccountID, id string, after uint64) (page []DurableEntry, more bool, err error) {
 	found, more, err := d.bus.reader.GetPage(ctx, streamDurable, durableSubject(a, id, "*"), after+1, nil, 0)
 	for _, s := range found {
@@ -103,8 +102,8 @@ func (d Durable) Drop(ctx context.Context, a schemas.AccountID, id string) error
 	return natserr.Coded("drop a durable stream", s.Purge(ctx, jetstream.WithPurgeSubject(durableSubject(a, id, "*"))))
 }
 
-// Watch calls wake after every append to a stream, after [Durable.Notify], and whenever one may have been missed, until stop is called.
-// Wake must not block. What is there when Watch returns may be reported or not; everything after is.
+// Watch calls wake after every append to a stream, after [Durable.Notify], and whenever an append may have been missed, until stop is
+// called. wake must not block. Appends before Watch returns may be signalled or not; all later ones are.
 func (d Durable) Watch(ctx context.Context, a schemas.AccountID, id string, wake func()) (stop func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()

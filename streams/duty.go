@@ -21,8 +21,8 @@ const (
 	dutyTTL   = 3 * dutyRenew
 )
 
-// Duty is work that one process of a deployment does for all, again and again: the one that holds its lease. When that process dies, or is
-// suspended for as long, another takes it over within [DutyTakenOver].
+// Duty is recurring work that one process of a deployment does for all: the holder of its lease. If that process dies or is suspended,
+// another takes over within [DutyTakenOver].
 type Duty struct {
 	Bus   *Bus
 	Name  string        // of the lease
@@ -39,14 +39,14 @@ type Duty struct {
 // DutyTakenOver is how long a [Duty] whose holder is gone is idle at most, while another process runs.
 const DutyTakenOver = dutyTTL + 2*dutyRenew
 
-// dutySign is the value of a duty's lease: for people who look into the bucket.
+// dutySign is the value of a duty's lease, for people who inspect the bucket.
 type dutySign struct {
 	Holder string `json:"holder"`
 	Host   string `json:"host,omitzero"`
 	PID    int    `json:"pid"`
 }
 
-// Tenure is one process's time in a duty.
+// Tenure is the time in which a process holds a duty.
 type Tenure struct {
 	mu      sync.Mutex
 	renewed clock.Reading // when the last successful renewal was begun
@@ -55,7 +55,7 @@ type Tenure struct {
 // errNotHeld says that a duty is another's now.
 var errNotHeld = &schemas.Error{Code: schemas.Interrupted, Op: "look", Message: "the duty is another process's by now"}
 
-// Held returns an error if another process may have the duty now. A nil Tenure always holds it.
+// Held returns an error if another process may hold the duty now. A nil Tenure always holds it.
 func (t *Tenure) Held() error {
 	if t == nil {
 		return nil
@@ -74,7 +74,7 @@ func (t *Tenure) renew(begun clock.Reading) {
 	t.renewed = begun
 }
 
-// Run does the duty whenever no other process does, until ctx ends, and returns nil then.
+// Run does the work whenever this process gets the lease, until ctx ends, and returns nil then.
 func (d *Duty) Run(ctx context.Context) error {
 	if d.Log == nil {
 		d.Log = slog.New(slog.DiscardHandler)
@@ -104,7 +104,7 @@ func (d *Duty) Run(ctx context.Context) error {
 	}
 }
 
-// dutyLease is the lease of a duty as one process writes it. One goroutine at a time has it.
+// dutyLease is this process's view of a duty's lease. It is for one goroutine at a time.
 type dutyLease struct {
 	bucket   *Bucket[dutySign]
 	key      string
@@ -150,7 +150,7 @@ func (l *dutyLease) write(ctx context.Context, change func(revision uint64) erro
 	return change(p.Revision)
 }
 
-// serve looks until the duty is lost or ctx ends.
+// serve does the work until the duty is lost or ctx ends.
 func (d *Duty) serve(ctx context.Context, t *Tenure, renew func(context.Context) error) {
 	ctx, lost := context.WithCancel(ctx)
 	var renewing sync.WaitGroup

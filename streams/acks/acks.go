@@ -20,11 +20,11 @@ import (
 	"github.com/sandjet/sandjet/streams/natserr"
 )
 
-// Publisher publishes by one connection and hands each confirmation of the log to who waits for it. It is safe for
+// Publisher publishes over one connection and passes each confirmation of the log to the goroutine that waits for it. It is safe for
 // concurrent use.
 //
-// Each call of a tool is several of these. The client library makes a context, a timer, a channel, an inbox and
-// a JSON decoder for each; here all but the message itself is used again.
+// A tool call costs several publishes. The client library allocates a context, a timer, a channel, an inbox and a JSON decoder for each;
+// here everything but the message is reused.
 type Publisher struct {
 	Conn   *nats.Conn
 	prefix string // of the subjects to which the log answers; the rest is the number of the publish
@@ -36,7 +36,7 @@ type Publisher struct {
 	closed bool
 }
 
-// receipt waits for one confirmation. It is used again after wait.
+// receipt waits for one confirmation. It is reused for another publish after wait has returned.
 type receipt struct {
 	number uint64
 	got    chan receipted // has room for one
@@ -49,7 +49,7 @@ type receipted struct {
 	err error
 }
 
-// Confirmation is what the log says of a message that it has.
+// Confirmation is the log's PubAck for one message.
 type Confirmation struct {
 	Seq       uint64
 	Duplicate bool
@@ -74,8 +74,9 @@ func New(conn *nats.Conn) (*Publisher, error) {
 	return a, nil
 }
 
-// Publish sends a message and waits for its confirmation, for [direct.RequestTime] at most; then the error is
-// [context.DeadlineExceeded]. While the log is [undecided] it sends the message again. Errors are those of the client library and of the server.
+// Publish sends a message and waits for its confirmation, for [direct.RequestTime] at most; then the error is [context.DeadlineExceeded].
+// While the log is still deciding about an earlier write ([Undecided]) it sends the message again. Errors are those of the client library
+// and of the server.
 func (a *Publisher) Publish(ctx context.Context, m *nats.Msg) (Confirmation, error) {
 	begun := time.Now()
 	for try, waits := 0, 0; ; {
@@ -105,7 +106,7 @@ func (a *Publisher) Publish(ctx context.Context, m *nats.Msg) (Confirmation, err
 	}
 }
 
-// send sends a message; the receipt must be given to wait.
+// send sends a message. The caller must pass the receipt to wait.
 func (a *Publisher) send(m *nats.Msg, within time.Duration) (*receipt, error) {
 	a.mu.Lock()
 	if a.closed {
@@ -124,7 +125,7 @@ func (a *Publisher) send(m *nats.Msg, within time.Duration) (*receipt, error) {
 	return r, nil
 }
 
-// receipt is one for the next publish. The lock is held.
+// receipt returns a receipt for the next publish. The caller holds the lock.
 func (a *Publisher) receipt(within time.Duration) *receipt {
 	var r *receipt
 	if n := len(a.free); n > 0 {
@@ -160,7 +161,7 @@ func (a *Publisher) wait(ctx context.Context, r *receipt) (Confirmation, error) 
 	return Confirmation{}, why
 }
 
-// drop ends the waiting for an answer. The lock is held.
+// drop stops waiting for an answer. The caller holds the lock.
 func (a *Publisher) drop(r *receipt) {
 	delete(a.waits, r.number)
 	select {
@@ -170,7 +171,7 @@ func (a *Publisher) drop(r *receipt) {
 	a.release(r)
 }
 
-// release keeps a receipt, for which nothing can come any more, to be used again. The lock is held.
+// release returns a receipt, for which no answer can arrive any more, to the free list. The caller holds the lock.
 func (a *Publisher) release(r *receipt) {
 	r.timer.Stop()
 	if len(a.free) < mostFreeReceipts {
@@ -178,7 +179,7 @@ func (a *Publisher) release(r *receipt) {
 	}
 }
 
-// take hands an answer to who waits for it.
+// take passes an answer to the goroutine that waits for it.
 func (a *Publisher) take(m *nats.Msg) {
 	number, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, a.prefix), 36, 64) // as in send
 	if err != nil {
@@ -198,7 +199,7 @@ func (a *Publisher) take(m *nats.Msg) {
 	}
 }
 
-// Close ends all waiting, and lets nothing more be sent.
+// Close fails all waiting publishes and refuses new ones.
 func (a *Publisher) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -209,8 +210,8 @@ func (a *Publisher) Close() {
 	}
 }
 
-// ParseConfirmation reads the log's answer to a publish. The shape that the server gives to nearly all of them is read without a
-// decoder, every other one by the rules of JSON.
+// ParseConfirmation reads the log's answer to a publish. The form that nearly all answers have is read without a decoder, any other as
+// JSON.
 func ParseConfirmation(data []byte) (Confirmation, error) {
 	if ack, ok := usualConfirmation(data); ok {
 		return ack, nil
@@ -233,7 +234,7 @@ func ParseConfirmation(data []byte) (Confirmation, error) {
 	return Confirmation{a.Seq, a.Duplicate}, nil
 }
 
-// usualConfirmation reads {"stream":"CALLS","seq":17}, and the same of a duplicate.
+// usualConfirmation reads {"stream":"CALLS","seq":17}, with or without "duplicate": true.
 func usualConfirmation(data []byte) (ack Confirmation, ok bool) {
 	const longest = 18 // digits that always fit
 	rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`))

@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Reconnects counts how often a connection was lost or has reconnected. The client library counts too, but has its own lock for that, which
-// it holds while it writes; and this is asked several times for each call.
+// Reconnects counts how often a connection was lost or restored. The client library counts too, but behind a lock that it holds while it
+// writes, and this count is read several times for each call.
 type Reconnects struct {
 	// changed has a token for each change that is not counted yet. The client puts it there before anything of the new connection is read.
 	// When it is full more are dropped, and the count still differs from any earlier one.
@@ -18,12 +18,12 @@ type Reconnects struct {
 	n  atomic.Uint64
 }
 
-// Watch begins to count.
+// Watch starts counting.
 func (r *Reconnects) Watch(conn *nats.Conn) {
 	r.Changed = conn.StatusChanged(nats.RECONNECTING, nats.CONNECTED)
 }
 
-// Count differs from an earlier one if the connection was lost or has reconnected since.
+// Count returns a number that changes whenever the connection is lost or restored.
 func (r *Reconnects) Count() uint64 {
 	if len(r.Changed) == 0 {
 		return r.n.Load()

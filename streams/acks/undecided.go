@@ -12,15 +12,15 @@ import (
 	"github.com/sandjet/sandjet/streams/natserr"
 )
 
-// ContestPause is how long to wait before failure number n of a write is followed by the next try.
+// ContestPause returns the pause after failed try number n of a write.
 func ContestPause(n int) time.Duration {
 	const first, most = 20 * time.Millisecond, 50 * time.Millisecond
 	return wait.Backoff{First: first, Most: most}.After(n)
 }
 
-// Undecided reports whether the log refused a message because an earlier one with the same message id, or under the
-// same condition, is in process. With several replicas the leader answers so from when it proposes a message until a
-// majority has it. The earlier message may be stored or lost: nothing is known of it, and nothing of this one is stored.
+// Undecided reports whether the log refused a message because an earlier one with the same message id, or under the same condition, is
+// still in process. With several replicas the leader answers so from its proposal of a message until a majority has stored it. The earlier
+// message may be stored or lost; the refused one is not stored.
 func Undecided(err error) bool {
 	return natserr.Is(err, natserr.WrongLastSequenceAny, natserr.DuplicateInProcess)
 }

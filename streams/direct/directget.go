@@ -24,7 +24,7 @@ const (
 	PageBytes    = 1 << 20
 )
 
-// stored is a message as it lies in a stream.
+// Message is a stored message of a stream.
 type Message struct {
 	Stream  string
 	Subject string
@@ -35,7 +35,7 @@ type Message struct {
 	ID      string // message id, if it was published with one
 }
 
-// getRequest asks a stream for messages. Zero fields are left out.
+// Request asks a stream for messages. Zero fields are left out.
 type Request struct {
 	Seq       uint64     `json:"seq,omitempty"`
 	Last      string     `json:"last_by_subj,omitempty"`
@@ -47,8 +47,7 @@ type Request struct {
 
 var errDirectGet = errors.New("the log answers a read in a way that is not known")
 
-// getOne reads one message, from whichever copy is nearest; that it is not there is the leader's word. Code
-// not_found if there is none.
+// Get reads one message from whichever copy is nearest; if that copy lacks it, the leader is asked. Code not_found if there is none.
 func (rd *Reader) Get(ctx context.Context, stream string, r Request) (Message, error) {
 	m, err := rd.getNear(ctx, stream, r)
 	if errors.Is(err, schemas.ErrNotFound) && rd.o.Copied.Load() {
@@ -57,7 +56,7 @@ func (rd *Reader) Get(ctx context.Context, stream string, r Request) (Message, e
 	return m, err
 }
 
-// GetNewest is getOne for who must not get what was there a moment ago.
+// GetNewest is Get for a caller that must not get a former state: if the log has copies it asks the leader.
 func (rd *Reader) GetNewest(ctx context.Context, stream string, r Request) (Message, error) {
 	if rd.o.Copied.Load() {
 		return rd.GetFromLeader(ctx, stream, r)
@@ -94,9 +93,8 @@ func (rd *Reader) GetLast(ctx context.Context, stream, subject string) (Message,
 	return rd.Get(ctx, stream, Request{Last: subject})
 }
 
-// GetPage reads the messages of a subject from a sequence or a time on, in order: at most a page,
-// whose size is limited in number and bytes. More reports whether there are more behind it. A page that
-// reaches the present has everything that was confirmed before it was asked for.
+// GetPage reads the messages of a subject from a sequence or a time on, in order, as a page of limited number and bytes. more reports
+// whether others follow. A page without more has everything that was confirmed before the request.
 func (rd *Reader) GetPage(
 	ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int,
 ) (page []Message, more bool, err error) {
@@ -110,7 +108,7 @@ func (rd *Reader) GetPage(
 	return rd.ToPresent(ctx, stream, subject, from, since, limit, page)
 }
 
-// ToPresent adds to a page what the copy that gave it does not have yet. Mostly that is nothing.
+// ToPresent adds to a page what the copy that returned it lacks, which is usually nothing.
 func (rd *Reader) ToPresent(
 	ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int, page []Message,
 ) ([]Message, bool, error) {
@@ -143,7 +141,7 @@ func (rd *Reader) ToPresent(
 // hasSlot marks a context whose owner has a slot among the reads in pages.
 type hasSlot struct{}
 
-// Acquire takes a slot among the reads in pages. Reads with the context that it returns take no other slot: this one is for a page and for
+// Acquire takes one of the slots for page reads. Reads with the returned context take no further slot, so that one slot covers a page and
 // the payloads that it names.
 func (rd *Reader) Acquire(ctx context.Context, stream, subject string) (_ context.Context, release func(), err error) {
 	if ctx.Value(hasSlot{}) != nil {
@@ -233,12 +231,12 @@ type part struct {
 	last    uint64 // of a page: the sequence of the message before it, 0: it is the first
 }
 
-// follows reports whether nothing is missing between a part of a page and the message before it.
+// follows reports whether no message is missing between a part of a page and the message before it.
 func (p part) follows(last uint64) bool {
 	return p.last == last || p.kind != partMessage && p.kind != partEnd
 }
 
-// lastSequence reads the sequence of the message before a part of a page. The server adds it behind the message's own headers.
+// lastSequence reads the sequence of the message before a part of a page, which the server adds after the message's own headers.
 func lastSequence(h nats.Header) (uint64, error) {
 	all := h["Nats-Last-Sequence"]
 	if len(all) == 0 {
@@ -288,7 +286,7 @@ func parsePart(m *nats.Msg) (part, error) {
 	}}, nil
 }
 
-// AndBehind is how many messages there were of the request that was answered with the first of them.
+// AndBehind returns how many messages matched the request that m was the first answer to.
 func (m Message) AndBehind() (uint64, error) {
 	behind, err := strconv.ParseUint(m.Headers.Get("Nats-Num-Pending"), 10, 64)
 	if err != nil {
@@ -297,7 +295,7 @@ func (m Message) AndBehind() (uint64, error) {
 	return behind + 1, nil
 }
 
-// ParseLive reads a republished message: what was stored, and the sequence before it on its subject.
+// ParseLive reads a republished message: the stored message, and the previous sequence of its subject.
 func ParseLive(m *nats.Msg) (Message, uint64, error) {
 	s, err := parsePart(m)
 	if err != nil {

@@ -52,8 +52,8 @@ func (rd *Reader) askLeader(ctx context.Context, stream string, r Request) (Mess
 	return s, natserr.Coded("read from "+stream, err)
 }
 
-// lookAtLeader returns which server leads a stream, and over which connection it was asked. Code unavailable if the leader has no contact
-// with the other servers.
+// lookAtLeader returns which server leads a stream, and a number for the connection over which it was asked. Code unavailable if the
+// leader has no contact with the other servers.
 func (rd *Reader) lookAtLeader(stream string) (string, error) {
 	info, err := rd.ConnectedInfo(rd.o.Context, stream)
 	if err != nil || info.Cluster == nil {
@@ -62,8 +62,8 @@ func (rd *Reader) lookAtLeader(stream string) (string, error) {
 	return fmt.Sprintf("%s %d", info.Cluster.Leader, rd.o.Conn.Stats().Reconnects), nil
 }
 
-// ConnectedInfo is the stream's information by its leader. Code unavailable if the leader had no contact with a majority a moment ago: its
-// information may be outdated.
+// ConnectedInfo returns the stream's information from its leader. Code unavailable if the leader has lately had no contact with a
+// majority: its information may be outdated.
 func (rd *Reader) ConnectedInfo(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
 	info, err := rd.Info(ctx, stream)
 	if err == nil && !hasContact(info.Cluster, info.Config.Replicas) {
@@ -75,8 +75,8 @@ func (rd *Reader) ConnectedInfo(ctx context.Context, stream string) (*jetstream.
 	return info, nil
 }
 
-// leaderLook asks who leads a stream, for all that want to know at the same time: at most one look is under way, and one waits. Its
-// methods may be called concurrently.
+// leaderLook checks who leads a stream, once for all readers that ask at the same time: at most one check runs, and one waits. Its methods
+// may be called concurrently.
 type leaderLook struct {
 	at    func() (leader string, err error)
 	parts *sync.WaitGroup // of the Bus, which waits for looks when it ends
@@ -99,14 +99,14 @@ type look struct {
 	err    error
 }
 
-// last is who led at the last look, and when that began; empty before the first.
+// last returns the leader found by the last check, and when that check began; empty before the first.
 func (l *leaderLook) last() (leader string, began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.leader, l.began
 }
 
-// read asks a leader for a message until it is there, or is not there at one that leads at the look before and at the one after it.
+// read asks the leader for a message. It repeats a read that finds nothing until the checks before and after it found the same leader.
 func (l *leaderLook) read(ctx context.Context, ask func() (Message, error)) (Message, error) {
 	for range 5 {
 		before, began := l.last()
@@ -125,7 +125,7 @@ func (l *leaderLook) read(ctx context.Context, ask func() (Message, error)) (Mes
 	return Message{}, schemas.OpErrorf(schemas.Unavailable, "look at a leader", "it changes, or is slow: try again")
 }
 
-// ask returns the result of a check that begins after the call: one that is under way may have been answered before.
+// ask returns the result of a check that begins after the call: one that is already running may have been answered earlier.
 func (l *leaderLook) ask(ctx context.Context) (string, error) {
 	l.mu.Lock()
 	mine := l.next
@@ -146,7 +146,7 @@ func (l *leaderLook) ask(ctx context.Context) (string, error) {
 	}
 }
 
-// run looks until no read waits for it.
+// run checks until no read waits.
 func (l *leaderLook) run() {
 	for {
 		l.mu.Lock()

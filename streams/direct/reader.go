@@ -37,7 +37,7 @@ type Reader struct {
 	epochs  sync.Map        // string by stream
 }
 
-// ReaderOptions are what a [reader] is made of.
+// Options configure a [Reader].
 type Options struct {
 	Conn *nats.Conn          // for reads in bulk
 	JS   jetstream.JetStream // on Conn
@@ -49,7 +49,7 @@ type Options struct {
 	Checks  *sync.WaitGroup
 }
 
-// newReader makes a reader. It makes no request.
+// New returns a reader. It makes no request.
 func New(o Options) *Reader {
 	return &Reader{o: o, slots: fair.NewSemaphore(concurrentReads, concurrentReads)}
 }
@@ -77,7 +77,7 @@ func (rd *Reader) Has(ctx context.Context, stream string, r Request) (bool, erro
 	return err == nil, err
 }
 
-// subjectsOf is how many subjects of a stream have messages.
+// SubjectCount returns how many subjects of a stream have messages.
 func (rd *Reader) SubjectCount(ctx context.Context, stream string) (uint64, error) {
 	s, err := rd.o.JS.Stream(ctx, stream)
 	if err != nil {
@@ -86,7 +86,8 @@ func (rd *Reader) SubjectCount(ctx context.Context, stream string) (uint64, erro
 	return s.CachedInfo().State.NumSubjects, nil
 }
 
-// Subjects are those of a stream below a filter, with the number of their messages. The server answers at most 100,000 at a time.
+// Subjects returns the subjects of a stream that match a filter, with their numbers of messages. The server returns at most 100,000 at a
+// time.
 func (rd *Reader) Subjects(ctx context.Context, op, stream, filter string) (map[string]uint64, error) {
 	all, total := map[string]uint64{}, 1
 	for len(all) < total {
@@ -102,7 +103,7 @@ func (rd *Reader) Subjects(ctx context.Context, op, stream, filter string) (map[
 	return all, nil
 }
 
-// SubjectsPage is a part of what subjects returns, from an offset on. Total is how many subjects there are.
+// SubjectsPage returns a part of what Subjects returns, from an offset on. total is the number of all subjects.
 func (rd *Reader) SubjectsPage(ctx context.Context, op, stream, filter string, offset int, within time.Duration) (
 	page map[string]uint64, total int, err error,
 ) {
@@ -141,8 +142,8 @@ func parseCounts(data []byte) (page map[string]uint64, total int, err error) {
 	return got.State.Subjects, got.Total, nil
 }
 
-// eachHeader calls f with the messages of a stream that the filters name and that are there now, from a sequence on and until it returns
-// false; without their data, where it is not needed. Code not_found: there is no such stream.
+// Each calls f with the present messages of a stream that match the filters, from a sequence on, until f returns false; without their data
+// if headersOnly. Code not_found: there is no such stream.
 func (rd *Reader) Each(
 	ctx context.Context, stream string, filters []string, from uint64, headersOnly bool, f func(jetstream.Msg) bool,
 ) error {
@@ -186,7 +187,7 @@ func (rd *Reader) Each(
 	return nil
 }
 
-// EpochOf is a short name of a stream's incarnation: another after it was recreated.
+// EpochOf returns a short id of a stream's incarnation, which changes when the stream is recreated.
 func EpochOf(name string, created time.Time) string {
 	h := fnv.New64a()
 	h.Write([]byte(name + "\x00" + strconv.FormatInt(created.UnixNano(), 10))) // never fails

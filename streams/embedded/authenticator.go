@@ -22,7 +22,7 @@ type Authenticator interface {
 	Run(ctx context.Context)
 }
 
-// ownConnections lets this process's own connections in and has all others decided about.
+// ownConnections admits this process's own connections and lets the Authenticator decide about all others.
 type ownConnections struct {
 	password string
 	others   Authenticator // nil: there are none

@@ -29,9 +29,9 @@ const (
 	waitingLog  = time.Minute // between two lines that say that it still waits
 )
 
-// Run supervises the server until ctx ends. When a write has failed for good, for want of space or of descriptors, it starts the server
-// again as soon as there are some; clients connect again by themselves, and nothing that was confirmed is lost. It returns an error, by
-// which the process should end, when that did not help several times in a row.
+// Run supervises the server until ctx ends. If a write has failed for good, for lack of space or descriptors, it restarts the server as
+// soon as these are available; clients reconnect by themselves, and nothing confirmed is lost. It returns an error, with which the process
+// should end, if several restarts in a row did not help.
 func (s *Server) Run(ctx context.Context) error {
 	n := nurse{began: time.Now()}
 	for wait.Sleep(ctx, cmp.Or(s.lookEvery, lookEvery)) {
@@ -67,8 +67,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// Refusing says in a word why new work is refused at once: [Server.Run] has seen that the server cannot write, and it does not even
-// answer a publish then. Codes: unavailable.
+// Refusing returns why new work is refused at once while [Server.Run] knows that the server cannot write: it would not even answer a
+// publish. Code: unavailable.
 func (s *Server) Refusing() error {
 	why := s.illness.Load()
 	if why == nil {
@@ -77,7 +77,7 @@ func (s *Server) Refusing() error {
 	return schemas.Wrap(schemas.Unavailable, "publish", "the log cannot write: "+WhyNoWrite((*why).Error()), *why)
 }
 
-// healing is what to do about a server.
+// healing is a step of [Server.Run].
 type healing int
 
 const (
@@ -88,7 +88,7 @@ const (
 	healFail
 )
 
-// nurse decides. Its times are since it began.
+// nurse decides when to restart the server. Its times are durations since it began.
 type nurse struct {
 	began  time.Time
 	broken int // looks in a row
@@ -98,7 +98,7 @@ type nurse struct {
 	said   time.Duration
 }
 
-// look takes one look at a time. Possible is asked only where it matters: whether the server could write now.
+// look decides after one reading. possible, which reports whether the server could write now, is called only where it matters.
 func (n *nurse) look(now time.Duration, broken bool, possible func() bool) healing {
 	if !broken {
 		n.broken = 0
@@ -132,7 +132,7 @@ func (n *nurse) look(now time.Duration, broken bool, possible func() bool) heali
 	return healRestart
 }
 
-// broken returns why the server cannot write; nil while it can, or while it is only slow or being stopped.
+// broken returns why the server cannot write; nil while it can, or while it is only slow or stopping.
 func (s *Server) broken() error {
 	srv := s.running.Load()
 	if srv == nil {
@@ -149,7 +149,7 @@ func (s *Server) broken() error {
 
 var errNotRunning = errors.New("it is not running")
 
-// writable tries whether files can be written and opened where the server keeps its own.
+// writable tests whether files can be created and written in the server's directory.
 func (d *storeDir) writable() error {
 	const op, piece = "write to the data directory", 64 << 10
 	if room := d.room(); room < leastRoom && !d.temp {
@@ -176,7 +176,7 @@ func (d *storeDir) writable() error {
 	return nil
 }
 
-// WhyNoWrite says in words that may be shown why a store cannot write: its own name files.
+// WhyNoWrite explains why a store cannot write, without the file names of the store's own message.
 func WhyNoWrite(text string) string {
 	for _, reason := range []error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.EFBIG, unix.EROFS, unix.EIO} {
 		if strings.Contains(text, reason.Error()) {

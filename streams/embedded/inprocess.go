@@ -8,9 +8,9 @@ import (
 
 // inProcess is the client's end of a connection to the server of the same process.
 //
-// The client library bounds each write by a deadline of its own, which it takes back afterwards. On a pipe that is a timer made and
-// stopped for each; so here a deadline that is taken back stays, and one that is a little later than it leaves it as it is. A write
-// is bounded by at least three quarters of what was asked for.
+// The client library sets a deadline for each write and removes it afterwards, which on a pipe starts and stops a timer each time. Here a
+// removed deadline stays on the pipe, and is changed only if the next one is much later, so a write is bounded by at least three quarters
+// of what was asked for.
 type inProcess struct {
 	net.Conn
 
@@ -19,7 +19,7 @@ type inProcess struct {
 	idle  bool      // no deadline is wanted, and the pipe may have one
 }
 
-// SetWriteDeadline bounds writes from now on; zero: not at all.
+// SetWriteDeadline bounds later writes; zero: no bound.
 func (c *inProcess) SetWriteDeadline(t time.Time) error {
 	const part = 4 // of the time until then that may be missing
 	c.mu.Lock()
@@ -41,7 +41,7 @@ func (c *inProcess) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// Write writes within the deadline that is wanted.
+// Write writes within the requested deadline.
 func (c *inProcess) Write(b []byte) (int, error) {
 	if err := c.unbind(); err != nil {
 		return 0, err
@@ -59,7 +59,7 @@ func (c *inProcess) unbind() error {
 	return c.apply(time.Time{})
 }
 
-// apply sets the pipe's deadline. The lock is held.
+// apply sets the pipe's deadline. The caller holds the lock.
 func (c *inProcess) apply(t time.Time) error {
 	c.bound = t
 	return c.Conn.SetWriteDeadline(t)

@@ -29,16 +29,16 @@ func mostConnections(openFiles int) int {
 	return min(max(openFiles/share, least), most)
 }
 
-// newcomer is a connection that has not said who it is.
+// newcomer is a connection that has not authenticated yet.
 type newcomer struct {
 	id    uint64
 	from  netip.Prefix
 	since time.Time
 }
 
-// tooMany returns those of the newcomers that are to be ended, where a server takes most connections: of each address the oldest beyond
-// [newcomersOfAddress], unless they are younger than [newcomerGrace] and all newcomers take less than half of the connections; and then
-// the oldest of all that are beyond half. It is pure.
+// tooMany returns the newcomers to close on a server that accepts most connections: of each address the oldest beyond
+// [newcomersOfAddress], unless they are younger than [newcomerGrace] and all newcomers together take less than half of the connections;
+// and then the oldest of all beyond that half. It is pure.
 func tooMany(list []newcomer, most int, now time.Time) []uint64 {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b newcomer) int { // the youngest first
@@ -59,7 +59,7 @@ func tooMany(list []newcomer, most int, now time.Time) []uint64 {
 	return end
 }
 
-// boundNewcomers ends connections that do not say who they are, of which there are too many, until ctx ends.
+// boundNewcomers closes unauthenticated connections when there are too many, until ctx ends.
 func boundNewcomers(ctx context.Context, srv *server.Server, most int) {
 	often := false
 	for {
@@ -81,7 +81,7 @@ func boundNewcomers(ctx context.Context, srv *server.Server, most int) {
 	}
 }
 
-// newcomersOf lists the connections from other processes whose greeting has not come, about all there are.
+// newcomersOf lists the unauthenticated connections from other processes. all is about how many connections there are.
 func newcomersOf(srv *server.Server, all int) []newcomer {
 	const more = 1024 // that came since they were counted
 	conns, err := srv.Connz(&server.ConnzOptions{Username: true, Limit: all + more, State: server.ConnOpen})
@@ -98,7 +98,8 @@ func newcomersOf(srv *server.Server, all int) []newcomer {
 	return list
 }
 
-// addressOf is the address whose connections count together: that of IPv4, or the /64 of IPv6, which is what one client has.
+// addressOf returns the address by which connections are counted together: the IPv4 address, or the /64 of an IPv6 address, which one
+// client has.
 func addressOf(ip string) netip.Prefix {
 	const network = 64
 	a, err := netip.ParseAddr(ip)

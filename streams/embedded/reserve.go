@@ -16,7 +16,7 @@ const (
 	reserveTry = time.Minute
 )
 
-// reserving is what to do about the reserve of a log.
+// reserving is what to do with the reserve file of a log.
 type reserving int
 
 const (
@@ -25,8 +25,8 @@ const (
 	reserveGive // back to the disk
 )
 
-// reserveStep decides by the free space beside the reserve, now and at the reading before. While free space falls the reserve is kept: what
-// fills the disk would take that too. It is pure.
+// reserveStep decides by the free space beside the reserve, now and at the previous reading. While free space falls the reserve is kept,
+// since whatever fills the disk would take it too. It is pure.
 func reserveStep(held bool, before, free int64) reserving {
 	switch {
 	case held && free < leastRoom && free >= before:
@@ -39,8 +39,7 @@ func reserveStep(held bool, before, free int64) reserving {
 
 func (d *storeDir) reserveFile() string { return filepath.Join(d.path, "reserve") }
 
-// reserve follows the free space: it makes the reserve, where it may, or gives it back. It returns what it did; an error where it
-// could not.
+// reserve creates or releases the reserve file according to the free space, and returns what it did. It creates one only if mayMake.
 func (d *storeDir) reserve(mayMake bool) (reserving, error) {
 	name := d.reserveFile()
 	info, err := os.Lstat(name)

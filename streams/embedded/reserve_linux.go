@@ -6,5 +6,5 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allocate gives a file its blocks without writing them.
+// allocate reserves blocks for a file without writing them.
 func allocate(f *os.File, size int64) error { return unix.Fallocate(int(f.Fd()), 0, 0, size) }

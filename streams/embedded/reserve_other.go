@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// allocate gives a file its blocks without writing them, which only Linux does here.
+// allocate reserves blocks for a file without writing them; only Linux supports it here.
 func allocate(*os.File, int64) error { return errors.ErrUnsupported }

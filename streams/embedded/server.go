@@ -24,8 +24,8 @@ import (
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
-// Durability says when what the embedded server has accepted is on the disk. A kill of the process
-// loses nothing in any of them; what an OS crash or a power cut can lose differs.
+// Durability says when messages that the embedded server has accepted are synced to disk. A killed process loses nothing in any mode; what
+// an OS crash or a power cut can lose differs.
 type Durability string
 
 // The durabilities.
@@ -189,7 +189,7 @@ func (s *Server) start(ctx context.Context) error {
 	return nil
 }
 
-// open begins to take publications of clients, so that they can publish whenever the server runs, and begins to check connections.
+// open starts to accept publications of clients and to check connections.
 func (s *Server) open(srv *server.Server) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
@@ -226,7 +226,7 @@ func (s *Server) open(srv *server.Server) error {
 	return nil
 }
 
-// connect opens the connection of the intake.
+// connect opens the connection that stores publications.
 func (s *Server) connect() (*nats.Conn, error) {
 	conn, err := nats.Connect("", append(s.InProcess(), nats.Name("sandjet-intake"),
 		nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.Timeout(readyWithin),
@@ -240,8 +240,8 @@ func (s *Server) connect() (*nats.Conn, error) {
 	return conn, nil
 }
 
-// flush waits for a moment until what was written is with the server. (The client library's own time limits would share timers between
-// connections.)
+// flush waits briefly until what was written has reached the server. The client library's own timeouts would share timers between
+// connections.
 func flush(conn *nats.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), flushWithin)
 	defer cancel()
@@ -279,9 +279,9 @@ func (s *Server) serverOptions() *server.Options {
 // anyStore is no limit: the one that counts is set on the account, see limitStore.
 const anyStore = 1 << 60
 
-// limitStore bounds what the log keeps. It is set on the account, and not with the options: what is there is only known once
-// the server has read it, and every client can ask for it, also those of other processes. Where the operator has named none it
-// follows the disk: it is called again and again.
+// limitStore limits the bytes of the log. The limit is set on the account rather than by the server's options, since the stored size is
+// known only once the server has read it, and since clients of other processes can then read it. If the operator has set none it follows
+// the free disk space, so it is called repeatedly.
 func (s *Server) limitStore(srv *server.Server) error {
 	if s.options.Memory {
 		return nil
@@ -316,7 +316,7 @@ func (s *Server) followDisk() {
 	}
 }
 
-// followReserve makes the reserve of the log, or gives it back where the disk gets full.
+// followReserve creates the reserve file of the log, or releases it when the disk gets full.
 func (s *Server) followReserve() {
 	if s.options.Memory || s.dir.temp {
 		return
@@ -334,8 +334,8 @@ func (s *Server) followReserve() {
 	}
 }
 
-// storeLimit is the most bytes that the log may keep: what was asked for, else three quarters of what is free and kept. It is
-// never so small that records and removals could not be written to what is there. It is pure.
+// storeLimit returns the most bytes that the log may have: asked, or three quarters of free and used space together. It is never so small
+// that records and removals could not be written to an existing log; lifted reports that. It is pure.
 func storeLimit(asked, used, free int64) (most int64, lifted bool) {
 	if most = asked; most <= 0 {
 		most = free/4*3 + used/4*3
@@ -346,7 +346,7 @@ func storeLimit(asked, used, free int64) (most int64, lifted bool) {
 	return most, false
 }
 
-// checkPort finds out early and in plain words what the server would end its process for.
+// checkPort reports early, in plain words, an address that would make the server end its process.
 func (s *Server) checkPort(ctx context.Context) error {
 	if s.options.Port < 0 || s.port <= 0 {
 		return nil
@@ -371,7 +371,7 @@ func (s *Server) URL() string {
 	return "nats://" + net.JoinHostPort(s.options.Host, fmt.Sprint(s.port))
 }
 
-// InProcess is how the client library connects to the server from this process, also again after a [Server.Restart].
+// InProcess returns the options by which the client library connects to the server from this process, also again after a [Server.Restart].
 func (s *Server) InProcess() []nats.Option {
 	return []nats.Option{nats.InProcessServer(s), nats.UserInfo(InProcessUser, s.own.password)}
 }
@@ -393,7 +393,7 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 	return &inProcess{Conn: conn}, nil
 }
 
-// CanWrite returns an error while the server cannot write, though it runs or is just started again. Code: unavailable.
+// CanWrite returns an error while the server cannot write, though it runs or is just being restarted. Code: unavailable.
 func (s *Server) CanWrite() error {
 	if err := s.broken(); err != nil {
 		return schemas.Wrap(schemas.Unavailable, "health", "the log cannot write: "+WhyNoWrite(err.Error()), err)
@@ -416,8 +416,7 @@ func (s *Server) Healthy() error {
 	return nil
 }
 
-// Restart stops the server as Shutdown does and starts it again on the same store and port. Every
-// connection is cut and made again by its client.
+// Restart stops the server as Shutdown does and starts it again with the same store and port. All clients reconnect.
 func (s *Server) Restart(ctx context.Context) error {
 	s.stop()
 	return s.start(ctx)
@@ -441,8 +440,8 @@ func (s *Server) stop() {
 	srv.WaitForShutdown()
 }
 
-// serverLog hands the server's lines to our log. Fatal ones, for which the server would end the
-// process, are kept as the reason why it did not start.
+// serverLog passes the server's lines to our log. Fatal lines, for which the server would end the process, are kept as the reason why it
+// did not start.
 type serverLog struct {
 	log     *slog.Logger
 	refused sometimes.Counted
@@ -452,7 +451,7 @@ type serverLog struct {
 	rebuilt int
 }
 
-// outdated counts the indexes that were rebuilt, each in a line of the server: after a kill these are many, and nothing is wrong.
+// outdated returns the number of rebuilt indexes, which the server logs one by one: after a kill there are many, and nothing is wrong.
 func (l *serverLog) outdated() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -480,8 +479,8 @@ func (l *serverLog) Warnf(format string, v ...any) {
 	l.log.Warn("NATS server message", "line", fmt.Sprintf(format, v...))
 }
 
-// Errorf logs what concerns the server itself as an error. What a client was refused is the client's fault: any tenant could fill the log
-// of errors with it. Of each kind one line a minute is logged, with the number of those that were left out.
+// Errorf logs what concerns the server itself as an error. Refusals to clients are not errors, since any tenant could fill the log with
+// them. Of each kind one line a minute is logged, with the number of those left out.
 func (l *serverLog) Errorf(format string, v ...any) {
 	line := fmt.Sprintf(format, v...)
 	for _, fault := range []string{
@@ -525,5 +524,5 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 
 var _ server.Logger = (*serverLog)(nil)
 
-// tempDir is where a server in memory keeps the few files that it writes nevertheless.
+// tempDir is the directory of a server in memory, which writes a few files nevertheless.
 func tempDir() (string, error) { return os.MkdirTemp("", "sandjet-memory-") }

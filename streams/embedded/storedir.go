@@ -17,7 +17,7 @@ import (
 // leastRoom is the free space in bytes below which no server is started, be it the first time or again: it would soon be unable to write.
 const leastRoom = 16 << 20
 
-// storeDir is the directory of an embedded server, held by a lock that dies with the process.
+// storeDir is the directory of an embedded server, locked by this process until it ends.
 type storeDir struct {
 	path   string
 	lock   *os.File
@@ -63,7 +63,7 @@ func openStoreDir(path string, memory bool) (*storeDir, error) {
 	return d, nil
 }
 
-// take locks the directory. The lock file says who holds it.
+// take locks the directory. The lock file names the process.
 func (d *storeDir) take() error {
 	const op = "open the data directory"
 	f, err := os.OpenFile(filepath.Join(d.path, "server.lock"), os.O_RDWR|os.O_CREATE, 0o600)
@@ -103,7 +103,7 @@ func holder(f io.Reader) string {
 	return fmt.Sprintf(" by process %d", pid)
 }
 
-// room is the number of bytes that may still be written; 0 if that cannot be found out.
+// room returns how many bytes may still be written; 0 if unknown.
 func (d *storeDir) room() int64 {
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.path, &st); err != nil {

@@ -68,7 +68,7 @@ type Queue[T any] struct {
 	heavy     int
 }
 
-// lane is the requests of one account. It exists only while there are some.
+// lane has the requests of one account. It exists only while there are some.
 type lane[T any] struct {
 	account schemas.AccountID
 	queue   []ticket[T]
@@ -102,7 +102,7 @@ func (t *Queue[T]) Offer(a schemas.AccountID, size int, v T, now time.Time) erro
 	return err
 }
 
-// put is Offer for a caller that calls next after it.
+// put is Offer for a caller that calls next afterwards.
 func (t *Queue[T]) put(a schemas.AccountID, size int, v T, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,7 +138,7 @@ func (t *Queue[T]) add(a schemas.AccountID, size int, v T, now time.Time) error 
 	return nil
 }
 
-// paced reports whether the account is within its pace, and counts the request.
+// paced reports whether the account may make another request at its pace, and counts it.
 func (t *Queue[T]) paced(a schemas.AccountID, now time.Time) bool {
 	if t.shares.PerSecond <= 0 {
 		return true
@@ -161,7 +161,7 @@ func (t *Queue[T]) paced(a schemas.AccountID, now time.Time) bool {
 	return true
 }
 
-// narrow sets whether one account leaves slots to others.
+// narrow sets whether one account must leave slots to other accounts.
 func (t *Queue[T]) narrow(yes bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -178,7 +178,7 @@ func (t *Queue[T]) narrow(yes bool) {
 	t.wakeUp()
 }
 
-// list appends a lane to those that are ready, if it is.
+// list appends a lane to the ready lanes, if it is ready.
 func (t *Queue[T]) list(l *lane[T]) {
 	if !l.listed && len(l.queue) > 0 && l.running < t.share {
 		l.listed = true
@@ -196,7 +196,8 @@ func (t *Queue[T]) wakeUp() {
 	}
 }
 
-// next takes the next request, if there is one and a slot for it; done or after give the slot back. Without one the lane is nil.
+// next returns the next request and its lane, if there is one and a slot for it; done or after release the slot. Otherwise the lane is
+// nil.
 func (t *Queue[T]) next() (v T, l *lane[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -234,8 +235,8 @@ func (t *Queue[T]) take() (v T, l *lane[T]) {
 	return first.value, l
 }
 
-// first is the index of the first ready lane whose next request may begin, -1 for none. While a large request waits for others no other large
-// one passes it; requests that are not large do.
+// first returns the index of the first ready lane whose next request may start, -1 for none. While a large request waits for others to
+// finish, no other large one overtakes it; small ones do.
 func (t *Queue[T]) first() int {
 	if t.weigh == nil {
 		return 0
@@ -257,14 +258,14 @@ func (t *Queue[T]) first() int {
 	return -1
 }
 
-// lets reports whether a request of a weight would begin at once, if there is a slot for it.
+// lets reports whether a request of a weight could start at once, given a slot.
 func (t *Queue[T]) lets(weight int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return weight == 0 || len(t.ready) == 0 && (t.heavy == 0 || t.heavy+weight <= t.mostHeavy)
 }
 
-// lighten releases the bytes of a large request, before its slot.
+// lighten releases the bytes of a large request, before its slot is released.
 func (t *Queue[T]) lighten(l *lane[T], v T) {
 	if t.weigh == nil {
 		return
@@ -305,7 +306,7 @@ func (t *Queue[T]) unlist(l *lane[T]) {
 	}
 }
 
-// strike removes a lane in which no request is left.
+// strike removes an empty lane.
 func (t *Queue[T]) strike(l *lane[T]) {
 	t.unlist(l)
 	if l.running == 0 && t.lanes[l.account] == l {

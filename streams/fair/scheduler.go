@@ -69,7 +69,7 @@ type account struct {
 	ends, endsBefore int // of its messages, in this period and in the one before
 }
 
-// see notes how old the messages of an account are.
+// see records the sequence of an account's message and when it was seen.
 func (a *account) see(seq uint64, now time.Time) {
 	if now.Sub(a.since) > MaxRedeliveryDelay {
 		a.before, a.first, a.since = a.first, seq, now
@@ -84,7 +84,7 @@ type Redelivery struct {
 	Schedule bool // it is to be stored for later, instead of being pending
 }
 
-// Origin says where a delivery comes from.
+// Origin classifies a delivery.
 type Origin int
 
 // The origins of deliveries.
@@ -120,11 +120,11 @@ const (
 // Overdue messages share as many bytes of their own, so that a running one, which may take minutes, does not delay them. There may be as
 // many of them as the capacity, so a smaller size makes one of them large.
 
-// mostLarge is how many bytes of large messages a consumer of n slots handles at the same time.
+// mostLarge returns how many bytes of large messages a consumer of n slots handles at the same time.
 func mostLarge(n int) int { return max(MaxLargeInProgress, n*largeOfSlot) }
 
-// heavyOf is what a message of a size takes of [mostLarge]. One that is not above an even share of it takes nothing, because no more of
-// these are handled than there are slots.
+// heavyOf returns how much of [mostLarge] a message of a size takes. A message not above an even share takes nothing, because no more of
+// these are in progress than there are slots.
 func heavyOf(size, slots int) int {
 	const share, of = 3, 4 // of all, at most: the largest message must fit
 	if most := mostLarge(slots); size > most/slots {
@@ -159,13 +159,13 @@ func NewScheduler(o Options) *Scheduler {
 	return f
 }
 
-// capacity is how many messages are here at most.
+// capacity returns how many messages are pulled at most.
 func (f *Scheduler) capacity() int { return f.slots + f.ahead }
 
 // Slots returns the slots for which the consumer pulls messages: those of the scheduler, and while it searches those beyond them.
 func (f *Scheduler) Slots() *Slots { return f.free }
 
-// most is how many messages one account may have here while other accounts have some and all slots are taken.
+// most returns how many pulled messages one account may have while other accounts have some and all slots are taken.
 func (f *Scheduler) most() int { return max(min(f.slots, (f.slots+f.ahead)/(f.active+1)), 1) }
 
 // Admit queues a message of size bytes and reports true: the caller then calls [Scheduler.Start], and Begin is called when it is the
