@@ -23,7 +23,7 @@ const (
 	ItemLive                     // the replay has reached the present; comes once
 )
 
-// Gap is a part of a conversation that is no longer there: what lay after From and up to To.
+// Gap is a range of a conversation that no longer exists: after From, up to and including To.
 type Gap struct {
 	From schemas.Cursor `json:"from"`
 	To   schemas.Cursor `json:"to"`
@@ -107,7 +107,7 @@ func (f *follower) run(
 	return f.live(ctx, feed)
 }
 
-// head is the cursor of the conversation's last event, or the place from which it will be read.
+// head returns the cursor of the conversation's last event, or the position from which reading will start.
 func (f *follower) head(ctx context.Context, at place) (schemas.Cursor, error) {
 	last, err := f.bus.reader.GetNewest(ctx, f.stream, direct.Request{Last: f.subject})
 	switch {
@@ -121,7 +121,7 @@ func (f *follower) head(ctx context.Context, at place) (schemas.Cursor, error) {
 
 func (f *follower) cursor(seq uint64) schemas.Cursor { return schemas.Cursor{Epoch: f.epoch, Seq: seq} }
 
-// deliver passes an item to the reader, with the gap before it.
+// deliver passes an item to the reader, after the gap before it, if any.
 func (f *follower) deliver(i Item) error {
 	if i.Gap == nil {
 		i.Gap, f.gap = f.gap, nil
@@ -132,7 +132,7 @@ func (f *follower) deliver(i Item) error {
 	return nil
 }
 
-// live reports what arrives and reads what does not.
+// live delivers live events and reads from the log those that did not arrive.
 func (f *follower) live(ctx context.Context, feed feed) error {
 	for {
 		m, prev, err := feed.next(ctx)
@@ -161,7 +161,7 @@ func (f *follower) live(ctx context.Context, feed feed) error {
 	}
 }
 
-// again continues reading after a reconnection. The stream may have been recreated meanwhile.
+// again resumes after a reconnection. The stream may have been recreated meanwhile.
 func (f *follower) again(ctx context.Context) error {
 	at, err := persist(ctx, f.bus, func() (place, error) {
 		return resolve(ctx, f.bus.reader, f.stream, f.subject, f.cursor(f.last))
@@ -176,8 +176,8 @@ func (f *follower) again(ctx context.Context) error {
 	return f.catchUp(ctx, 0)
 }
 
-// catchUp reports everything that is stored after last. Expect is a sequence that must be there, 0
-// for none: if it is not, it was removed before it could be read, and that is reported as a gap.
+// catchUp delivers everything that is stored after last. expect is a sequence that must exist, 0 for none: if it does not, it was removed
+// before it could be read, and a gap is delivered.
 func (f *follower) catchUp(ctx context.Context, expect uint64) error {
 	seen := expect == 0
 	for {
@@ -212,8 +212,7 @@ func (f *follower) catchUp(ctx context.Context, expect uint64) error {
 	return nil
 }
 
-// event reports one event. What is no event is skipped: only a publisher with all rights could
-// have put it there.
+// event delivers one event. A message that is not an event is skipped: only a publisher with all rights could have stored it.
 func (f *follower) event(ctx context.Context, m direct.Message) error {
 	is := false
 	e, err := persist(ctx, f.bus, func() (e Entry[schemas.Event], err error) {
@@ -247,7 +246,7 @@ func persist[T any](ctx context.Context, b *Bus, do func() (T, error)) (T, error
 	}
 }
 
-// Place is where a reader of a conversation begins.
+// Place is the position at which a reader of a conversation starts.
 type Place struct {
 	At  schemas.Cursor // everything up to here is behind the reader
 	Gap *Gap           // what is missing after the cursor that was asked about, if something is
@@ -260,14 +259,14 @@ func Locate(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conversa
 	return Place{At: schemas.Cursor{Epoch: p.epoch, Seq: p.last}, Gap: p.gap}, err
 }
 
-// place is where a reader begins.
+// place is the position at which a reader starts.
 type place struct {
 	epoch string
 	last  uint64 // everything up to here is behind the reader
 	gap   *Gap
 }
 
-// resolve turns a cursor into a place and finds out whether something is missing after it.
+// resolve turns a cursor into a position and finds out whether events after it are missing.
 func resolve(ctx context.Context, rd *direct.Reader, stream, subject string, after schemas.Cursor) (place, error) {
 	epoch, err := rd.Epoch(ctx, stream)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
-// judgeUnseen says of calls of one conversation, those of which nothing is there, whether that is known: see [CallState]. It reads only
-// for those.
+// judgeUnseen decides, for those calls of one conversation of which no event was found, whether that is reliable: see [CallState]. It
+// reads only for those.
 func judgeUnseen(ctx context.Context, group []*callReader) error {
 	var of *history
 	for _, r := range group {
@@ -31,15 +31,15 @@ func judgeUnseen(ctx context.Context, group []*callReader) error {
 	return nil
 }
 
-// unseen reports whether nothing of the call was read, though the log may have had it for long. Messages of a younger call that other
-// processes have stored are recognised by their ids, also after they were removed.
+// unseen reports whether no event of the call was found although the log may have had it for long. A second publish of an event of a
+// younger call is detected by its message id, even if the first was removed.
 func (r *callReader) unseen() bool {
 	return !r.asked && r.state.unseen() && !r.bus.Recognises(r.stored)
 }
 
 func (s *CallState) unseen() bool { return !s.Accepted && len(s.Started) == 0 && s.Result == nil }
 
-// history is what is known of what was removed from a conversation.
+// history is what is known about events removed from a conversation.
 type history struct {
 	first  time.Time // when the first event that is there was stored; zero: there is none
 	before uint64    // what is there is behind it
@@ -85,9 +85,9 @@ func (h *history) wholeSince(since, stored time.Time) bool {
 	return !h.aged.IsZero() && h.aged.Before(since) && h.beyond.Before(since)
 }
 
-// Acknowledged reports whether the log hands out a call no more: its worker has acknowledged it, which follows its result, or the call
-// is no longer on the log. False may be wrong where another call before it is not acknowledged; [Retention] removes nothing of such a
-// call. Parked says that the call waits for a person, or did, and went to no worker.
+// Acknowledged reports whether the log will not deliver a call again: its worker has acknowledged it, which it does after the result, or
+// the call is no longer on the log. False may be wrong while an earlier call is unacknowledged; [Retention] then removes nothing of the
+// call. parked reports that the call waits, or waited, for a person and was delivered to no worker.
 func Acknowledged(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.CallID) (is, parked bool, err error) {
 	q, err := readQueues(ctx, b)
 	if err != nil {
@@ -96,7 +96,7 @@ func Acknowledged(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.C
 	return q.acknowledged(ctx, b, a, id)
 }
 
-// queues are how far the workers of each provider have come, at a moment.
+// queues are the acknowledgement floors of all providers' consumers at one moment.
 type queues struct {
 	last      uint64            // of the log of calls, before that
 	oldest    time.Time         // when the first of them was stored; zero: there is none
@@ -105,7 +105,7 @@ type queues struct {
 	aside     bool              // some calls wait for their turn elsewhere: they are acknowledged in form only
 }
 
-// readQueues asks how far the workers of all providers have come. It costs three requests, and one more for each 256 providers.
+// readQueues reads the acknowledgement floors of all providers. It costs three requests, and one more for each 256 providers.
 func readQueues(ctx context.Context, b *Bus) (*queues, error) {
 	const op = "look at the queues"
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
@@ -134,8 +134,8 @@ func readQueues(ctx context.Context, b *Bus) (*queues, error) {
 	return q, err
 }
 
-// past reports whether a call that ended at a time can be on the log of calls no more: what is stored there again, since it waited for
-// its turn, is so within a day.
+// past reports whether a call that ended at a time can no longer be on the log: a call that is stored again because it waited for its turn
+// is stored within a day.
 func (q *queues) past(ended time.Time) bool {
 	return q.oldest.IsZero() || ended.Before(q.oldest.Add(-day))
 }

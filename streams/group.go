@@ -47,7 +47,7 @@ type grouped struct {
 	alone  bool // the batch was refused as a whole: write it by itself
 }
 
-// store writes m, whose conditions are in its headers.
+// store writes m, whose headers have its conditions.
 func (g *group) store(ctx context.Context, m *nats.Msg) (Stored, error) {
 	if g.single.Add(1) <= groupAbove {
 		defer g.single.Add(-1)
@@ -73,7 +73,7 @@ func (g *group) store(ctx context.Context, m *nats.Msg) (Stored, error) {
 	return w.stored, w.err
 }
 
-// write writes batches until no caller waits. What comes while one is written makes the next.
+// write writes batches until no caller waits. Messages that arrive during a write form the next batch.
 func (g *group) write() {
 	for {
 		batch := g.take()
@@ -87,8 +87,8 @@ func (g *group) write() {
 	}
 }
 
-// take takes the next batch. Of several messages under one condition only the first may be in it:
-// the server looks at the conditions of a batch against what is stored, not against each other.
+// take returns the next batch. Of several messages under the same condition it has only the first, since the server compares the
+// conditions of a batch with what is stored, not with each other.
 func (g *group) take() []*grouped {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -115,8 +115,8 @@ func (g *group) take() []*grouped {
 	return batch
 }
 
-// commit writes one batch. The server takes all of it or nothing; if it says that it took nothing,
-// each is to be written by itself, and the one that is at fault learns it then.
+// commit writes one batch, which the server stores as a whole or not at all. If it refuses, each message is written by itself, so that
+// only the one at fault gets the error.
 func (g *group) commit(batch []*grouped) {
 	if len(batch) == 1 {
 		batch[0].alone = true
@@ -173,8 +173,8 @@ func (g *group) send(ctx context.Context, batch []*grouped) (uint64, error) {
 	return 0, errBatchRefused // not reached: a batch has an end
 }
 
-// parseBatchAck reads the answer to the first message of a batch, which is empty, or to the last,
-// which confirms all.
+// parseBatchAck reads the answer to the first message of a batch, which is empty, or to the last, which confirms all. size is the number
+// of messages.
 func parseBatchAck(data []byte, end bool, size int) (uint64, error) {
 	if len(data) == 0 && !end {
 		return 0, nil

@@ -32,8 +32,7 @@ const (
 	headerSize    = "Sandjet-Size"    // bytes of the payload that lies there, as a decimal number
 )
 
-// clean drops from the headers of a message what belongs to the server or to the message's place:
-// a copy sent elsewhere must not carry it.
+// clean removes headers that belong to the server or to the message's position: a copy sent elsewhere must not have them.
 func clean(h nats.Header) nats.Header {
 	out := nats.Header{}
 	for k, v := range h {
@@ -64,7 +63,7 @@ func validTrace(s string) bool {
 	return true
 }
 
-// traceOf finds the trace that a value belongs to.
+// traceOf returns the trace that a value belongs to.
 func traceOf(v any) string {
 	var t string
 	switch v := v.(type) {

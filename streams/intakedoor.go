@@ -30,7 +30,7 @@ const headerMsgID = jetstream.MsgIDHeader
 // intakeSlots is how many publications of all accounts are on their way into the log.
 const intakeSlots = 256
 
-// intakeDoor is the way in for publications, over a connection of its own.
+// intakeDoor accepts publications of clients, over a connection of its own.
 type intakeDoor struct {
 	conn  *nats.Conn
 	js    jetstream.JetStream
@@ -40,7 +40,7 @@ type intakeDoor struct {
 	sub   *nats.Subscription
 }
 
-// openIntakeDoor takes publications from its return on. They are stored while run runs.
+// openIntakeDoor accepts publications from its return on. They are stored while run runs.
 func openIntakeDoor(conn *nats.Conn, s fair.Shares, admit func(schemas.AccountID, int64) error, warn func(string, ...any)) (*intakeDoor, error) {
 	const op = "open the door for publications"
 	s.Slots = orDefault(s.Slots, intakeSlots)
@@ -65,7 +65,7 @@ func openIntakeDoor(conn *nats.Conn, s fair.Shares, admit func(schemas.AccountID
 // may be a log that cannot write, and is waited for to be started again.
 const doorGrace = time.Second
 
-// run stores what arrives until ctx ends, and returns when the publications in flight are confirmed or refused.
+// run stores publications until ctx ends, and returns when those in flight are confirmed or refused.
 func (d *intakeDoor) run(ctx context.Context) {
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -78,7 +78,7 @@ func (d *intakeDoor) run(ctx context.Context) {
 	inFlight.Wait()
 }
 
-// arrive is called by the subscription, which all accounts share: it never waits.
+// arrive is called by the subscription, which all accounts share. It never blocks.
 func (d *intakeDoor) arrive(m *nats.Msg) {
 	a := subjects.AccountOf(m.Subject)
 	err := a.Validate()
@@ -90,8 +90,8 @@ func (d *intakeDoor) arrive(m *nats.Msg) {
 	}
 }
 
-// store sends one publication on its way into the log. Those of an account keep their order. One that is not
-// confirmed when over ends is refused: who publishes it again under the same id makes sure.
+// store writes one publication to the log. Those of an account keep their order. One that is not confirmed when over ends is refused; its
+// publisher can safely repeat it under the same id.
 func (d *intakeDoor) store(over context.Context, inFlight *sync.WaitGroup, m *nats.Msg, done func()) {
 	stored, err := intakeMessage(m)
 	if err == nil {
@@ -126,7 +126,7 @@ func (d *intakeDoor) store(over context.Context, inFlight *sync.WaitGroup, m *na
 	})
 }
 
-// again stores a publication that met one with the same id in process.
+// again stores a publication while an earlier one with the same id is still in process.
 func (d *intakeDoor) again(ctx context.Context, m, stored *nats.Msg) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
@@ -142,7 +142,7 @@ func (d *intakeDoor) again(ctx context.Context, m, stored *nats.Msg) {
 	d.confirm(m, ok)
 }
 
-// pubAck is a confirmation, or a refusal, as every JetStream client reads it.
+// pubAck is a JetStream PubAck, or its error.
 type pubAck struct {
 	Stream    string              `json:"stream"`
 	Sequence  uint64              `json:"seq"`
@@ -150,8 +150,8 @@ type pubAck struct {
 	Error     *jetstream.APIError `json:"error,omitzero"`
 }
 
-// confirm confirms to the publisher that its message is safe. Sequences are common to all accounts, so it gets
-// the time in their place, in milliseconds: that too only grows.
+// confirm sends the PubAck to the publisher. Sequences are common to all accounts, so it has the time in milliseconds in their place,
+// which only grows too.
 func (d *intakeDoor) confirm(m *nats.Msg, ack *jetstream.PubAck) {
 	d.answer(m, pubAck{Stream: streamIntake, Sequence: uint64(max(time.Now().UnixMilli(), 1)), Duplicate: ack.Duplicate})
 }
@@ -173,7 +173,7 @@ func (d *intakeDoor) answer(m *nats.Msg, a pubAck) {
 	}
 }
 
-// refusalOf words an error as a JetStream server would.
+// refusalOf describes an error as a JetStream server would.
 func refusalOf(err error) *jetstream.APIError {
 	if api := natserr.API(err); api != nil && !acks.Undecided(err) {
 		return api
@@ -190,7 +190,7 @@ func refusalOf(err error) *jetstream.APIError {
 	}
 }
 
-// intakeMessage is the message that is stored for a publication. It is pure. Code: invalid.
+// intakeMessage returns the message to store for a publication. It is pure. Code: invalid.
 func intakeMessage(m *nats.Msg) (*nats.Msg, error) {
 	const longestID = 1 << 10
 	a := subjects.AccountOf(m.Subject)
@@ -219,21 +219,20 @@ func intakeMessage(m *nats.Msg) (*nats.Msg, error) {
 	return out, nil
 }
 
-// publicationID is the id under which a publication is stored: the account's own.
+// publicationID returns the message id of a publication, made unique to the account.
 func publicationID(a schemas.AccountID, id string) string {
 	h := sha256.Sum256([]byte(string(a) + "\x00" + id))
 	return string(a) + "." + hex.EncodeToString(h[:16])
 }
 
-// IntakeDoor takes what clients of a server outside publish on sandjet.calls.auto.<account>. An embedded
-// server has one of its own. Any number of processes may run it; while none does, publications are not
-// confirmed.
+// IntakeDoor accepts what clients of an outside server publish on sandjet.calls.auto.<account>. An embedded server has one of its own. Any
+// number of processes may run it; while none does, publications are not confirmed.
 type IntakeDoor struct {
 	Bus    *Bus
 	Shares fair.Shares
 }
 
-// Run takes publications until ctx ends, then returns nil. While the log is unavailable it waits.
+// Run accepts publications until ctx ends, then returns nil. While the log is unavailable it waits.
 func (i IntakeDoor) Run(ctx context.Context) error {
 	var d *intakeDoor
 	err := i.Bus.insist(ctx, "intake", func() error {
@@ -255,7 +254,7 @@ func (i IntakeDoor) Run(ctx context.Context) error {
 	return nil
 }
 
-// unlessEnded is err, or nil when ctx has ended: then it is no error that something was not begun.
+// unlessEnded returns err, or nil when ctx has ended: not starting is no error then.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // as said
@@ -263,8 +262,8 @@ func unlessEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// flush waits until the server has what was published, for a while. It is used where nothing can follow from
-// its failure. (The client library's own time limits would share timers between connections.)
+// flush waits briefly until what was published has reached the server. It is used where a failure has no consequence. The client library's
+// own timeouts would share timers between connections.
 func flush(conn *nats.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -11,17 +11,17 @@ import (
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
-// Kept is a message as it lies on the log. Its value may be in the object store: [Topic.Read] reads it.
+// Kept is a stored message of a topic. Its value may be in the object store: [Topic.Read] reads it.
 type Kept struct{ m direct.Message }
 
-// Seq is its sequence in its stream.
+// Seq returns the message's sequence in its stream.
 func (k Kept) Seq() uint64 { return k.m.Seq }
 
-// Stored is when it was stored, by the server's clock.
+// Stored returns when it was stored, by the server's clock.
 func (k Kept) Stored() time.Time { return k.m.Time }
 
-// Last finds the message of a topic of whose kind there is one at a time, by what its place is made of: a call by account and id,
-// a completion by account and job. Code: not_found.
+// Last returns the stored message of a topic that keeps one message per key. key has the fields that make the key: account and id of a
+// call, account and job of a completion. Code: not_found.
 func (t Topic[T]) Last(ctx context.Context, b *Bus, key T) (Kept, error) {
 	if t.expect == nil {
 		return Kept{}, schemas.OpErrorf(schemas.Unsupported, "look up", "messages of this topic have no keys")
@@ -36,33 +36,33 @@ func (t Topic[T]) Read(ctx context.Context, b *Bus, k Kept) (T, error) {
 	return e.Value, err
 }
 
-// Holds reports whether a message lies where the topic has v.
+// Holds reports whether a stored message has the key of v.
 func (t Topic[T]) Holds(b *Bus, k Kept, v T) bool {
 	subject, err := t.subject(b, v)
 	return err == nil && subject == k.m.Subject
 }
 
-// Accepted is the topic for what was accepted before: a log that takes nothing new, because it is nearly full, takes that.
+// Accepted returns the topic for writes that follow from accepted work, which a nearly full log still takes.
 func (t Topic[T]) Accepted() Topic[T] {
 	t.work = usage.Accepted
 	return t
 }
 
-// Requested is the topic for what an account's client wants written: it counts against the account's quota, and a log that takes
-// nothing new does not take it.
+// Requested returns the topic for writes that an account's client asks for: they count against the account's quota, and a nearly full log
+// refuses them.
 func (t Topic[T]) Requested() Topic[T] {
 	t.work = usage.Requested
 	return t
 }
 
-// Reserved is the topic for messages for which room is reserved: [Bus.ReserveFor], [Bus.ReserveAccepted].
+// Reserved returns the topic for writes for which space is reserved: [Bus.ReserveFor], [Bus.ReserveAccepted].
 func (t Topic[T]) Reserved() Topic[T] {
 	t.work = usage.Reserved
 	return t
 }
 
-// Replace stores v where the last message under its key has a sequence; 0: where there is none. Codes: conflict when it has
-// another, and those of [Topic.Publish].
+// Replace stores v if the last message under its key has a sequence; 0: if there is none. Codes: conflict when it has another, and those
+// of [Topic.Publish].
 func (t Topic[T]) Replace(ctx context.Context, b *Bus, v T, seq uint64) error {
 	m, err := t.message(ctx, b, v)
 	if err != nil {
@@ -82,14 +82,14 @@ func (t Topic[T]) Of(ctx context.Context, b *Bus, filter string, a schemas.Accou
 	return t.Walk(ctx, b, filter, a, key, since, new(Span))
 }
 
-// Span is what is left of a walk over messages: those behind After, up to Until. The zero Span is all of them.
+// Span is the rest of a walk over messages: those after After, up to Until. The zero Span is all of them.
 type Span struct {
 	After, Until uint64
 	Epoch        string // of the stream
 }
 
-// Walk is Of that can be continued: from where the span says, and up to where the stream ended when the first walk began. The span
-// moves on with the messages that are read. Code conflict: the stream was recreated since.
+// Walk is Of that can be continued: it reads the span, whose Until is where the stream ended when the first walk began, and moves After
+// forward as it reads. Code conflict: the stream was recreated since.
 func (t Topic[T]) Walk(ctx context.Context, b *Bus, filter string, a schemas.AccountID, key string, since time.Time,
 	span *Span) iter.Seq2[Entry[T], error] {
 	return func(yield func(Entry[T], error) bool) {

@@ -13,8 +13,8 @@ import (
 	"github.com/sandjet/sandjet/streams/natserr"
 )
 
-// tail opens feeds of what is stored from now on. It is an interface because one subscription per
-// reader, as here, is only the first way to do it.
+// tail opens feeds of events that are stored from now on. It is an interface because one subscription per reader, as here, is only the
+// first implementation.
 type tail interface {
 	open(ctx context.Context, subject string) (feed, error)
 }
@@ -60,15 +60,14 @@ func (t coreTail) open(ctx context.Context, subject string) (feed, error) {
 	return f, nil
 }
 
-// settle returns once the server has the subscription: what is read from the log afterwards and
-// what arrives leave no hole between them.
+// settle returns once the server has the subscription: no event is lost between a later read of the log and what arrives.
 func (f *coreFeed) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	return natserr.Coded("follow", f.bus.live.FlushWithContext(ctx))
 }
 
-// arrive never blocks: the connection is shared with everybody else's feeds.
+// arrive never blocks, since all feeds share the connection.
 func (f *coreFeed) arrive(m *nats.Msg) {
 	if fault := f.bus.faults.dropLive; fault != nil && fault(m) {
 		return
@@ -80,7 +79,7 @@ func (f *coreFeed) arrive(m *nats.Msg) {
 	}
 }
 
-// miss has the reader notified that live messages are missing.
+// miss notifies the reader that live messages are missing.
 func (f *coreFeed) miss() {
 	f.behind.Store(true)
 	select {

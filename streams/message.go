@@ -27,7 +27,7 @@ type message struct {
 	confirmed atomic.Uint64
 }
 
-// whole is how many bytes the message has with its payload, wherever that lies.
+// whole returns how many bytes the message has with its payload.
 func (m *message) whole() int {
 	if m.meta.Stream == streamIntake || m.Header.Get(headerPayload) == "" {
 		return m.Size()
@@ -35,7 +35,7 @@ func (m *message) whole() int {
 	return payloadSize(m.Header)
 }
 
-// newMessage is a message that came while the Bus was of a generation.
+// newMessage returns a message that was delivered while the Bus had a generation.
 func newMessage(b *Bus, m *nats.Msg, generation uint64) (*message, error) {
 	meta, err := m.Metadata()
 	if err != nil {

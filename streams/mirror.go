@@ -210,7 +210,7 @@ func (m *Mirror[T, V]) Get(key string) (V, bool) {
 	return v.value, ok
 }
 
-// All is a copy of what is kept, by key.
+// All returns a copy of the mirror's values, by key.
 func (m *Mirror[T, V]) All() map[string]V {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -221,12 +221,12 @@ func (m *Mirror[T, V]) All() map[string]V {
 	return all
 }
 
-// Mirrored makes the bucket the source of a [Mirror].
+// Mirrored is the bucket as the source of a [Mirror].
 func (k *Bucket[T]) Mirrored(ctx context.Context, listing, listed func()) iter.Seq2[BucketEntry[T], error] {
 	return k.MirroredAfter(0).Mirrored(ctx, listing, listed)
 }
 
-// MirroredAfter is the bucket as the source of a [Mirror] that was filled with everything up to a revision, just now.
+// MirroredAfter is the bucket as the source of a [Mirror] that was just filled with everything up to a revision.
 func (k *Bucket[T]) MirroredAfter(revision uint64) MirrorSource[T] {
 	return mirroredAfter[T]{k, revision, clock.Now()}
 }

@@ -16,9 +16,9 @@ const (
 	concurrentLists = 4       // of this process; one account has half of them
 )
 
-// Newest reads the records whose keys match a pattern, from the newest on, which their ids sort by, until limit of them
-// are wanted. More says that there are older ones, wanted or not looked at: it looks at 10,000 at most, 16 at a time, and
-// what it returns comes to 4 MiB at most, or is one. Few of them run at the same time, in turn between accounts. Code: unavailable.
+// Newest reads the records whose keys match a pattern, the newest first, which their ids sort by, until want has accepted limit of them.
+// more reports that there are older ones, wanted or not read. It reads at most 10,000, 16 at a time, and returns at most 4 MiB, but always
+// one. Few such reads run at the same time, accounts in turn. Code: unavailable.
 func Newest[T any](ctx context.Context, bucket *Bucket[T], a schemas.AccountID, keys string, want func(T) bool, limit int) (
 	list []T, more bool, err error,
 ) {

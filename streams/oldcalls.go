@@ -24,15 +24,15 @@ const CallsKept = callsKept
 // headerSummary has a call without its input beside a payload in the object store, which ages out sooner.
 const headerSummary = "Sandjet-Summary"
 
-// summaryOf is what must be known of a call to end it.
+// summaryOf is the part of a call that is needed to end it.
 func summaryOf(c schemas.Call) string {
 	c.Input, c.InputSize = nil, c.InputBytes()
 	b, _ := json.Marshal(c) //nolint:errchkjson // a call was read from JSON or made from what was
 	return string(b)
 }
 
-// OldCalls says which calls are older than they are the record of their id: those before a sequence, and
-// where they begin. Both are 0 when there are none that are older by more than slack.
+// OldCalls returns the range of calls that are older, by more than slack, than the time for which ids are kept: from first to before a
+// sequence. Both are 0 if there are none.
 func OldCalls(ctx context.Context, b *Bus, slack time.Duration) (first, before uint64, err error) {
 	oldest, err := b.reader.Get(ctx, streamCalls, direct.Request{Seq: 1, Next: callFilter("")})
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && b.Now().Sub(oldest.Time) < callsKept+slack {
@@ -62,7 +62,7 @@ func OldCalls(ctx context.Context, b *Bus, slack time.Duration) (first, before u
 // ParkedCalls stands in the place of a provider for [CallsBetween]: the calls that wait for a person.
 const ParkedCalls = subjects.Parked
 
-// PlacedCall is a call with its place on the log.
+// PlacedCall is a call with its stream sequence.
 type PlacedCall struct {
 	Call schemas.Call // without its input where that is gone
 	Seq  uint64
@@ -71,8 +71,8 @@ type PlacedCall struct {
 	Unread bool
 }
 
-// CallsBetween reads the calls of a provider from one sequence to before another. One that cannot be read, and has a dead letter, is
-// skipped: it gets its end from that.
+// CallsBetween yields the calls of a provider from one sequence to before another. A call that cannot be read and has a dead letter is
+// skipped: it is ended because of that.
 func CallsBetween(ctx context.Context, b *Bus, provider string, from, before uint64) iter.Seq2[PlacedCall, error] {
 	return func(yield func(PlacedCall, error) bool) {
 		for next := from; next < before; {
@@ -100,12 +100,12 @@ func CallsBetween(ctx context.Context, b *Bus, provider string, from, before uin
 	}
 }
 
-// placed is a stored call with its place.
+// placed returns a stored call with its stream sequence.
 func placed(m direct.Message, c schemas.Call) PlacedCall {
 	return PlacedCall{Call: c, Seq: m.Seq, Due: Due(c, m.Time, Headers(m.Headers))}
 }
 
-// FindPlacedCall is [FindCall] with the call's place.
+// FindPlacedCall is [FindCall] with the call's stream sequence.
 func FindPlacedCall(ctx context.Context, b *Bus, account schemas.AccountID, id schemas.CallID) (PlacedCall, error) {
 	m, err := storedCall(ctx, b, account, id)
 	if err != nil {
@@ -115,7 +115,7 @@ func FindPlacedCall(ctx context.Context, b *Bus, account schemas.AccountID, id s
 	return placed(m, c), err
 }
 
-// placedCall reads a call of [CallsBetween]. Skip says that it has a dead letter instead.
+// placedCall reads a call for [CallsBetween]. skip reports that it has a dead letter instead.
 func placedCall(ctx context.Context, b *Bus, m direct.Message) (p PlacedCall, skip bool, err error) {
 	c, err := wholeCall(ctx, b, m)
 	if err == nil {
@@ -134,7 +134,7 @@ func placedCall(ctx context.Context, b *Bus, m direct.Message) (p PlacedCall, sk
 // queuePrefix begins the names of the consumers that are the queues of providers.
 const queuePrefix = "w-"
 
-// QueueNames are the providers that were ever served: those with a queue of their own.
+// QueueNames returns the providers that ever had a worker: those with a consumer.
 func (b *Bus) QueueNames(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
@@ -152,8 +152,8 @@ func (b *Bus) QueueNames(ctx context.Context) ([]string, error) {
 	return names, natserr.Coded("list the queues", list.Err())
 }
 
-// ForgetCalls removes the calls before a sequence from the log: all of them must have their end. What is put aside
-// stays, and what is behind it.
+// ForgetCalls removes the calls before a sequence from the log. All of them must have ended. Calls that are scheduled for later stay, and
+// what follows them.
 func ForgetCalls(ctx context.Context, b *Bus, before uint64) error {
 	switch first, err := b.reader.Get(ctx, streamCalls, direct.Request{Seq: 1, Next: subjects.CallTimers + "*.*.*"}); {
 	case err == nil:

@@ -54,15 +54,15 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (sc
 	return schemas.Cursor{Epoch: epoch, Seq: stored.Cursor.Seq, Mark: schemas.MarkOf(e.ID)}, err
 }
 
-// Prove stores the event that proves a start, on the connection by which the call came. A server that has taken this process for gone has
-// ended that connection; the confirmation then comes by another one, and [Bus.Generation] has changed. First is stored before it: the log
-// stores messages of one connection in order.
+// Prove stores the event that proves a start, over the connection by which the call was delivered. A server that has considered this
+// process gone has closed that connection; the confirmation then comes over another one, and [Bus.Generation] has changed. first is stored
+// before it: the log stores messages of one connection in order.
 func Prove(ctx context.Context, b *Bus, e schemas.Event, first ...schemas.Event) (Stored, error) {
 	return storeEvent(ctx, b, b.workWriter, e, e.ID, first)
 }
 
-// StoreFenced stores an event unless the log knows fence as the id of another, and makes the log know it from then on, for ten minutes. So
-// of two events only one can be stored, by any processes. First is as with [Prove].
+// StoreFenced stores an event unless the log knows fence as the id of another one, and makes the log know fence for the next ten minutes.
+// So only one of two events with the same fence can be stored, by any processes. first is as with [Prove].
 func StoreFenced(ctx context.Context, b *Bus, e schemas.Event, fence string, first ...schemas.Event) (Stored, error) {
 	return storeEvent(ctx, b, b.writer, e, fence, first)
 }
@@ -81,8 +81,8 @@ func storeEvent(ctx context.Context, b *Bus, by *writer, e schemas.Event, id str
 	return by.store(ctx, m)
 }
 
-// Precede sends an event, which mostly is there already, before others that are published by the same Bus, and
-// does not wait: the confirmation of one of those counts for it too.
+// Precede sends an event, which is usually stored already, before others that the same Bus publishes, and does not wait: the confirmation
+// of a later one counts for it too.
 func Precede(ctx context.Context, b *Bus, e schemas.Event) error {
 	return precede(ctx, b, b.publish, e)
 }
@@ -95,7 +95,7 @@ func precede(ctx context.Context, b *Bus, conn *nats.Conn, e schemas.Event) erro
 	return natserr.Coded("publish", conn.PublishMsg(m))
 }
 
-// findEvent returns the sequence of an event in its stream, 0 when it is not there.
+// findEvent returns the sequence of an event in its stream, 0 if it is not there.
 func findEvent(ctx context.Context, b *Bus, e schemas.Event, since time.Time) (uint64, error) {
 	from := since.Add(-ClocksApart)
 	seq, err := scan(ctx, b, e, &from)
@@ -142,7 +142,7 @@ func scan(ctx context.Context, b *Bus, e schemas.Event, since *time.Time) (seq u
 	return seq, nil
 }
 
-// isOf reports whether a message is an event of a time. Code: unavailable.
+// isOf reports whether a message is an event with a time. Code: unavailable.
 func isOf(ctx context.Context, b *Bus, m direct.Message, at time.Time) (bool, error) {
 	e, err := Events.entry(ctx, b, "", m)
 	if err != nil && (schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil) {

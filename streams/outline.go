@@ -12,7 +12,7 @@ import (
 // there were outlines have none.
 const headerOutline = "Sandjet-Outline"
 
-// outline is what [runState] takes in of an event.
+// outline has the fields of an event that [runState] uses.
 type outline struct {
 	Type    schemas.EventType `json:"type"`
 	Subject string            `json:"subject"`
@@ -20,7 +20,7 @@ type outline struct {
 	Call    schemas.CallID    `json:"call,omitzero"` // that launched the job which the event says has started
 }
 
-// outlineOf is the outline of an event as it stands in a header; empty where it cannot be written.
+// outlineOf returns an event's outline as text for a header; empty if it cannot be written.
 func outlineOf(e schemas.Event) string {
 	o := outline{Type: e.Type, Subject: e.Subject, Time: e.Time}
 	if e.Type == schemas.JobStarted {
@@ -33,7 +33,7 @@ func outlineOf(e schemas.Event) string {
 	return string(b)
 }
 
-// launchedBy is the call that launched the job which an event says has started; empty if it says of none.
+// launchedBy returns the call that launched the job which an event says has started, else "".
 func launchedBy(e schemas.Event) schemas.CallID {
 	var d struct {
 		Call schemas.CallID `json:"call"`
@@ -44,7 +44,7 @@ func launchedBy(e schemas.Event) schemas.CallID {
 	return d.Call
 }
 
-// outlined is the event of a stored message as far as its outline says; false where it has none.
+// outlined returns the event of a stored message as far as its outline has it; false if the message has none.
 func outlined(m direct.Message) (schemas.Event, bool) {
 	var o outline
 	if m.Headers.Get(headerPayload) == "" || json.Unmarshal([]byte(m.Headers.Get(headerOutline)), &o) != nil || o.Type == "" {

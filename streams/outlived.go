@@ -24,13 +24,13 @@ type outlivers struct {
 	seen map[string]stillThere // by bucket and key
 }
 
-// stillThere is the first read of a value whose stamp is still to come.
+// stillThere is the first read of a value with a timestamp in the future.
 type stillThere struct {
 	revision uint64
 	at       clock.Reading
 }
 
-// outlived takes in a read of a value whose stamp is still to come, or not, and reports whether its time is over.
+// outlived records a read of a value, whose timestamp is in the future if toCome, and reports whether the value has expired.
 func (s *outlivers) outlived(key string, revision uint64, toCome bool, life time.Duration, now clock.Reading) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *outlivers) outlived(key string, revision uint64, toCome bool, life time
 	return false
 }
 
-// outlived reports whether a value that was read is over though the log has it still; see [outlivers].
+// outlived reports whether a value has expired although the log still has it; see [outlivers].
 func (k *Bucket[T]) outlived(m direct.Message) bool {
 	if k.row.config.Bucket != string(Leases) { // elsewhere what stays too long does no harm
 		return false
@@ -59,7 +59,7 @@ func (k *Bucket[T]) outlived(m direct.Message) bool {
 	return k.bus.outlivers.outlived(m.Subject, m.Seq, m.Time.Sub(k.bus.Now()) > ClocksApart, lifeOf(m.Headers, k.row.ttl), clock.Now())
 }
 
-// lifeOf is how long a value lives.
+// lifeOf returns how long a value lives.
 func lifeOf(h nats.Header, usual time.Duration) time.Duration {
 	if life, err := time.ParseDuration(h.Get(jetstream.MsgTTLHeader)); err == nil && life > 0 {
 		return life

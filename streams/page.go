@@ -24,8 +24,8 @@ type PageResult struct {
 // MaxPage is the most events of one page.
 const MaxPage = 1000
 
-// Page reads at most limit events (1 to MaxPage; 0: 100) of a conversation after the cursor. A page is shorter than limit
-// though there is more when its events are large: it ends with the event before which it would be above 1 MiB.
+// Page reads at most limit events (1 to MaxPage; 0: 100) of a conversation after the cursor. It returns fewer, although there are more, if
+// they would exceed 1 MiB together.
 func Page(
 	ctx context.Context, b *Bus, account schemas.AccountID, conversation schemas.ConversationID, after schemas.Cursor, limit int,
 ) (PageResult, error) {
@@ -78,7 +78,7 @@ func Page(
 	return r, nil
 }
 
-// EventPage is a part of a conversation as it lies in the log. Events that are lost are among the others.
+// EventPage is a part of a conversation as stored. Lost events are included.
 type EventPage struct {
 	Epoch  string
 	Events []Entry[schemas.Event]
@@ -154,7 +154,7 @@ func LastEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conve
 	return schemas.Cursor{Epoch: epoch, Seq: last.Seq, Mark: schemas.MarkOf(last.ID)}, nil
 }
 
-// ShardState is what is known of a shard of the events at a moment.
+// ShardState is the state of a shard of the events at one moment.
 type ShardState struct {
 	Epoch       string
 	First, Last uint64

@@ -37,7 +37,7 @@ const (
 	unledTries     = 12 // to store a payload while its store has no leader
 )
 
-// payloads keeps payloads above the server's limit in object stores, which are made when first needed. It is safe for concurrent use.
+// payloads stores payloads above the server's limit in object stores, which are created on first use. It is safe for concurrent use.
 type payloads struct {
 	stores   objects
 	reader   *direct.Reader
@@ -62,8 +62,8 @@ type objects struct {
 	opening map[string]chan struct{} // closed when the store of that name was opened, or was not
 }
 
-// find returns an open store, or else a channel: that to wait for, where another caller opens the store, or one that is this caller's own,
-// who opens it and calls opened.
+// find returns an open store, or a channel: if own, the caller must open the store and call opened; otherwise another caller is opening
+// it, and the channel is closed afterwards.
 func (o *objects) find(name string) (s jetstream.ObjectStore, opening chan struct{}, own bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -81,7 +81,7 @@ func (o *objects) find(name string) (s jetstream.ObjectStore, opening chan struc
 	return nil, c, true
 }
 
-// opened takes in a store, or that it could not be opened. One that was to be forgotten meanwhile is.
+// opened records an opened store, or that it could not be opened. A store that was to be forgotten meanwhile is not kept.
 func (o *objects) opened(name string, opening chan struct{}, s jetstream.ObjectStore, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -95,7 +95,7 @@ func (o *objects) opened(name string, opening chan struct{}, s jetstream.ObjectS
 	}
 }
 
-// forget lets them be looked for again: the server may be another one.
+// forget makes all stores be opened again: the server may be another one.
 func (o *objects) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -154,7 +154,7 @@ func (p *payloads) offload(ctx context.Context, stream string, m *nats.Msg) erro
 	return nil
 }
 
-// sizeOfPayload is how many bytes the payload of a message has, wherever it lies.
+// sizeOfPayload returns how many bytes the payload of a message has, also in the object store.
 func sizeOfPayload(m direct.Message) int {
 	if m.Stream == streamIntake || m.Headers.Get(headerPayload) == "" {
 		return len(m.Data)
@@ -162,7 +162,7 @@ func sizeOfPayload(m direct.Message) int {
 	return payloadSize(m.Headers)
 }
 
-// payloadSize is how many bytes the payload has that a message names.
+// payloadSize returns how many bytes the payload has that the headers name.
 func payloadSize(h nats.Header) int {
 	n, err := strconv.Atoi(h.Get(headerSize))
 	if err != nil || n < 0 {
@@ -171,8 +171,8 @@ func payloadSize(h nats.Header) int {
 	return n
 }
 
-// withinPage is as much of a page as is not larger than one with its payloads, at least one message; more reports whether something
-// follows.
+// withinPage cuts a page so that its messages with their payloads do not exceed a page's size, but keeps at least one; more reports
+// whether others follow.
 func withinPage(page []direct.Message, more bool) ([]direct.Message, bool) {
 	size := 0
 	for i, m := range page {
@@ -207,9 +207,8 @@ func (p *payloads) whole(ctx context.Context, stream string, h nats.Header, data
 	return data, err
 }
 
-// readObject reads an object, by pages and not by a consumer, as each page can be completed from the leader:
-// a message that names a payload may be with us before the nearest copy has the payload. Code: not_found when
-// the leader does not have it, or not whole.
+// readObject reads an object by pages rather than by a consumer, since each page can be completed from the leader: a message may arrive
+// here before the nearest copy has its payload. Code: not_found if the leader does not have all of it.
 func (p *payloads) readObject(ctx context.Context, bucket, name string) ([]byte, error) {
 	const op = "read a large payload"
 	stream := "OBJ_" + bucket

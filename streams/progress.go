@@ -9,8 +9,7 @@ import (
 	"github.com/sandjet/sandjet/internal/clock"
 )
 
-// progressAcks sends the progress acknowledgements of all messages in flight in this process: one goroutine for all, which never waits for
-// a handler.
+// progressAcks sends the progress acks of all messages in flight in this process, from one goroutine, which never waits for a handler.
 type progressAcks struct {
 	bus *Bus
 
@@ -41,7 +40,7 @@ func newProgressAcks(b *Bus) *progressAcks {
 	return &progressAcks{bus: b, holds: map[*hold]struct{}{}, begun: make(chan struct{}, 1)}
 }
 
-// add begins to give signs for m.
+// add starts progress acks for m.
 func (b *progressAcks) add(m *message, ackWait time.Duration) *hold {
 	now := clock.Now()
 	h := &hold{progress: b, message: m, ackWait: ackWait, begun: now, last: now}
@@ -60,15 +59,15 @@ func (b *progressAcks) add(m *message, ackWait time.Duration) *hold {
 	return h
 }
 
-// drop ends the signs of h.
+// drop ends the progress acks of h.
 func (b *progressAcks) drop(h *hold) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.holds, h)
 }
 
-// late reports whether a progress ack may have come too late, or went to a server that had taken this process for gone. The server drops a
-// silent client, so the loss of the connection shows a suspension even if all clocks of the host were suspended too.
+// late reports whether a progress ack may have come too late, or went to a server that considered this process gone. The server closes
+// connections of silent clients, so a lost connection reveals a suspension even if all clocks of the host stopped.
 func (h *hold) late() bool {
 	if h.message.generation != h.progress.bus.Generation() {
 		return true
@@ -106,7 +105,7 @@ func (b *progressAcks) run(ctx context.Context) {
 	}
 }
 
-// give sends the signs that are due.
+// give sends the progress acks that are due.
 func (b *progressAcks) give(ctx context.Context, now clock.Reading) {
 	b.mu.Lock()
 	if now.Sub(b.woke) > time.Second {

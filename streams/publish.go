@@ -31,7 +31,7 @@ func (t Topic[T]) Publish(ctx context.Context, b *Bus, v T) error {
 	return err
 }
 
-// Store is Publish that returns where v is.
+// Store is Publish that also returns where v was stored.
 func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 	m, err := t.message(ctx, b, v)
 	if err != nil {
@@ -53,7 +53,7 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 	return stored, err
 }
 
-// writer stores messages by one connection. It is safe for concurrent use.
+// writer stores messages over one connection. It is safe for concurrent use.
 type writer struct {
 	acks     *acks.Publisher
 	trouble  *trouble
@@ -74,7 +74,7 @@ func (w *writer) store(ctx context.Context, m *nats.Msg) (Stored, error) {
 	return Stored{Cursor: schemas.Cursor{Seq: ack.Seq}, Duplicate: ack.Duplicate}, nil
 }
 
-// schedule stores a message that the server writes to a subject of the same stream at a time.
+// schedule stores a message that the server publishes to a subject of the same stream at a time.
 func (w *writer) schedule(ctx context.Context, m *nats.Msg, subject string, at time.Time) error {
 	// the client's own option cuts off what is not a whole second
 	m.Header.Set(jetstream.ScheduleHeader, "@at "+at.UTC().Format(time.RFC3339Nano))
@@ -83,13 +83,14 @@ func (w *writer) schedule(ctx context.Context, m *nats.Msg, subject string, at t
 	return err
 }
 
-// expectLast lets a message be stored only if the last one of a subject, which may have wildcards, has the sequence; 0: there is none.
+// expectLast makes a publish conditional: the last message of a subject, which may have wildcards, must have the sequence; 0: there must
+// be none.
 func expectLast(m *nats.Msg, seq uint64, subject string) {
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(seq, 10))
 	m.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, subject)
 }
 
-// Future is a publish whose confirmation is still on its way.
+// Future is an unconfirmed publish.
 type Future struct {
 	ack     jetstream.PubAckFuture
 	trouble *trouble
@@ -109,9 +110,9 @@ func (f Future) Wait(ctx context.Context) error {
 	}
 }
 
-// PublishAsync sends v and returns before it is confirmed. At most 1024 publishes of a Bus are on
-// their way; with more it waits up to five seconds. What is sent one after the other is stored in
-// that order. Payloads that need the object store are stored there before it returns.
+// PublishAsync sends v and returns before it is confirmed. At most 1024 publishes of a Bus are unconfirmed at a time; beyond that it waits
+// up to five seconds. Messages are stored in the order in which they are sent. Payloads for the object store are stored there before it
+// returns.
 func (t Topic[T]) PublishAsync(ctx context.Context, b *Bus, v T) (Future, error) {
 	m, err := t.message(ctx, b, v)
 	if err != nil {
@@ -125,7 +126,7 @@ func (t Topic[T]) PublishAsync(ctx context.Context, b *Bus, v T) (Future, error)
 	return Future{f, &b.trouble}, nil
 }
 
-// message makes the message and its conditions.
+// message returns the message for v, with its conditions.
 func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, error) {
 	subject, err := t.subject(b, v)
 	if err != nil {
@@ -166,7 +167,7 @@ func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, error) {
 	return m, nil
 }
 
-// streamOf names the stream that has the subject.
+// streamOf returns the name of the stream that has the subject.
 func (t Topic[T]) streamOf(subject string) string {
 	if t.stream != "" {
 		return t.stream

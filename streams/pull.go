@@ -20,9 +20,8 @@ const (
 	drainWithin = 2 * time.Second // that the server may take to learn of an end
 )
 
-// pulling asks for exactly as many messages as there are free places, so that none ages in a
-// buffer. Several requests may be open at once on one inbox; outstanding is the sum of what they
-// may still bring.
+// pulling requests exactly as many messages as there are free slots, so that none ages in a buffer. Several requests may be open at once
+// on one inbox; outstanding is how many messages they may still return.
 type pulling struct {
 	mu          sync.Mutex
 	outstanding int
@@ -32,7 +31,7 @@ type pulling struct {
 	conn        uint64 // of the connection, when this began
 }
 
-// pull asks and takes until ctx ends or the consumer needs to be looked at again. Pull requests that were not served are cancelled.
+// pull requests and receives messages until ctx ends or the consumer must be checked again. Open requests are cancelled then.
 func (c *consuming[T]) pull(ctx context.Context) error {
 	nc := c.bus.work
 	status := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
@@ -75,9 +74,9 @@ func (c *consuming[T]) pull(ctx context.Context) error {
 	}
 }
 
-// ask turns the free places into one request. A few of them wait while an earlier request is still
-// open: the next message comes by that one, and a request for each place would cost the server as
-// much as the messages. The last message of the open requests asks for what is free by then.
+// ask sends one request for the free slots. While an earlier request is open it leaves a few slots out: the next message comes by that
+// request, and one request per slot would cost the server as much as the messages. After the last message of the open requests, it asks
+// for all free slots.
 func (c *consuming[T]) ask(p *pulling, nc *nats.Conn, subject, inbox string) error {
 	const few = 4 // of as many places
 	p.mu.Lock()
@@ -104,7 +103,7 @@ func (c *consuming[T]) ask(p *pulling, nc *nats.Conn, subject, inbox string) err
 	return nil
 }
 
-// arrive takes a message or a word of the server about a request.
+// arrive handles a message, or a status of the server about a request.
 func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
 	if code := m.Header.Get("Status"); code != "" && len(m.Data) == 0 && m.Header.Get("Nats-Stream") == "" {
 		c.status(p, code, m.Header)
@@ -139,8 +138,7 @@ func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
 	c.take(msg)
 }
 
-// status reads what the server says about a request: it has ended with so many messages undelivered,
-// or the consumer needs to be looked at.
+// status handles what the server says about a request: it has ended with so many messages undelivered, or the consumer must be checked.
 func (c *consuming[T]) status(p *pulling, code string, h nats.Header) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,14 +163,14 @@ func (c *consuming[T]) status(p *pulling, code string, h nats.Header) {
 	}
 }
 
-// silent reports whether the server should have said something by now.
+// silent reports whether the server should have sent something by now.
 func (p *pulling) silent() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.outstanding > 0 && time.Since(p.lastSign) > pullSilence
 }
 
-// endPull takes no more messages, and cancels the requests. Messages that the server has sent already are nak'ed: else they would be
+// endPull stops receiving and cancels the requests. Messages that the server has already sent are nak'ed, since they would otherwise be
 // redelivered only after AckWait.
 func (c *consuming[T]) endPull(p *pulling, nc *nats.Conn, sub *nats.Subscription) {
 	p.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
-// RecentCall is a call as a list has it.
+// RecentCall is a call as lists show it.
 type RecentCall struct {
 	Call    schemas.Call // its input is null
 	Summary string       // of its input; see [schemas.Summary]
@@ -75,7 +75,7 @@ func RecentCalls(
 	return list, last, true, nil
 }
 
-// ListedCall reads one call of an account as a list has it. Code: not_found.
+// ListedCall returns one call of an account as lists show it. Code: not_found.
 func ListedCall(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.CallID) (RecentCall, error) {
 	m, err := storedCall(ctx, b, a, id)
 	if err != nil {
@@ -94,7 +94,7 @@ func recentCall(m direct.Message, c schemas.Call) RecentCall {
 // callSubjects are the subjects of an account's calls, also of those that wait for a person.
 func callSubjects(a schemas.AccountID) string { return subjects.Calls + "*." + string(a) + ".*" }
 
-// recentEnd is the sequence behind the newest call of an account, or that of a call; 0: there is none.
+// recentEnd returns the sequence after an account's newest call, or that of a call; 0: there is none.
 func recentEnd(ctx context.Context, b *Bus, a schemas.AccountID, before schemas.CallID) (uint64, error) {
 	if err := a.Validate(); err != nil {
 		return 0, err
@@ -110,7 +110,7 @@ func recentEnd(ctx context.Context, b *Bus, a schemas.AccountID, before schemas.
 	return m.Seq + 1, err
 }
 
-// listedCall reads a call without fetching a payload that lies elsewhere.
+// listedCall reads a call without fetching a payload from the object store.
 func listedCall(m direct.Message) (schemas.Call, error) {
 	summary := m.Headers.Get(headerSummary)
 	if summary == "" {

@@ -69,7 +69,8 @@ type account struct {
 	ends, endsBefore int // of its messages, in this period and in the one before
 }
 
-// see records the sequence of an account's message and when it was seen.
+// see adds a sequence to the range seen of an account's messages. After [MaxRedeliveryDelay] a new range begins, and the former one is
+// kept beside it.
 func (a *account) see(seq uint64, now time.Time) {
 	if now.Sub(a.since) > MaxRedeliveryDelay {
 		a.before, a.first, a.since = a.first, seq, now
@@ -168,9 +169,9 @@ func (f *Scheduler) Slots() *Slots { return f.free }
 // most returns how many pulled messages one account may have while other accounts have some and all slots are taken.
 func (f *Scheduler) most() int { return max(min(f.slots, (f.slots+f.ahead)/(f.active+1)), 1) }
 
-// Admit queues a message of size bytes and reports true: the caller then calls [Scheduler.Start], and Begin is called when it is the
-// account's turn, or Drop when the scheduler has ended before. Where its account has no room here it reports false, and when the message is
-// to be delivered again. It does not block.
+// Admit queues a message of size bytes and reports true; the caller then calls [Scheduler.Start]. Begin is called at the account's turn,
+// or Drop if the scheduler ends before. If the account has too many messages here, Admit reports false and when the message is to be
+// redelivered. It does not block.
 func (f *Scheduler) Admit(t *Message, size int, came Origin, now time.Time) (Redelivery, bool) {
 	t.heavy, t.lateHeavy = heavyOf(t.Handled, f.slots), heavyOf(t.Handled, f.capacity())
 	f.mu.Lock()
@@ -213,8 +214,8 @@ func (f *Scheduler) Contended() bool {
 	return f.sharing.narrow || f.held >= f.slots
 }
 
-// noteActive notes that a message of an account arrives or ends. From the second account on, slots are left to others at once: by the next
-// look the first account may have taken all of them.
+// noteActive records that a message of an account arrives or ends. As soon as a second account is active, slots are reserved for others:
+// until the next check the first account could take all of them.
 func (f *Scheduler) noteActive(a schemas.AccountID, now time.Time) {
 	if f.latest.note(a, now) && !f.sharing.narrow {
 		f.share(sharing{until: f.sharing.until, search: f.sharing.search, narrow: true})
@@ -239,7 +240,7 @@ func (f *Scheduler) drop(a *account, t *Message) {
 	}
 }
 
-// back says when a message is delivered again: about when there is a slot for it, and when it is due at the latest.
+// back returns when a message is to be redelivered: about when a slot will be free for it, and at the latest when it is due.
 func (f *Scheduler) back(a *account, t *Message, now time.Time) Redelivery {
 	after := a.patience(t)
 	schedule := f.schedules && (a.back >= mostBack || f.crowded)
@@ -256,8 +257,8 @@ func (f *Scheduler) back(a *account, t *Message, now time.Time) Redelivery {
 	return Redelivery{max(after, 0), schedule}
 }
 
-// Nak counts a message that its handler has nak'ed with a delay, and says where it waits until then. It is
-// called before [Scheduler.Release].
+// Nak records that a handler nak'ed a message with a delay, and returns where the message waits until then. It is called before
+// [Scheduler.Release].
 func (f *Scheduler) Nak(t *Message, after time.Duration) Redelivery {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -293,12 +294,12 @@ func (a *account) patience(t *Message) time.Duration {
 	return max(least, time.Duration(older*float64(a.took)/2))
 }
 
-// untilNext is the time from now to the first step that is at least d away.
+// untilNext returns the time until the first step that is at least d away.
 func untilNext(now time.Time, d time.Duration) time.Duration {
 	return now.Add(d).Truncate(backStep).Add(backStep).Sub(now)
 }
 
-// Start begins the next messages: an overdue one, and one for which there is a slot.
+// Start starts the next messages: an overdue one, and one for which there is a slot.
 func (f *Scheduler) Start() {
 	f.startOf(f.late)
 	f.startOf(f.turns)
@@ -310,7 +311,7 @@ func (f *Scheduler) startOf(of *Queue[*Message]) {
 	}
 }
 
-// work handles a message that has its slot, and after it those whose turn it is, in the same goroutine.
+// work handles a message that has a slot, and then, in the same goroutine, the messages that get the slot after it.
 func (f *Scheduler) work(of *Queue[*Message], t *Message, l *lane[*Message]) {
 	for l != nil {
 		f.begin(t)
@@ -319,7 +320,7 @@ func (f *Scheduler) work(of *Queue[*Message], t *Message, l *lane[*Message]) {
 	}
 }
 
-// begin handles a message that has its slot.
+// begin handles a message that has a slot.
 func (f *Scheduler) begin(t *Message) {
 	f.mu.Lock()
 	f.accounts[t.Account].waiting--
@@ -328,7 +329,7 @@ func (f *Scheduler) begin(t *Message) {
 	t.Begin()
 }
 
-// Release releases the room of a message that has ended or was dropped. Begin and Drop call it.
+// Release frees what a message occupied that has ended or was dropped. Begin and Drop call it.
 func (f *Scheduler) Release(t *Message, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -351,14 +352,14 @@ func (f *Scheduler) Release(t *Message, now time.Time) {
 	a.ended = now
 }
 
-// Backlog is what the log says of a consumer's queue.
+// Backlog describes a consumer's queue on the log.
 type Backlog struct {
 	Others  bool // messages of more than one account were never delivered
 	Crowded bool // pending messages take half of the room that the consumer has for them
 }
 
-// look finds out whether more than one account has messages waiting. It calls ask only while there are too few slots; big is the account
-// with the most messages here.
+// look checks whether more than one account has messages waiting. It calls ask only while there are too few slots; big is the account with
+// the most messages here.
 func (f *Scheduler) look(now time.Time, ask func(big schemas.AccountID) (Backlog, error)) {
 	big, g := f.tally(now)
 	var q Backlog
@@ -431,7 +432,7 @@ func (f *Scheduler) tally(now time.Time) (big schemas.AccountID, g sighting) {
 	return big, g
 }
 
-// share applies a decision.
+// share applies a decision of [sharing.next].
 func (f *Scheduler) share(next sharing) {
 	before := f.sharing
 	f.sharing = next

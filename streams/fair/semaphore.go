@@ -7,8 +7,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Semaphore bounds the work that is done at the same time for many accounts. Waiters are served in turn between accounts. Its methods may
-// be called concurrently.
+// Semaphore bounds concurrent work for many accounts. Accounts with waiters take turns. Its methods may be called concurrently.
 type Semaphore struct {
 	share int // of one account at most
 
@@ -30,7 +29,7 @@ func NewSemaphore(n, share int) *Semaphore {
 	return &Semaphore{share: share, free: n, held: map[schemas.AccountID]int{}, lanes: map[schemas.AccountID][]*waiter{}}
 }
 
-// Acquire waits for a permit, which [Semaphore.Release] releases. The error is that of ctx alone.
+// Acquire waits for a permit, to be released by [Semaphore.Release]. Its only error is that of ctx.
 func (s *Semaphore) Acquire(ctx context.Context, a schemas.AccountID) error {
 	s.mu.Lock()
 	if s.free > 0 && s.held[a] < s.share {
@@ -78,8 +77,8 @@ func (s *Semaphore) Release(a schemas.AccountID) {
 	}
 }
 
-// grant gives a permit to the first waiter of the account at position i, and puts the account behind the others. A waiter that has stopped waiting
-// is only removed.
+// grant gives a permit to the first waiter of the account at position i and moves the account to the end. A waiter that has stopped
+// waiting is only removed.
 func (s *Semaphore) grant(i int) {
 	a := s.ready[i]
 	s.ready = append(s.ready[:i], s.ready[i+1:]...)

@@ -15,18 +15,18 @@ const (
 	shareOfSlots = 4 // one account leaves a fourth of the slots to others, and one at least
 )
 
-// shareOf is how many of n slots one account may have while others use them too. A single slot cannot be shared: there
-// accounts take turns.
+// shareOf returns how many of n slots one account may use while other accounts are active. A single slot cannot be shared: accounts take
+// turns at it.
 func shareOf(n int) int { return max(n-max(n/shareOfSlots, 1), 1) }
 
-// sharing is what accounts leave to each other in one consumer.
+// sharing says how many slots of a consumer are reserved for other accounts, and whether it searches for their messages.
 type sharing struct {
 	until  time.Time // of the search
 	search bool      // messages beyond the slots are pulled, to find those of others behind them
 	narrow bool      // one account has its share of the slots at most
 }
 
-// sighting is what one look at the accounts of a consumer has found.
+// sighting is the result of one check of a consumer's accounts.
 type sighting struct {
 	now     time.Time
 	full    bool      // all slots were taken since the last look
@@ -37,10 +37,10 @@ type sighting struct {
 	second  time.Time // when the second most recently active account was active; zero: there is none
 }
 
-// next decides how accounts share after a check. It is pure.
+// next decides after a check how accounts share. It is pure.
 //
-// A search is expensive, because all waiting messages are delivered and nak'ed: it lasts only while other accounts are seen to wait.
-// Slots are left free for much longer, so that a message that comes after a pause begins as soon as it is found.
+// A search is expensive, because all waiting messages are delivered and nak'ed, so it lasts only while other accounts have messages
+// waiting. Slots stay reserved much longer, so that a message that comes after a pause starts as soon as it is found.
 func (s sharing) next(g sighting) sharing {
 	switch {
 	case !g.full && !s.search:
@@ -55,16 +55,16 @@ func (s sharing) next(g sighting) sharing {
 	return s
 }
 
-// recent reports whether an account that was active at a time still has slots left for it.
+// recent reports whether slots are still reserved for an account that was last active at a time.
 func recent(active, now time.Time) bool { return !active.IsZero() && now.Sub(active) < sharedFor }
 
-// latest is when the most recently active account was active, and the most recent one of the others.
+// latest has the last activity of the most recently active account, and that of the most recently active other one.
 type latest struct {
 	account    schemas.AccountID
 	at, second time.Time
 }
 
-// note notes that an account is active, and reports whether another was so recently.
+// note records that an account is active, and reports whether another one was active recently.
 func (l *latest) note(a schemas.AccountID, now time.Time) bool {
 	if l.account != "" && l.account != a {
 		l.second = l.at

@@ -25,7 +25,7 @@ func (s *Slots) TakeAll() int {
 	return n
 }
 
-// Freed receives when slots became free, and after [Slots.Wake].
+// Freed receives after slots became free, and after [Slots.Wake].
 func (s *Slots) Freed() <-chan struct{} { return s.freed }
 
 // Free returns how many are free.
@@ -35,14 +35,14 @@ func (s *Slots) Free() int {
 	return max(s.n, 0)
 }
 
-// withdraw takes slots away, those that are free now or the next ones.
+// withdraw removes slots: free ones now, otherwise the next ones that become free.
 func (s *Slots) withdraw(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.n -= n
 }
 
-// Give gives slots back.
+// Give returns slots.
 func (s *Slots) Give(n int) {
 	if n <= 0 {
 		return
@@ -53,7 +53,7 @@ func (s *Slots) Give(n int) {
 	s.Wake()
 }
 
-// Wake has the receiver of Freed look at the free slots again.
+// Wake makes the receiver of Freed check the free slots again.
 func (s *Slots) Wake() {
 	select {
 	case s.freed <- struct{}{}:

@@ -30,7 +30,7 @@ const (
 	answerWithin = 5 * time.Second
 )
 
-// Log is what a Clock needs of the log. Its functions may block, and are called by several goroutines.
+// Log has the requests to the log that a Clock makes. Its functions may block, and are called from several goroutines.
 type Log interface {
 	// Time asks a server for its time. Code: unavailable.
 	Time(context.Context) (time.Time, error)
@@ -42,7 +42,7 @@ type Log interface {
 	NoteSetBack(context.Context, time.Time) error
 }
 
-// Clock is the log's clock as this process knows it. It is safe for concurrent use.
+// Clock is this process's estimate of the log's clock. It is safe for concurrent use.
 type Clock struct {
 	log    Log
 	logger *slog.Logger
@@ -79,10 +79,10 @@ func New(log Log, logger *slog.Logger) *Clock {
 	}
 }
 
-// Elapsed is how much time has passed since the Clock was made, whatever was set; what the host slept is part of it.
+// Elapsed returns the time since the Clock was made, independent of clock settings and including time for which the host slept.
 //
-// To ask how long that was takes two system calls, and this is asked several times for each call. A host that wakes up sets its
-// wall clock ahead by what it slept in the same step, so only where the two clocks have moved apart it is asked.
+// Asking how long the host slept takes two system calls, and Elapsed is called several times for each call. A waking host sets its wall
+// clock ahead at once, so the system is asked only when the two clocks have moved apart.
 func (c *Clock) Elapsed() time.Duration {
 	const drift = time.Millisecond
 	now := time.Now()
@@ -138,15 +138,15 @@ func (c *Clock) Stored(last time.Time) {
 	}
 }
 
-// SteadySince reports whether the log's clock was not found to be set since a reading.
+// SteadySince reports whether no setting of the log's clock was noticed since a reading.
 func (c *Clock) SteadySince(r clock.Reading) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return !c.set.After(r)
 }
 
-// Age is how long ago something was stored that has a timestamp of the log. Where the log's clock was set back this may not be known: then
-// it may be as old as anything.
+// Age returns how long ago something with a timestamp of the log was stored. If the log's clock was set back, the age may be unknown;
+// treat it as arbitrarily old.
 func (c *Clock) Age(at time.Time) (age time.Duration, known bool) {
 	now := c.Now()
 	c.mu.RLock()
@@ -154,9 +154,9 @@ func (c *Clock) Age(at time.Time) (age time.Duration, known bool) {
 	return c.steps.ageOf(at, now)
 }
 
-// FoundSince reports whether a read that began at a time, and has ended, has certainly found all that was stored since then. Where the
-// log's clock was set back it may have begun behind some of that. It costs two requests: ask only where something was not found. What
-// this process has not noticed, as the clock was right again before it asked, another has noted.
+// FoundSince reports whether a finished read, which began at a time of the log's clock, has certainly found everything stored since then.
+// After the log's clock was set back it may have missed something. It costs two requests, so ask only if something was not found. A step
+// that this process did not notice is known from the notes of other processes.
 func (c *Clock) FoundSince(ctx context.Context, since time.Time) (bool, error) {
 	if err := c.askSince(ctx, c.Elapsed()); err != nil {
 		return false, err
@@ -172,7 +172,7 @@ func (c *Clock) FoundSince(ctx context.Context, since time.Time) (bool, error) {
 	return known, nil
 }
 
-// Begin asks the log for its time, and for the steps of its clock that other processes have noted.
+// Begin asks the log for its time, and for the steps of its clock that other processes have noted on it.
 func (c *Clock) Begin(ctx context.Context) error {
 	if err := c.Ask(ctx); err != nil {
 		return err
@@ -196,7 +196,7 @@ func (c *Clock) AskSoon() {
 // Ask asks the log for its time.
 func (c *Clock) Ask(ctx context.Context) error { return c.askSince(ctx, c.Elapsed()) }
 
-// askSince is Ask unless another goroutine has asked after so much had elapsed.
+// askSince is Ask, unless another goroutine has asked since elapsed.
 func (c *Clock) askSince(ctx context.Context, elapsed time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -219,7 +219,7 @@ func (c *Clock) askSince(ctx context.Context, elapsed time.Duration) error {
 	return nil
 }
 
-// observe takes in what the log said of its time, to a question that was asked at begin and answered at end. Its caller holds asking.
+// observe updates the estimate with the log's answer to a request that was sent at begin and answered at end. The caller holds asking.
 func (c *Clock) observe(said time.Time, begin, end time.Duration, conn uint64) {
 	half := (end - begin) / 2
 	ahead := time.Now().Round(0).Sub(c.begun.Round(0)) - end
@@ -243,7 +243,7 @@ func (c *Clock) observe(said time.Time, begin, end time.Duration, conn uint64) {
 	c.report(off)
 }
 
-// report logs that the clocks differ, and that they agree again. Its caller holds asking.
+// report logs that the clocks differ, or that they agree again. The caller holds asking.
 func (c *Clock) report(off time.Duration) {
 	now := c.begun.Add(c.Elapsed())
 	switch wrong := off.Abs() > Tolerance; {
@@ -296,7 +296,7 @@ func (c *Clock) Run(ctx context.Context) {
 	}
 }
 
-// readSteps reads what other processes have noted of steps of the log's clock.
+// readSteps reads the steps of the log's clock that other processes have noted.
 func (c *Clock) readSteps(ctx context.Context) error {
 	back, err := c.log.SetBack(ctx)
 	if err != nil {
@@ -310,7 +310,7 @@ func (c *Clock) readSteps(ctx context.Context) error {
 	return nil
 }
 
-// noteSteps notes on the log how far its clock had come when it was set back, for processes that begin after that, or have not noticed.
+// noteSteps notes on the log how far its clock had come when it was set back, for processes that start later or did not notice.
 func (c *Clock) noteSteps(ctx context.Context) {
 	c.mu.RLock()
 	back, marked := c.steps.back, c.steps.marked

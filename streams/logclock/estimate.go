@@ -10,14 +10,14 @@ const (
 	jumpFollowed = 10 * time.Minute
 )
 
-// estimate works out the log's time from a reading of the log's clock and from a clock that cannot be set. It is pure.
+// estimate computes the log's time from a reading of the log's clock and a monotonic clock. It is pure.
 type estimate struct {
 	at      time.Time     // the log's time at the last reading that was followed
 	elapsed time.Duration // of the clock that cannot be set, then
 	jumped  time.Duration // the same, since when the log's clock is ahead of it; 0: it is not
 }
 
-// now returns the log's time when so much has elapsed.
+// now returns the log's time at a reading of the monotonic clock.
 func (l *estimate) now(elapsed time.Duration) time.Time { return l.at.Add(elapsed - l.elapsed) }
 
 // observe updates the estimate with a reading of the log's clock, which is exact to a tolerance. Reconnected says that the connection is

@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostSlept is for how long the host has been asleep since it was started: by so much the clock that counts sleep is
-// ahead of the one that Go measures with, which does not. It is exact to some microseconds,
-// and too little where the thread was held up.
+// hostSlept returns how long the host has slept since its start: the difference between the clock that counts sleep and the one that Go
+// uses, which does not. It is exact to some microseconds, and too small if the thread was delayed between the two readings.
 func hostSlept() time.Duration {
 	var all, awake unix.Timespec // in this order: a thread that is held up in between makes it too little
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &all) != nil || unix.ClockGettime(unix.CLOCK_UPTIME_RAW, &awake) != nil {

@@ -4,6 +4,5 @@ package logclock
 
 import "time"
 
-// hostSlept is for how long the host has been asleep: it is not known here. The connection is then another
-// afterwards, and the log is asked.
+// hostSlept is unknown on this system. The connection is lost by a sleep, and the log is asked then.
 func hostSlept() time.Duration { return 0 }

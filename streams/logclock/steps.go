@@ -6,8 +6,8 @@ import "time"
 // none: a read that begins at a time begins that much earlier.
 const ServersApart = 30 * time.Second
 
-// steps is what is known of steps of the log's clock. After one back, new messages get timestamps that older ones have, so timestamps do
-// not say what was stored first, and a read that begins at a time may begin behind what it looks for. It is pure.
+// steps are the known steps of the log's clock. After a step back, new messages get timestamps that older ones have: timestamps no longer
+// say what was stored first, and a read from a time on may start too late. It is pure.
 type steps struct {
 	newest  time.Time     // the latest timestamp that was found before the log was first asked for its time
 	said    time.Time     // what the log's clock said last
@@ -30,8 +30,8 @@ func (s *steps) observe(said time.Time, elapsed time.Duration) (set bool) {
 	return off.Abs() > ServersApart
 }
 
-// ageOf is how long before now, by the log's clock, something was stored that has the timestamp at. It is not known for what may have been
-// stored before the clock was set back, nor where the clock was surely set back since.
+// ageOf returns how long before now, by the log's clock, something with the timestamp at was stored. It is unknown for what may have been
+// stored before the clock was set back, and while the clock is known to have been set back since.
 func (s *steps) ageOf(at, now time.Time) (age time.Duration, known bool) {
 	age = now.Sub(at)
 	return age, age >= -ServersApart && (s.back.IsZero() || at.After(s.back))

@@ -58,7 +58,7 @@ func (c Callout) Run(ctx context.Context) error {
 	return c.Bus.Respond(ctx, calloutSubject, calloutSlots, c.answer)
 }
 
-// answer answers one question. A request that cannot be answered gets no answer: the server then refuses the client.
+// answer answers one request of the server. A request that cannot be answered gets no answer, and the server refuses the client.
 func (c Callout) answer(question []byte, h streams.Headers) ([]byte, error) {
 	q, err := c.Keys.open(question, h.Get(calloutXKey))
 	if err == nil {
@@ -71,8 +71,8 @@ func (c Callout) answer(question []byte, h streams.Headers) ([]byte, error) {
 	return nil, err
 }
 
-// CalloutKeys are the keys of a [Callout]: one signs who is let in, and another, if there is one, opens
-// what the server sealed for it. Printing them shows nothing of them.
+// CalloutKeys are the keys of a [Callout]: one signs users, and another, which is optional, opens what the server sealed. Printing them
+// shows the public keys only.
 type CalloutKeys struct{ issuer, curve nkeys.KeyPair }
 
 // ParseCalloutKeys reads the seeds of keys, each on a line of its own: one of an account (SA…), at most
@@ -139,10 +139,10 @@ func (k CalloutKeys) Issuer() string { return public(k.issuer) }
 // XKey is the public key that the server's auth_callout may have as its xkey; empty without one.
 func (k CalloutKeys) XKey() string { return public(k.curve) }
 
-// String is the public keys.
+// String returns the public keys.
 func (k CalloutKeys) String() string { return strings.TrimSpace(k.Issuer() + " " + k.XKey()) }
 
-// GoString is the public keys.
+// GoString returns the public keys.
 func (k CalloutKeys) GoString() string { return "natsauth.CalloutKeys(" + k.String() + ")" }
 
 func public(k nkeys.KeyPair) string {
@@ -156,7 +156,7 @@ func public(k nkeys.KeyPair) string {
 	return p
 }
 
-// open reads a question. Codes: invalid, denied (it is not sealed though a key for that is here).
+// open reads a request of the server. Codes: invalid, denied (it is not sealed although there is a key for that).
 func (k CalloutKeys) open(body []byte, sender string) (*jwt.AuthorizationRequestClaims, error) {
 	const op = "read the server's question"
 	switch {
@@ -179,7 +179,7 @@ func (k CalloutKeys) open(body []byte, sender string) (*jwt.AuthorizationRequest
 	return q, nil
 }
 
-// decide answers a question: with the user's permissions, or that the user is unknown. It has no effect.
+// decide answers a request with the user's permissions, or that the user is unknown. It has no side effects.
 func (k CalloutKeys) decide(q *jwt.AuthorizationRequestClaims, placement string, tenants Tenants, limits Limits,
 	now time.Time) ([]byte, error) {
 	const op = "answer the server's question"
@@ -215,7 +215,7 @@ func (k CalloutKeys) decide(q *jwt.AuthorizationRequestClaims, placement string,
 	return sealed, nil
 }
 
-// user is what the server learns of a tenant.
+// user returns a tenant's claims for the server.
 func (k CalloutKeys) user(q *jwt.AuthorizationRequestClaims, a schemas.AccountID, placement string, until time.Time) *jwt.UserClaims {
 	u := jwt.NewUserClaims(q.UserNkey)
 	access := AccessOf(a)
@@ -231,8 +231,8 @@ type Access struct {
 	InboxPrefix        string   // under which a client's inboxes must be on an outside server, and may be on an embedded one
 }
 
-// AccessOf is what a tenant may do on every server. On an embedded one its inboxes may also be where
-// clients have them without any setting, as they are in a NATS account of its own.
+// AccessOf returns what a tenant may do on every server. On an embedded server, where it has a NATS account of its own, default inboxes
+// work too.
 func AccessOf(a schemas.AccountID) Access {
 	prefix := subjects.ReplyPrefix(a)
 	return Access{
@@ -242,7 +242,7 @@ func AccessOf(a schemas.AccountID) Access {
 	}
 }
 
-// sessionEnd is when a connection of a tenant has to prove itself again.
+// sessionEnd returns when a tenant's connection must authenticate again.
 func sessionEnd(until, now time.Time) time.Time {
 	end := now.Add(tenantSession)
 	if !until.IsZero() && until.Before(end) {

@@ -13,8 +13,7 @@ import (
 	"github.com/sandjet/sandjet/streams/embedded"
 )
 
-// Limits bound what the NATS clients of one tenant hold of a server. A zero value stands for its default, a
-// negative one for no limit of its own.
+// Limits bound what the NATS clients of one tenant may use of a server. Zero means the default, negative no limit.
 type Limits struct {
 	// Connections is how many may be open at the same time. Default 64. The embedded server alone can count them.
 	Connections int
@@ -52,8 +51,8 @@ func (l Limits) filled() Limits {
 	return l
 }
 
-// apply sets the limits of a tenant's account on an embedded server. It must come before the account has its
-// ways in and out: the server takes an account's claims as a whole.
+// apply sets the limits of a tenant's account on an embedded server. It must come before the account's imports and exports, since the
+// server replaces an account's claims as a whole.
 func (l Limits) apply(srv *server.Server, account *server.Account) {
 	l = l.filled()
 	claims := jwt.NewAccountClaims(account.Name)
@@ -63,14 +62,14 @@ func (l Limits) apply(srv *server.Server, account *server.Account) {
 	srv.UpdateAccountClaims(account, claims)
 }
 
-// user sets the limits of a user on a server outside, which knows those of a connection alone.
+// user sets the limits of a user on an outside server, which has limits per connection only.
 func (l Limits) user(u *jwt.UserClaims) {
 	l = l.filled()
 	u.Subs, u.Limits.Payload = int64(l.Subscriptions), int64(l.Payload)
 }
 
-// Run closes the connections of tenants that let too much wait for them, until ctx ends. The server
-// itself has one limit for all connections, and our own need it high: they take in batches.
+// Run closes connections of tenants with too much unread data, until ctx ends. The server has one limit for all connections, which must be
+// high for Sandjet's own batches.
 func (a *Authenticator) Run(ctx context.Context) {
 	const every = 500 * time.Millisecond
 	limit := a.limits.filled().Pending
@@ -100,8 +99,8 @@ func (a *Authenticator) Run(ctx context.Context) {
 	}
 }
 
-// tooMuchPending picks the connections that have to go for each tenant to be within the limit: those with
-// the most first. It is pure.
+// tooMuchPending returns the connections to close so that each tenant is within the limit, those with the most unread data first. It is
+// pure.
 func tooMuchPending(conns []*server.ConnInfo, limit int64) []*server.ConnInfo {
 	sums := map[string]int64{}
 	for _, c := range conns {

@@ -80,7 +80,7 @@ func New(o Options) (*Authenticator, error) {
 	return a, nil
 }
 
-// Attach takes the server about whose connections it decides from now on.
+// Attach sets the server whose connections it decides about.
 func (a *Authenticator) Attach(srv *server.Server) { a.server.Store(srv) }
 
 // Check decides about a connection. It blocks while the tenant's account is made, and for as long as [Tenants] takes.
@@ -128,9 +128,8 @@ func (a *Authenticator) checkTenant(srv *server.Server, c server.ClientAuthentic
 	return true
 }
 
-// Reprove ends the connections of an account's NATS clients, so that each has to prove itself again: one
-// whose key or password counts no more stays outside, and the client libraries of all others are back by
-// themselves. Call it when the answer of [Options.Tenants] has changed already.
+// Reprove closes the connections of an account's NATS clients, so that each must authenticate again: one with a revoked key or password
+// stays out, and all others reconnect by themselves. Call it after the answer of [Options.Tenants] has changed.
 func (a *Authenticator) Reprove(id schemas.AccountID) {
 	srv := a.server.Load()
 	if srv == nil {
@@ -149,8 +148,7 @@ func (a *Authenticator) Reprove(id schemas.AccountID) {
 	}
 }
 
-// tenantPermissions repeats what the tenant's account has, so that what is not allowed is answered
-// with an error in place of silence.
+// tenantPermissions repeats what the tenant's account allows, so that a client gets an error for anything else rather than no answer.
 func tenantPermissions(a schemas.AccountID) *server.Permissions {
 	access := AccessOf(a)
 	return &server.Permissions{
@@ -164,8 +162,7 @@ const tenantPrefix = "tenant_"
 
 func tenantAccount(a schemas.AccountID) string { return tenantPrefix + string(a) }
 
-// Open makes the accounts of the tenants that are known from the beginning, once the attached server runs, and opens the few
-// ways out of them.
+// Open creates the accounts of the tenants known at the start, once the attached server runs, with their imports and exports.
 func (a *Authenticator) Open() error {
 	srv := a.server.Load()
 	for _, u := range a.users {
@@ -179,7 +176,7 @@ func (a *Authenticator) Open() error {
 	return nil
 }
 
-// openTenant returns the NATS account of a tenant, and makes it when it is not there.
+// openTenant returns the NATS account of a tenant, which it creates if it does not exist.
 func (a *Authenticator) openTenant(srv *server.Server, id schemas.AccountID) (*server.Account, error) {
 	a.opening.Lock()
 	defer a.opening.Unlock()

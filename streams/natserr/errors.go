@@ -40,7 +40,7 @@ const (
 	NoSuitablePeers       jetstream.ErrorCode = 10005 // a server that is to have a copy is offline, or none may have it
 )
 
-// Coded gives an error of the client or the server a code and a message that may be shown.
+// Coded gives an error of the client library or the server a code and a message that users may see.
 func Coded(op string, err error) error {
 	if err == nil {
 		return nil
@@ -104,7 +104,7 @@ func codedAPI(op string, api *jetstream.APIError, err error) error {
 	return schemas.Wrap(schemas.Internal, op, "the log refused: "+api.Description, err)
 }
 
-// API is the answer of the server in an error; nil: there is none.
+// API returns the server's answer within an error, nil if there is none.
 func API(err error) *jetstream.APIError {
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return e

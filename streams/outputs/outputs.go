@@ -10,11 +10,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// IsPiece reports whether an event has a part of something of which another, of the same subject, has
-// the whole.
+// IsPiece reports whether an event has a part of an output, of which a later event of the same subject has the whole.
 func IsPiece(t schemas.EventType) bool { return t == schemas.CallOutput }
 
-// IsWhole reports whether an event has all of something of which others may have had parts.
+// IsWhole reports whether an event has the whole of an output that earlier events may have had in parts.
 func IsWhole(t schemas.EventType) bool { return t == schemas.CallFinished }
 
 // Piece is a part of one output stream of one attempt of a call.
@@ -25,7 +24,7 @@ type Piece struct {
 	Offset  int64 // where it begins
 }
 
-// PieceOf reads what an event of output is a part of. It reports false for any other event.
+// PieceOf returns which part of an output an event has; false for any other event.
 func PieceOf(e schemas.Event) (Piece, bool) {
 	var d schemas.OutputData
 	if !IsPiece(e.Type) || json.Unmarshal(e.Data, &d) != nil { // only a publisher with all rights could have put it there
@@ -34,7 +33,7 @@ func PieceOf(e schemas.Event) (Piece, bool) {
 	return Piece{schemas.CallID(e.Subject), d.Attempt, d.Stream, d.Offset}, true
 }
 
-// PlacedPiece is a piece and its place on the log.
+// PlacedPiece is a piece with its stream sequence.
 type PlacedPiece struct {
 	Piece
 
@@ -52,8 +51,8 @@ type Shown struct {
 	of    map[schemas.CallID][]Piece // of one call, to forget them with it
 }
 
-// Follows reports whether a piece can be sent to the reader: what comes before it was sent, or there is nothing
-// before it. Else a [Snapshot] must come first, and Begin.
+// Follows reports whether a piece can be sent to the reader: the one before it was sent, or it is the first. Otherwise send a [Snapshot]
+// first, and call Begin.
 func (s *Shown) Follows(p Piece) bool {
 	begins := p.Offset == 0
 	p.Offset = 0
@@ -66,7 +65,7 @@ func (s *Shown) Follows(p Piece) bool {
 	return begins
 }
 
-// Begin takes note that the reader gets a snapshot of a piece's call: it has all its streams.
+// Begin records that the reader gets a snapshot of a piece's call, which covers all its streams.
 func (s *Shown) Begin(p Piece) {
 	for _, stream := range append(outputStreams(), p.Stream) {
 		s.begin(Piece{Call: p.Call, Attempt: p.Attempt, Stream: stream})
@@ -83,7 +82,7 @@ func (s *Shown) begin(p Piece) {
 	}
 }
 
-// End takes note that a call is over.
+// End records that a call has ended.
 func (s *Shown) End(call schemas.CallID) {
 	for _, p := range s.of[call] {
 		delete(s.begun, p)
@@ -96,15 +95,14 @@ func outputStreams() []string { return []string{"stdout", "stderr"} }
 // MaxSnapshotText is the most bytes of one stream's text in a [Snapshot]: the pieces before are left out.
 const MaxSnapshotText = 128 << 10
 
-// Snapshot is what a call that runs has printed before an event: a reader puts it in the place of all
-// that it has of the call.
+// Snapshot is the output of a running call up to an event. A reader replaces all that it has of the call by it.
 type Snapshot struct {
 	Call    schemas.CallID `json:"call"`
 	Attempt int            `json:"attempt"`
 	Output  []SnapshotText `json:"output"` // of each stream that has some
 }
 
-// SnapshotText is the end of one stream so far. The next piece of it begins at Offset + Bytes.
+// SnapshotText is the tail of one stream. The next piece begins at Offset + Bytes.
 type SnapshotText struct {
 	Stream string `json:"stream"` // stdout or stderr
 	Offset int64  `json:"offset"` // where Text begins; more than 0 if the beginning is left out
@@ -112,14 +110,14 @@ type SnapshotText struct {
 	Text   string `json:"text"`
 }
 
-// printed gathers the pieces of one attempt of a call.
+// printed collects the pieces of one attempt of a call.
 type printed struct {
 	call    schemas.CallID
 	attempt int
 	pieces  map[string][]schemas.OutputData // by stream: without a hole, and no more than a snapshot has
 }
 
-// add takes in one piece, in the order of the log.
+// add adds one piece, in the order of the log.
 func (p *printed) add(d schemas.OutputData) {
 	if d.Text == "" {
 		return
@@ -139,7 +137,7 @@ func (p *printed) add(d schemas.OutputData) {
 	p.pieces[d.Stream] = list
 }
 
-// snapshot is what was gathered.
+// snapshot returns what was collected.
 func (p *printed) snapshot() *Snapshot {
 	s := &Snapshot{Call: p.call, Attempt: p.attempt, Output: []SnapshotText{}}
 	for _, stream := range outputStreams() {
@@ -159,7 +157,7 @@ func (p *printed) snapshot() *Snapshot {
 	return s
 }
 
-// Gathering makes snapshots before several places in one pass over the log.
+// Gathering makes snapshots at several positions in one pass over the log.
 type Gathering struct {
 	of    []PlacedPiece
 	order []int // of of, by place
@@ -175,7 +173,7 @@ type attempt struct {
 	n    int
 }
 
-// NewGathering begins a pass for the snapshots before some pieces.
+// NewGathering starts a pass for the snapshots before the given pieces.
 func NewGathering(of []PlacedPiece) *Gathering {
 	g := &Gathering{of: of, order: make([]int, len(of)), made: make([]Snapshot, len(of)), calls: map[attempt]*printed{}}
 	for i, p := range of {
@@ -187,7 +185,7 @@ func NewGathering(of []PlacedPiece) *Gathering {
 	return g
 }
 
-// Add takes in one event of the conversation, in the order of the log.
+// Add adds one event of the conversation, in the order of the log.
 func (g *Gathering) Add(e schemas.Event, seq uint64) {
 	g.pass(seq)
 	var d schemas.OutputData
@@ -199,7 +197,7 @@ func (g *Gathering) Add(e schemas.Event, seq uint64) {
 	}
 }
 
-// pass makes the snapshots before a place.
+// pass makes the snapshots for positions up to a sequence.
 func (g *Gathering) pass(seq uint64) {
 	for ; g.next < len(g.order) && g.of[g.order[g.next]].Seq <= seq; g.next++ {
 		i := g.order[g.next]
