@@ -33,12 +33,12 @@ ENGINES = Docker|Engine|E2B
 long: long-crash long-floods long-cluster long-isolation long-docker long-kubernetes long-clouds long-chats long-browser long-others long-race long-fuzz ## Run every long suite but long-soak and long-steady
 
 .PHONY: long-crash
-long-crash: ## Kill, stop and cut the processes of Sandjet; fill its disk
+long-crash: ## Kill, stop and cut off Sandjet's processes; fill its disk
 	.ci/install tests
 	$(RUN) "$(LONG) ./internal/crashtest -skip=$(ENGINES)|HeavyFloods"
 
 .PHONY: long-floods
-long-floods: ## One tenant holds as much memory and disk as it can, in each way that we know of
+long-floods: ## One tenant holds as much memory and disk as it can
 	.ci/install tests
 	$(RUN) "$(LONG) ./internal/crashtest -run=HeavyFloods"
 
@@ -48,42 +48,42 @@ long-cluster: ## Three servers of the log
 	$(RUN) "$(LONG) ./internal/clustertest"
 
 .PHONY: long-isolation
-long-isolation: ## Boxes of the local provider: each level, as root and as an ordinary user
+long-isolation: ## Boxes of the local provider: each level, as root and not
 	.ci/install tests
 	$(RUN) "$(LONG) ./providers/local/... ./providers/internal/... ./providers/providertest ./providers/runfs ./providers/supervisor ./tools/..."
 
 .PHONY: long-docker
-long-docker: ## The Docker provider on an engine of its own
+long-docker: ## The Docker provider on its own engine
 	.ci/install tests engines node
 	cd clients/js && npm ci --no-audit --no-fund --ignore-scripts && npm run build
 	$(RUN) "$(LONG) ./providers/docker/..." "$(LONG) ./internal/crashtest ./bench ./cmd/sandjet -run=$(ENGINES)"
 
 .PHONY: long-kubernetes
-long-kubernetes: ## The Kubernetes provider on a double of a cluster; with KUBECONFIG also make test-kubernetes
+long-kubernetes: ## The Kubernetes provider on a double; with KUBECONFIG also make test-kubernetes
 	.ci/install tests engines
 	$(RUN) "$(LONG) ./providers/kubernetes/..."
 
 .PHONY: long-clouds
-long-clouds: ## The providers of clouds, each on a double of its service; S3
+long-clouds: ## The providers of clouds, on doubles; S3
 	.ci/install tests node
 	$(RUN) "$(LONG) -p=1 ./providers/lambda/... ./providers/e2b/... ./providers/daytona/... ./providers/vercel/... ./providers/modal/... ./providers/deno/... ./providers/bucket ./providers/filesync" \
 		"SANDJET_TESTS=long go test -count=1 -p=1 -timeout=40m ./providers/daytona ./providers/deno ./providers/modal ./providers/vercel -run=^TestWhole$$ -whole" \
 		"$(LONG) ./cmd/sandjet -run=^(TestWorkspacesOnS3|TestLambdaTemplateTypes)$$"
 
 .PHONY: long-chats
-long-chats: ## Chats and webhooks, with the libraries of the services
+long-chats: ## Chats and webhooks, with the services' libraries
 	.ci/install tests node
 	$(RUN) "$(LONG) ./delivery/..."
 
 .PHONY: long-browser
-long-browser: ## Clients in Node.js and Chromium, and the libraries of others
+long-browser: ## Clients in Node.js and Chromium; vendors' libraries
 	.ci/install tests node browser plots
 	cd clients/js && npm ci --no-audit --no-fund --ignore-scripts && npm run build
 	$(RUN) "$(LONG) ./internal/clienttest ./internal/fakemodel ./gateway/..." \
 		"$(LONG) ./cmd/sandjet -run=^(TestTheClientForJavaScript|TestTheFrameworks|TestTheGuideOfE2BRuns|TestTheExampleOfE2BRuns|TestTheClientsOfMCP)$$"
 
 .PHONY: long-others
-long-others: ## The long form of the packages that no other long suite has
+long-others: ## The long form of all other packages
 	.ci/install tests node
 	$(RUN) "$(LONG) $$($(GO) list ./... | grep -vE '/(internal/(crashtest|clustertest|clienttest|fakemodel)|providers|tools|delivery|gateway)(/|$$)' | tr '\n' ' ') -skip=^(TestDockerIsMeasured|TestWorkspacesOnS3|TestWorkspacesOnS3WithDocker|TestTheClientForJavaScript|TestTheFrameworks|TestDeepAgentsWithDocker|TestTheGuideOfE2BRuns|TestTheExampleOfE2BRuns|TestTheClientsOfMCP|TestFilesOfVolumesWithDocker)$$"
 
@@ -93,15 +93,15 @@ long-race: ## The race detector over everything
 	$(RUN) "CGO_ENABLED=1 go test -race -short -vet=off -count=1 -timeout=20m ./..."
 
 .PHONY: long-fuzz
-long-fuzz: ## Run each fuzz target for a while (TIME=10s)
+long-fuzz: ## Run each fuzz target (TIME=10s)
 	.ci/fuzz $(TIME)
 
 .PHONY: long-soak
-long-soak: ## Run every role under a mixed load and judge its growth (SOAK=30m)
+long-soak: ## Run every role under a mixed load; judge growth (SOAK=30m)
 	$(RUN) "SANDJET_SOAK=$(SOAK) go test ./internal/crashtest -run=^TestSoak$$ -count=1 -timeout=0"
 
 .PHONY: long-steady
-long-steady: ## The short form again and again beside busy loops, to find what is unsteady (TIMES=20)
+long-steady: ## The short form repeatedly under load, to find unsteady tests (TIMES=20)
 	.ci/steady $(TIMES)
 
 .PHONY: test-kubernetes
