@@ -50,7 +50,7 @@ func (c *accountSlots) take(ctx context.Context, call schemas.Call) error {
 	return schemas.Wrap(schemas.Unavailable, "caps", "the limiter is away: the call waits for it", err)
 }
 
-// logAway logs that the limiter is unreachable: once in a while, not for each call that waits.
+// logAway logs that the limiter is unreachable, once in a while rather than for each waiting call.
 func (c *accountSlots) logAway(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -63,7 +63,7 @@ func (c *accountSlots) logAway(ctx context.Context, err error) {
 	}
 }
 
-// give returns a call's slot.
+// give releases a call's slot.
 func (c *accountSlots) give(ctx context.Context, call schemas.Call) {
 	id := call.EventID()
 	c.mu.Lock()
@@ -81,7 +81,7 @@ func (c *accountSlots) release(ctx context.Context, lease limits.Lease) {
 	}
 }
 
-// keep renews what is held until ctx ends.
+// keep renews the slots in use until ctx ends.
 func (c *accountSlots) keep(ctx context.Context) {
 	tick := time.NewTicker(capRenew)
 	defer tick.Stop()
@@ -95,8 +95,8 @@ func (c *accountSlots) keep(ctx context.Context) {
 	}
 }
 
-// renew keeps the slots of the calls in flight. One that a limiter has forgotten is taken again whatever the cap
-// says: the call runs, so the count has to know it. That is how a limiter that lost its store gets it back.
+// renew renews the slots of the calls in flight. A slot that the limiter has lost is taken again regardless of the cap, since the call is
+// running and must be counted. That is how a limiter that lost its store recovers.
 func (c *accountSlots) renew(ctx context.Context) {
 	c.mu.Lock()
 	leases := slices.Collect(maps.Values(c.held))

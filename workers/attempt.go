@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/tools"
 )
 
-// attempt carries a prepared call out, in a goroutine of its own that the worker abandons where it does not end with its context. So it has a
+// attempt runs a prepared call in its own goroutine, which the worker abandons if it does not end with its context. It therefore has a
 // copy of what was prepared.
 type attempt struct {
 	w    *workerRun
@@ -26,14 +26,14 @@ type attempt struct {
 	left *leaving
 }
 
-// carried is what came of a run: a result, or an error with what had been printed.
+// carried is the outcome of a run: a result, or an error with the output until then.
 type carried struct {
 	result  schemas.Result
 	partial *schemas.Result
 	err     error
 }
 
-// run carries the call out in one of the ways in which its tool can be run.
+// run runs the call in one of the ways that its tool has.
 func (a *attempt) run(ctx context.Context) (c carried) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -78,7 +78,7 @@ func (a *attempt) loadSkill(ctx context.Context, name string) (schemas.Result, e
 	return l.load(ctx, name)
 }
 
-// native runs a file tool in this process, where the provider lets its files be reached.
+// native runs a file tool in this process, if the provider gives access to its files.
 func (a *attempt) native(ctx context.Context) (r schemas.Result, handled bool, err error) {
 	filer, ok := providers.As[providers.Filer](a.w.Provider)
 	if !ok || a.call.Tool == schemas.ToolBash || a.w.stuck.full(true) {
@@ -97,7 +97,7 @@ func (a *attempt) native(ctx context.Context) (r schemas.Result, handled bool, e
 	return r, handled, err
 }
 
-// onProvider runs the call's command. Partial is what had been printed when there is an error.
+// onProvider runs the call's command. partial is the output until an error.
 func (a *attempt) onProvider(ctx context.Context) (r schemas.Result, partial *schemas.Result, err error) {
 	cmd := a.command
 	cmd.Output = func(providers.Chunk) {}
@@ -119,8 +119,8 @@ func (a *attempt) onProvider(ctx context.Context) (r schemas.Result, partial *sc
 	return r, partial, err
 }
 
-// runUntilStarted runs the command until it was started: a provider that has no room or lost the box has
-// started nothing, so asking again is safe. It is asked no sooner than its service wants to be, and not at all where that is too late.
+// runUntilStarted retries the command until it was started: a provider without room, or that lost the box, has started nothing, so a retry
+// is safe. It waits as long as the service asks for, and does not retry if that is too late.
 func (a *attempt) runUntilStarted(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	o := a.preparedCall
 	o.command = cmd

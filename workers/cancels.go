@@ -15,9 +15,9 @@ const maxCancels = 100_000
 // cancelsMatter is how long a request may find its call still waiting: above schemas.MaxDeadline.
 const cancelsMatter = 24 * time.Hour
 
-// cancelSet remembers the requests for the end of calls, for as long as their calls may wait. When
-// it has to forget one before its time it says so, and every call of that account is then looked up. One account has a quarter of the
-// room at most, and where all is taken the one that has most of it pays.
+// cancelSet remembers requests to cancel for as long as their calls may wait. If it must forget one earlier, it says so, and every call of
+// that account is then looked up. One account has a quarter of the entries at most; when all are taken, the account with the most loses
+// its oldest.
 type cancelSet struct {
 	most int           // requests that are kept
 	keep time.Duration // how long each matters: what a call may wait at most
@@ -36,7 +36,7 @@ type accountCancels struct {
 	forgot  time.Time                  // until when a request may be missing
 }
 
-// cancelPlace is a request's place in the order of time.
+// cancelPlace is a request's entry in the order of time.
 type cancelPlace struct {
 	call schemas.CallID
 	at   time.Time
@@ -51,7 +51,7 @@ func newCancelSet(most int, keep time.Duration) *cancelSet {
 	return &cancelSet{most: most, keep: keep, of: map[schemas.AccountID]*accountCancels{}}
 }
 
-// add remembers a request that the log took at the given time, and reports whether it is new.
+// add remembers a request that the log stored at a time, and reports whether it is new.
 func (s *cancelSet) add(c schemas.Cancel, at, now time.Time) bool {
 	const reason, share = 256, 4 // bytes; of the room
 	s.mu.Lock()
@@ -81,7 +81,7 @@ func (s *cancelSet) add(c schemas.Cancel, at, now time.Time) bool {
 	return true
 }
 
-// trim lets go of the requests of an account whose time is over.
+// trim forgets the expired requests of an account.
 func (s *cancelSet) trim(own *accountCancels, now time.Time) {
 	for own.earlier < len(own.order) {
 		oldest := own.order[own.earlier]
@@ -93,7 +93,7 @@ func (s *cancelSet) trim(own *accountCancels, now time.Time) {
 	}
 }
 
-// drop lets go of the oldest place of an account, with the request if it is that of the latest.
+// drop forgets the oldest entry of an account, and its request unless a later entry renewed it.
 func (s *cancelSet) drop(own *accountCancels, now time.Time) {
 	oldest := own.order[own.earlier]
 	if own.known[oldest.call].at.Equal(oldest.at) {
@@ -112,7 +112,7 @@ func (s *cancelSet) drop(own *accountCancels, now time.Time) {
 	}
 }
 
-// sweep lets go of what is over, of all accounts.
+// sweep forgets the expired requests of all accounts.
 func (s *cancelSet) sweep(now time.Time) {
 	if since := now.Sub(s.swept); since >= 0 && since < time.Minute {
 		return
@@ -125,7 +125,7 @@ func (s *cancelSet) sweep(now time.Time) {
 	}
 }
 
-// largest is the account that has most requests.
+// largest returns the account with the most requests.
 func (s *cancelSet) largest() (most *accountCancels) {
 	for _, own := range s.of {
 		if most == nil || len(own.known) > len(most.known) {
@@ -135,8 +135,8 @@ func (s *cancelSet) largest() (most *accountCancels) {
 	return most
 }
 
-// find returns why the end of a call that was accepted at the given time was asked for. Sure is false when
-// the request, if there was one, may have been forgotten.
+// find returns the reason of a request to cancel a call that was accepted at a time. sure is false if such a request may have been
+// forgotten.
 func (s *cancelSet) find(a schemas.AccountID, call schemas.CallID, accepted, now time.Time) (reason string, found, sure bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,14 +9,14 @@ import (
 	"github.com/sandjet/sandjet/workers/sandboxes"
 )
 
-// runID names the run of a call with side effects, which is started once.
+// runID names the run of a call with side effects, of which there is one at most.
 func runID(c schemas.Call) string { return c.EventID() }
 
-// endRun ends what a worker that is gone has left running of the call, where boxes outlive their workers. Until it returns nil the call
-// is not called interrupted: who reads that may look at what was done, and repeat it, and nothing may still be at it. A worker that
-// dies in here leaves the call to the next one, which does the same.
+// endRun ends what a dead worker has left running of the call, where boxes outlive their workers. The call is not reported as interrupted
+// before that: a reader of that result may inspect the files and repeat the call, so nothing may still be writing. If this worker dies
+// here, the next one does the same.
 //
-// What cannot be ended is waited for until it has ended by itself.
+// It waits for what cannot be ended until it has ended by itself.
 func (s *workerRun) endRun(ctx context.Context, known *evidence) error {
 	call := known.call
 	ender, ok := providers.As[providers.RunEnder](s.Provider)

@@ -137,8 +137,8 @@ func (e *evidence) stale() bool {
 	return e.late() || !e.fresh(e.asOf)
 }
 
-// confirm reads the log again where the evidence about a call that was not started may be stale. After nil no other worker
-// has started or ended the call, or the log will refuse this one's proof.
+// confirm reads the log again if the evidence that a call was not started may be stale. After nil no other worker has started or ended the
+// call, or the log will refuse this worker's proof.
 func (e *evidence) confirm(ctx context.Context) error {
 	fresh := e.fresh(e.asOf)
 	if fresh && !e.announcementUnknown() {
@@ -157,11 +157,11 @@ func (e *evidence) confirm(ctx context.Context) error {
 	return nil
 }
 
-// announcement returns call.accepted unless it is known to be published. It must precede every other event of the call. Admission publishes
-// it after storing the call, so a worker may be first, or admission may have crashed. The event is the same in both, and the log stores it
-// once.
+// announcement returns call.accepted unless it is known to be published. It must precede every other event of the call. Admission
+// publishes it after storing the call, so a worker may be first, or admission may have crashed. Both publish the same event, which the log
+// stores once.
 //
-// Where admission ran in this process and the log has confirmed the event, no read is needed; what a read has shown counts more.
+// If admission ran in this process and the log has confirmed the event, no read is needed; what a read has shown takes precedence.
 func (e *evidence) announcement() []schemas.Event {
 	e.announced = e.announced || !e.read && e.bus.Announced(e.call)
 	if e.announced {

@@ -12,8 +12,8 @@ import (
 // retrySoon is how soon a call is redelivered that another worker or delivery may be running.
 const retrySoon = time.Second
 
-// execution owns one delivery of a call in this process, from top to bottom: taken, prepared, its instance reserved, its start
-// proven, run and finished. One goroutine has it; only what it has launched may outlast it.
+// execution owns one delivery of a call in this process: taken, prepared, its instance reserved, its start proven, run and finished. It is
+// for one goroutine; only what it has launched may outlive it.
 type execution struct {
 	w           *workerRun
 	call        schemas.Call
@@ -39,7 +39,7 @@ type work interface {
 	close()
 }
 
-// handle takes a call from its delivery to its result. Its return value is the verdict for the log.
+// handle processes a delivered call until it has its result. Its return value is the verdict for the log.
 func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]) error {
 	known := newEvidence(observer{bus: s.Bus, lease: s.lease}, d)
 	t := &execution{w: s, call: d.Value, sideEffects: known.sideEffects, attempt: d.Attempt,
@@ -105,9 +105,9 @@ func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]
 	return t.finisher().finish(ctx, unrunResult(t.call, v, reason))
 }
 
-// execute prepares a call, proves its start, does its work and finishes it. The order is what keeps the promises: nothing that
-// could fail for a reason known before costs a start; nothing with side effects happens before the proof of its start is on the
-// log; and from the proof on, only a result ends the call.
+// execute prepares a call, proves its start, runs it and finishes it. The order matters: everything that can fail for a known reason comes
+// before the start; nothing with side effects happens before the proof of the start is on the log; and after the proof only a result ends
+// the call.
 func (t *execution) execute(ctx context.Context) error {
 	t.call, _ = t.call.Read() // what follows derives from this one reading; preparing says what is wrong with it
 	t.known.call = t.call
@@ -164,7 +164,7 @@ func (t *execution) execute(ctx context.Context) error {
 	return t.finisher().finish(ctx, result)
 }
 
-// work is what the call is to do; nil: another process has decided about its job already.
+// work returns what the call is to do; nil if another process has already decided about its job.
 func (t *execution) work(ctx context.Context, prep *preparation) (work, error) {
 	if t.call.Job == "" {
 		return &foreground{w: t.w, call: t.call, known: t.known, prep: prep}, nil
@@ -182,9 +182,9 @@ func (t *execution) abandon(ctx context.Context, w work) {
 	}
 }
 
-// takeSlot takes the call's slot under its account's cap before anything is read about it, so that calls that wait for
-// one cost others next to nothing. Full says that there is none: the conversation of a call that another worker may have
-// started is still read, a few each second. An error is the verdict at once.
+// takeSlot takes the call's slot under its account's cap before anything is read, so that waiting calls cost others next to nothing. full
+// says why there is none; the conversation of a call that another worker may have started is still read, a few per second. err is a
+// verdict to return at once.
 func (t *execution) takeSlot(ctx context.Context, f facts) (full, err error) {
 	if f.inFlight || f.cancelled || f.left <= 0 { // it will not be run
 		return nil, nil
@@ -202,13 +202,12 @@ func (t *execution) takeSlot(ctx context.Context, f facts) (full, err error) {
 	return full, t.requeue(full, !f.doubt)
 }
 
-// requeue nak's a call that waits for a slot. Known says that nothing of it was started.
+// requeue naks a call that waits for a slot. known says that nothing of it was started.
 func (t *execution) requeue(cause error, known bool) error {
 	return streams.RetryAfter(t.w.waiting.add(t.call, t.attempt, t.known.asOf, known), cause)
 }
 
-// acknowledge ends a call that has its result: the process that wrote it may have died before it could
-// settle the job that was not started.
+// acknowledge handles a call that has its result: the process that wrote it may have died before it settled the job that was not started.
 func (t *execution) acknowledge(ctx context.Context) error {
 	if t.known.result == nil {
 		return nil
@@ -219,7 +218,7 @@ func (t *execution) acknowledge(ctx context.Context) error {
 	return nil
 }
 
-// facts is what is known before the conversation is read.
+// facts returns what is known before the conversation is read.
 func (t *execution) facts(inFlight bool) (f facts, reason string) {
 	now := t.w.Bus.Now()
 	reason, isCancelled, sure := t.cancelled()
@@ -234,7 +233,7 @@ func (t *execution) facts(inFlight bool) (f facts, reason string) {
 	}, reason
 }
 
-// cancelled returns why the end of the call was asked for, see cancelSet.find.
+// cancelled returns the reason of a request to cancel the call, see cancelSet.find.
 func (t *execution) cancelled() (reason string, found, sure bool) {
 	return t.w.cancels.find(t.call.Account, t.call.ID, t.call.Accepted, t.w.Bus.Now())
 }

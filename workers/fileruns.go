@@ -27,8 +27,8 @@ const (
 	fileRunEnds = 10 * time.Second
 )
 
-// fileRuns reaches the files of workspaces by runs, where the provider has no better way: in a persistent sandbox of the workspace that is up,
-// else in a fresh one for each run, which leaves no record.
+// fileRuns accesses files of workspaces by running commands, where the provider has no better way: in a running persistent sandbox of the
+// workspace, else in a fresh one per command, which leaves no record.
 type fileRuns struct {
 	s     *workerRun
 	filer providers.Filer   // of some workspaces; nil: of none
@@ -41,7 +41,7 @@ func newFileRuns(s *workerRun) *fileRuns {
 	return &fileRuns{s: s, filer: filer, fresh: membudget.New(FileSandboxes, FileSandboxesOfAccount)}
 }
 
-// serveFiles answers for the files in the provider's folders or volumes until ctx ends.
+// serveFiles answers requests for files in the provider's folders or volumes until ctx ends.
 func (s *workerRun) serveFiles(ctx context.Context) {
 	if s.byRuns.filer == nil && s.OnlyS3 {
 		return // there is nothing in its volumes
@@ -49,7 +49,7 @@ func (s *workerRun) serveFiles(ctx context.Context) {
 	(&files.Server{Bus: s.Bus, Place: streams.FilesInFolders(s.Name), Open: s.byRuns.open, Log: s.Log}).Run(ctx)
 }
 
-// open opens the files of a workspace for a question about them.
+// open opens the files of a workspace for a request about them.
 func (r *fileRuns) open(ctx context.Context, a schemas.AccountID, w schemas.WorkspaceID) (workspacefs.FS, error) {
 	if r.filer != nil {
 		fsys, err := files.InFolders(r.filer)(ctx, a, w)
@@ -60,7 +60,7 @@ func (r *fileRuns) open(ctx context.Context, a schemas.AccountID, w schemas.Work
 	return r.files(a, w, mountOf(a, w, ""), false, streams.StillAwaited), nil
 }
 
-// files are those of a workspace, by runs. Begin is asked before each, see [providers.Command].
+// files returns the files of a workspace, accessed by commands. begin is called before each command, see [providers.Command].
 func (r *fileRuns) files(a schemas.AccountID, w schemas.WorkspaceID, mount providers.Mount, readOnly bool,
 	begin func(context.Context) error) *runfs.FS {
 	o := runfs.Options{ReadOnly: readOnly, Run: func(ctx context.Context, c providers.Command) (providers.Result, error) {
@@ -73,7 +73,7 @@ func (r *fileRuns) files(a schemas.AccountID, w schemas.WorkspaceID, mount provi
 	return runfs.New(o)
 }
 
-// run carries a command out in a sandbox that has the workspace.
+// run runs a command in a sandbox that has the workspace.
 func (r *fileRuns) run(ctx context.Context, a schemas.AccountID, w schemas.WorkspaceID, mount providers.Mount,
 	c providers.Command) (providers.Result, error) {
 	c.ID, c.Dir, c.Mounts = schemas.NewID("files_"), mount.Path(), []providers.Mount{mount}
@@ -90,8 +90,8 @@ func (r *fileRuns) run(ctx context.Context, a schemas.AccountID, w schemas.Works
 	return r.once(ctx, "", c)
 }
 
-// inInstance carries a command out in a persistent sandbox of the workspace that is up. Done is false where there is none, or it has just
-// ended: nothing was started then.
+// inInstance runs a command in a running persistent sandbox of the workspace. done is false if there is none, or if it has just ended:
+// nothing was started then.
 func (r *fileRuns) inInstance(ctx context.Context, a schemas.AccountID, w schemas.WorkspaceID,
 	c providers.Command) (res providers.Result, done bool, err error) {
 	stay, ok := r.s.instances.Enter(ctx, a, w)
@@ -108,7 +108,7 @@ func (r *fileRuns) inInstance(ctx context.Context, a schemas.AccountID, w schema
 	return res, res.Started || !errors.Is(err, schemas.ErrNotFound), err
 }
 
-// once carries a command out, and ends it where its end was not seen: the next request would run beside it.
+// once runs a command, and ends it if its end was not observed, since the next request would run beside it.
 func (r *fileRuns) once(ctx context.Context, key string, c providers.Command) (providers.Result, error) {
 	c.Timeout = fileRunWithin
 	res, err := r.s.Provider.Run(ctx, c)

@@ -18,14 +18,14 @@ const resultGrace = 5 * time.Second
 
 var writeAgain = wait.Backoff{First: 50 * time.Millisecond, Most: time.Second} //nolint:gochecknoglobals // a constant
 
-// finisher writes the one result of a call.
+// finisher writes the only result of a call.
 type finisher struct {
 	w     *workerRun
 	known *evidence
 }
 
-// finish writes the result, once, and settles the job that it leaves unstarted. It tries for as long as this
-// worker may: a log that is unavailable for a moment must not cost a result.
+// finish writes the result, once, and settles the job if it was not started. It retries for as long as this worker may: a log that is
+// briefly unavailable must not cost a result.
 func (f finisher) finish(hard context.Context, r schemas.Result) error {
 	call := f.known.call
 	r.Finished = f.w.Bus.Now()
@@ -59,7 +59,7 @@ func (f finisher) finish(hard context.Context, r schemas.Result) error {
 	}
 }
 
-// write publishes the result, unless there may be one already and there is.
+// write publishes the result, unless another one may exist and does.
 func (f finisher) write(ctx context.Context, r schemas.Result) (written bool, err error) {
 	e := f.known
 	unstarted := !e.started // when the result was made
@@ -79,7 +79,7 @@ func (f finisher) write(ctx context.Context, r schemas.Result) (written bool, er
 	return false, err
 }
 
-// hasResult reads whether the call has its result, which counts then.
+// hasResult reads whether the call already has a result, which then counts.
 func (f finisher) hasResult(ctx context.Context, r schemas.Result, unstarted bool) (bool, error) {
 	e := f.known
 	announced := e.announced
@@ -103,9 +103,8 @@ func (f finisher) hasResult(ctx context.Context, r schemas.Result, unstarted boo
 	return false, nil
 }
 
-// settleJob settles the job of a background call that has its result r, if the job was not launched. This execution
-// may know that for certain; about another process's result the job's record decides, because the process that wrote the result may
-// not have known of a launch.
+// settleJob settles the job of a background call with the result r, if the job was not launched. This execution may know that for certain;
+// after another process's result the job's record decides, because that process may not have known of a launch.
 func (f finisher) settleJob(ctx context.Context, r schemas.Result) error {
 	e, known := f.known, lifecycle.AsRecorded
 	switch {
@@ -117,7 +116,7 @@ func (f finisher) settleJob(ctx context.Context, r schemas.Result) error {
 	return lifecycle.SettleNotStarted(ctx, f.w.Bus, e.call, whyUnstarted(r), known)
 }
 
-// whyUnstarted is the reason in the completion of a job that its call has not started.
+// whyUnstarted is the reason in the completion of a job that its call did not start.
 func whyUnstarted(r schemas.Result) string {
 	if r.Status == schemas.StatusFailed && r.Error != nil {
 		return r.Error.Error()

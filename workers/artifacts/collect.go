@@ -17,7 +17,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Store takes what is read. Its functions may be called again after an error.
+// Store writes artifacts. Its functions may be repeated after an error.
 type Store struct {
 	// Kept is how many artifacts the conversation has, and their bytes.
 	Kept func(context.Context) (n int, size int64, err error)
@@ -36,7 +36,7 @@ const (
 	SumNamesByRun = 64 << 10
 )
 
-// Collector reads the artifacts of one call.
+// Collector finds and stores the artifacts of one call.
 type Collector struct {
 	FS     workspacefs.FS
 	Places Places
@@ -48,8 +48,8 @@ type Collector struct {
 
 func (c *Collector) key(file string) string { return string(c.Call.Workspace) + "/" + file }
 
-// Before looks at the places before the call, and at contents as far as they are small or known. The error is ctx's, or a failure of
-// the file system.
+// Before lists the places for artifacts before the call, and reads contents that are small or whose digests are known. The error is that
+// of ctx, or of the file system.
 func (c *Collector) Before(ctx context.Context) (Look, error) {
 	l, err := c.Places.Look(ctx, c.FS, c.Memory)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *Collector) Before(ctx context.Context) (Look, error) {
 	return l, nil
 }
 
-// known adds digests to the entries that were found, by one question. What it does not answer is not known; the error is ctx's.
+// known adds digests to the found entries, by one request. Files that it does not answer stay without one; the error is that of ctx.
 func (c *Collector) known(ctx context.Context, w workspacefs.Summer, found map[string]Seen, left int64) error {
 	ask := asking{left: left}
 	for _, file := range slices.Sorted(maps.Keys(found)) {
@@ -107,7 +107,7 @@ func (c *Collector) known(ctx context.Context, w workspacefs.Summer, found map[s
 	return ctx.Err()
 }
 
-// sums asks for digests of files, and leaves out what is not known.
+// sums requests the digests of files, and returns those that it gets.
 func (c *Collector) sums(ctx context.Context, w workspacefs.Summer, names []string) map[string]workspacefs.Sum {
 	known := map[string]workspacefs.Sum{}
 	if len(names) == 0 {
@@ -125,7 +125,7 @@ func (c *Collector) sums(ctx context.Context, w workspacefs.Summer, names []stri
 	return known
 }
 
-// sumsOf asks for the digests of those files that may be as they were, where that is cheaper than to read them.
+// sumsOf requests the digests of files that may be unchanged, where that is cheaper than reading them.
 func (c *Collector) sumsOf(ctx context.Context, candidates []Candidate) map[string]workspacefs.Sum {
 	w, ok := c.FS.(workspacefs.Summer)
 	if !ok {
@@ -140,7 +140,7 @@ func (c *Collector) sumsOf(ctx context.Context, candidates []Candidate) map[stri
 	return c.sums(ctx, w, ask.names)
 }
 
-// asking is a question for digests, within its bounds.
+// asking is a request for digests within its limits.
 type asking struct {
 	names []string
 	bytes int   // of them
@@ -154,8 +154,8 @@ func (a *asking) add(name string, size int64) {
 	a.names, a.bytes, a.left = append(a.names, name), a.bytes+len(name), a.left-size
 }
 
-// Collect looks at the places after the call, and stores the bytes of what has changed. What could not be had is skipped with its
-// reason. The error is ctx's, or a failure of the file system.
+// Collect lists the places after the call and stores the files that have changed. A file that could not be stored is skipped with its
+// reason. The error is that of ctx, or of the file system.
 func (c *Collector) Collect(ctx context.Context, before Look) (list []streams.KeptArtifact, skipped []schemas.SkippedArtifact, err error) {
 	after, err := c.Places.Look(ctx, c.FS, c.Memory)
 	if err != nil {
@@ -205,8 +205,8 @@ func (c *Collector) Collect(ctx context.Context, before Look) (list []streams.Ke
 	return list, skipped, nil
 }
 
-// spent is what a call has stored, and its conversation before it. Bytes count from when they are about to be stored, also those of files
-// of which no version was read to its end: the log still has them.
+// spent is what a call, and its conversation before it, has stored. Bytes count from just before they are stored, also those of a file of
+// which no version was read to its end, since the log has them.
 type spent struct {
 	n      int // artifacts
 	stored int64
@@ -215,7 +215,7 @@ type spent struct {
 	keptSize int64
 }
 
-// admit is why a file of a size may not be stored; empty: it may.
+// admit returns why a file of a size may not be stored; empty if it may.
 func (l spent) admit(size int64) schemas.SkipReason {
 	switch {
 	case l.n >= schemas.MaxArtifacts:
@@ -230,12 +230,12 @@ func (l spent) admit(size int64) schemas.SkipReason {
 	return ""
 }
 
-// refused is an error that has a reason.
+// refused is a skip reason as an error.
 type refused schemas.SkipReason
 
 func (r refused) Error() string { return "the file is no artifact: " + string(r) }
 
-// admit asks whether a file may be stored that has a size now, which may be another than when it was looked at.
+// admit decides whether a file may be stored, by its present size, which may differ from the listed one.
 func (c *Collector) admit(ctx context.Context, l *spent, size int64) error {
 	if reason := l.admit(size); reason != "" {
 		return refused(reason)
@@ -249,7 +249,7 @@ func (c *Collector) admit(ctx context.Context, l *spent, size int64) error {
 	return nil
 }
 
-// keep stores the bytes of one file, or says why not.
+// keep stores one file, or returns why not.
 func (c *Collector) keep(ctx context.Context, f Candidate, l *spent) (k streams.KeptArtifact, reason schemas.SkipReason) {
 	const tries = 2
 	for try := 1; ; try++ {
@@ -293,21 +293,21 @@ var (
 	errNotStored = errors.New("the bytes were not stored")
 )
 
-// whole is one version of a file that was read.
+// whole is a version of a file that was read to its end.
 type whole struct {
 	info  workspacefs.Info
 	sum   string
 	begin []byte // of the content
 }
 
-// sink takes a file that is read: admit its size before the first byte, chunk each of its chunks.
+// sink receives a file that is read: admit gets its size before the first byte, chunk each chunk.
 type sink struct {
 	admit func(size int64) error
 	chunk func([]byte) error
 }
 
-// read reads one version of a file: of the inode that the look has found, and of one size and time from the first byte to the last. No
-// more than the size with which it begins is read. Without a sink only the digest is wanted.
+// read reads one version of a file: of the inode that was listed, with the same size and time from the first byte to the last. It reads no
+// more than the size at the beginning. Without a sink only the digest is computed.
 func (c *Collector) read(ctx context.Context, f Candidate, to *sink) (r whole, err error) {
 	file, err := c.FS.Open(ctx, f.Path)
 	if errors.Is(err, workspacefs.ErrChanged) {
@@ -367,7 +367,7 @@ func (c *Collector) read(ctx context.Context, f Candidate, to *sink) (r whole, e
 	return r, nil
 }
 
-// unchanged asks whether an open file is what it was.
+// unchanged returns an error if an open file is no longer the version was.
 func unchanged(file workspacefs.File, was workspacefs.Info) error {
 	stat, err := file.Stat()
 	if err != nil {

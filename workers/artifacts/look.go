@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Seen is an entry of the workspace as it was found.
+// Seen is an entry of the workspace as listed.
 type Seen struct {
 	Info workspacefs.Info
 	Type fs.FileMode // type bits
@@ -24,7 +24,7 @@ type Seen struct {
 	Fresh bool
 }
 
-// Look is what is in the places for artifacts at a moment.
+// Look is the listing of the places for artifacts at one time.
 type Look struct {
 	// Found are entries by their paths, directories left out.
 	Found map[string]Seen
@@ -40,8 +40,8 @@ const freshness = 2 * time.Second
 // Places are where artifacts are looked for: the folder [schemas.OutputsFolder], and what patterns name.
 type Places []schemas.ArtifactPattern
 
-// Look looks at the places, and holds no more of them than there is memory for; nil: no bound. A place that is not there costs one
-// question. The error is ctx's, or a failure of the file system.
+// Look lists the places, within the memory of m; nil: no bound. A missing place costs one request. The error is that of ctx, or of the
+// file system.
 func (p Places) Look(ctx context.Context, fsys workspacefs.FS, m *CallMemory) (Look, error) {
 	l := looker{fsys: fsys, look: Look{Found: map[string]Seen{}}, left: schemas.MaxArtifactsSeen, memory: m}
 	places := p.all()
@@ -62,7 +62,7 @@ func (p Places) Look(ctx context.Context, fsys workspacefs.FS, m *CallMemory) (L
 	return l.look, nil
 }
 
-// all are the folder for outputs, and then what patterns name.
+// all returns the folder for outputs, and then the folders of the patterns.
 func (p Places) all() []place {
 	places := []place{{Tree: workspacefs.Tree{Folder: schemas.OutputsFolder, Depth: -1, Hidden: true}, matches: func(string) bool { return true }}}
 	for _, g := range p {
@@ -76,7 +76,7 @@ func (p Places) all() []place {
 // nameBytes is about how long a path is: looking by runs has memory for so many bytes of each of its entries.
 const nameBytes = 64
 
-// atOnce looks at all places by one walk. Places in the same tree are visited once.
+// atOnce lists all places by one walk. Places in the same tree are visited once.
 func (l *looker) atOnce(ctx context.Context, w workspacefs.TreesWalker, places []place) error {
 	var trees []workspacefs.Tree
 	of := map[workspacefs.Tree][]place{}
@@ -135,7 +135,7 @@ type looker struct {
 // entryBytes is about what an entry takes in memory beside its name.
 const entryBytes = 256
 
-// hold takes memory for a name. It reports false where there is none left.
+// hold reserves memory for a name. It returns false if there is none left.
 func (l *looker) hold(name string) bool {
 	n := int64(len(name) + entryBytes)
 	if l.memory == nil {
@@ -150,14 +150,14 @@ func (l *looker) hold(name string) bool {
 
 var errBeyond = errors.New("more entries than are looked at")
 
-// place is a folder in which something is looked for.
+// place is a folder to list.
 type place struct {
 	workspacefs.Tree
 
 	matches func(path string) bool
 }
 
-// place looks at one place.
+// place lists one place.
 func (l *looker) place(ctx context.Context, p place) error {
 	type folder struct {
 		name  string
@@ -206,7 +206,7 @@ func (l *looker) place(ctx context.Context, p place) error {
 	return nil
 }
 
-// noLinks reports whether no folder above one is a link.
+// noLinks reports whether no parent of a folder is a link.
 func (l *looker) noLinks(ctx context.Context, folder string) (bool, error) {
 	for above := path.Dir(folder); above != "."; above = path.Dir(above) {
 		switch err := l.fsys.ReadDir(ctx, above, false, func(workspacefs.Entry) error { return fs.SkipAll }); {

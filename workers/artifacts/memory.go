@@ -21,7 +21,7 @@ const (
 	SumsAccounts       = 64
 )
 
-// Memory is what a process holds of the workspaces that its calls run in, bounded for each account and for all. It may be used from many
+// Memory is what a process remembers of workspaces in which its calls run, bounded per account and in all. It may be used from many
 // goroutines.
 type Memory struct {
 	mu    sync.Mutex
@@ -31,7 +31,7 @@ type Memory struct {
 	turn  uint64
 }
 
-// sums are digests of one account's files by what they were, so that a file is read once however many calls look at it.
+// sums are digests of one account's files by path and version, so that a file is read once however many calls list it.
 type sums struct {
 	of    map[string]known
 	bytes int64
@@ -43,10 +43,10 @@ type known struct {
 	sum  string
 }
 
-// Of is what is remembered for one call of an account. The caller releases it when the call has ended.
+// Of returns the memory for one call of an account. The caller releases it when the call has ended.
 func (m *Memory) Of(a schemas.AccountID) *CallMemory { return &CallMemory{memory: m, account: a} }
 
-// CallMemory is what is held for one call. It may be used from many goroutines, also after it was released: then it holds nothing more.
+// CallMemory is the memory of one call. It may be used from many goroutines; after its release it takes nothing more.
 type CallMemory struct {
 	memory  *Memory
 	account schemas.AccountID
@@ -56,7 +56,7 @@ type CallMemory struct {
 	released bool
 }
 
-// Release returns what looks have taken. Only the first call does anything; the nil CallMemory has nothing to give.
+// Release returns what listings have reserved. Only the first call has an effect; on a nil CallMemory it has none.
 func (r *CallMemory) Release() {
 	if r == nil {
 		return
@@ -75,7 +75,7 @@ func (r *CallMemory) Release() {
 	r.bytes = 0
 }
 
-// grow takes n bytes more for one Look, or none.
+// grow reserves n more bytes for one Look, or none.
 func (r *CallMemory) grow(n int64) bool {
 	m := r.memory
 	m.mu.Lock()
@@ -92,7 +92,7 @@ func (r *CallMemory) grow(n int64) bool {
 	return true
 }
 
-// get is the digest of a file that is what it was, empty where it is not known.
+// get returns the digest of this version of a file, empty if it is unknown.
 func (r *CallMemory) get(key string, info workspacefs.Info) string {
 	m := r.memory
 	m.mu.Lock()
@@ -109,7 +109,8 @@ func (r *CallMemory) get(key string, info workspacefs.Info) string {
 	return ""
 }
 
-// put remembers a digest. An account that has as many as it may begins again; of too many accounts that goes which was not used longest.
+// put remembers a digest. An account that has reached its limit loses all of its digests first; with too many accounts, the least recently
+// used one is forgotten.
 func (r *CallMemory) put(key string, info workspacefs.Info, sum string) {
 	m := r.memory
 	m.mu.Lock()
@@ -137,7 +138,7 @@ func (r *CallMemory) put(key string, info workspacefs.Info, sum string) {
 	s.of[key] = known{info, sum}
 }
 
-// forgetOldest forgets the account that was not used longest. m.mu is held.
+// forgetOldest forgets the least recently used account. The caller holds m.mu.
 func (m *Memory) forgetOldest() {
 	var oldest schemas.AccountID
 	for a, s := range m.sums {
@@ -148,7 +149,7 @@ func (m *Memory) forgetOldest() {
 	delete(m.sums, oldest)
 }
 
-// Held is how many bytes looks of an account's calls hold, and how many digests of its files are remembered.
+// Held returns how many bytes the listings of an account's calls occupy, and how many digests of its files are remembered.
 func (m *Memory) Held(a schemas.AccountID) (bytes int64, digests int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

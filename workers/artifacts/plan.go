@@ -18,9 +18,8 @@ type Candidate struct {
 	Was string
 }
 
-// Plan says which files a call has changed, from what was there before and after it, by their paths. Files that cannot be artifacts
-// are skipped with the reason; [schemas.MaxArtifacts] and the other bounds are kept when they are read, when it is known what counts.
-// It is pure.
+// Plan returns the files that a call has changed, by path, from the listings before and after it. Files that cannot be artifacts are
+// skipped with the reason. [schemas.MaxArtifacts] and the other limits are applied later, when files are read. It is pure.
 func Plan(before, after Look) (list []Candidate, skipped []schemas.SkippedArtifact) {
 	for _, place := range slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(before.Beyond), after.Beyond...)))) {
 		skipped = append(skipped, schemas.SkippedArtifact{Path: place, Reason: schemas.SkipTooManyEntries})
@@ -47,7 +46,7 @@ func Plan(before, after Look) (list []Candidate, skipped []schemas.SkippedArtifa
 	return list, skipped
 }
 
-// change reports whether an entry is new or changed; differs is the digest that its content must differ from to be that.
+// change reports whether an entry is new or may have changed; it has changed only if its content differs from the digest differs.
 func change(before Look, was Seen, known bool, now Seen) (changed bool, differs string) {
 	switch {
 	case !before.Since.IsZero():
@@ -66,7 +65,7 @@ func change(before Look, was Seen, known bool, now Seen) (changed bool, differs 
 	return true, ""
 }
 
-// refusal is why an entry can be no artifact; empty: it can.
+// refusal returns why an entry cannot be an artifact; empty if it can.
 func refusal(file string, s Seen) schemas.SkipReason {
 	switch {
 	case s.Type == fs.ModeSymlink:

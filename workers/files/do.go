@@ -24,7 +24,7 @@ import (
 // attempts is how often something is looked at again that others change at the same time.
 const attempts = 4
 
-// Do carries out a request that is valid. Errors have codes of workspacefs, or are *schemas.Error.
+// Do carries out a valid request. Errors have codes of workspacefs, or are *schemas.Error.
 func Do(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest, data []byte) (r schemas.FileReply, body []byte, err error) {
 	for _, name := range []*string{&q.Path, &q.To} {
 		if *name, err = workspacefs.Clean(*name); err != nil {
@@ -56,7 +56,7 @@ func Do(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest, data []
 	return r, body, err
 }
 
-// describe says what is at a path.
+// describe describes the entry at a path.
 func describe(ctx context.Context, fsys workspacefs.FS, name string) (*schemas.FileInfo, error) {
 	info, err := fsys.Stat(ctx, name)
 	if err != nil {
@@ -74,8 +74,8 @@ func about(name string, info fs.FileInfo) *schemas.FileInfo {
 	return f
 }
 
-// tag names a version of a file: by what its store says of it, else by size and time. Two versions have the same where both are, which a
-// file system counts in nanoseconds or, at the worst, in ticks of some milliseconds.
+// tag names a version of a file: by its store's version, else by size and time. Two versions with the same size and time have the same
+// tag; a file system counts time in nanoseconds or, at worst, in ticks of some milliseconds.
 func tag(info fs.FileInfo) string {
 	what := fmt.Appendf(nil, "%d %d", info.Size(), info.ModTime().UnixNano())
 	if v := version(info); v != "" {
@@ -85,7 +85,7 @@ func tag(info fs.FileInfo) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// version is the name that a store has for this version of a file. Empty: it has none.
+// version returns the store's name of this version of a file; empty if it has none.
 func version(info fs.FileInfo) string {
 	if v, ok := info.(interface{ Version() string }); ok {
 		return v.Version()
@@ -106,7 +106,7 @@ func typeOf(m fs.FileMode) schemas.FileType {
 	}
 }
 
-// list is a page of a folder, in the order of the paths' bytes.
+// list returns a page of a folder, in the byte order of paths.
 func list(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (r schemas.FileReply, err error) {
 	n := 0
 	visit := func(p string, e workspacefs.Entry) error {
@@ -161,22 +161,23 @@ func list(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (r sc
 	return r, nil
 }
 
-// hidden reports whether a path is of what this package keeps in the workspace itself.
+// hidden reports whether a path is one of this package's own in the workspace.
 func hidden(name string) bool {
 	return name == schemas.UploadsFolder || strings.HasPrefix(name, schemas.UploadsFolder+"/")
 }
 
-// piecer is files that say what a file is with each piece of it. A piece may be shorter than was asked for, and is empty at the end alone.
+// piecer is a file system that describes a file with each piece. A piece may be shorter than requested, and is empty only at the end.
 type piecer interface {
 	ReadPiece(ctx context.Context, name string, offset int64, length int) (fs.FileInfo, []byte, error)
 }
 
-// prefetcher is files that look at several names at once. The next calls answer from that, each name once, until something is changed.
+// prefetcher is a file system that can stat several names at once. Later calls are answered from that, each name once, until something is
+// changed.
 type prefetcher interface {
 	Prefetch(ctx context.Context, names ...string)
 }
 
-// read is a piece of a file.
+// read returns a piece of a file.
 func read(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (*schemas.FileInfo, []byte, error) {
 	if p, ok := fsys.(piecer); ok {
 		info, piece, err := p.ReadPiece(ctx, q.Path, q.Offset, q.Length)
@@ -213,7 +214,7 @@ func read(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (*sch
 	return about, piece, nil
 }
 
-// meets reports whether what is at a path may be replaced: was is nil where there is nothing.
+// meets reports whether the request's condition lets the entry at a path be replaced; was is nil if there is none.
 func meets(q schemas.FileRequest, was *schemas.FileInfo) error {
 	switch {
 	case was != nil && was.Type == schemas.TypeDirectory:
@@ -230,7 +231,7 @@ func meets(q schemas.FileRequest, was *schemas.FileInfo) error {
 	return nil
 }
 
-// write puts content in the place of a whole file, which keeps its mode. Who wrote it meanwhile is found out by the file system itself.
+// write replaces a whole file, which keeps its mode. The file system itself detects a concurrent write.
 func write(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest, content []byte) (f *schemas.FileInfo, created bool, err error) {
 	name := q.Path
 	for n := 1; ; n++ {
@@ -270,7 +271,7 @@ func write(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest, cont
 	}
 }
 
-// appendTo adds a piece to an upload. A piece that is there already, or in part, is not added twice.
+// appendTo adds a piece to an upload. A piece that is there already, wholly or in part, is not added twice.
 func appendTo(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest, piece []byte) (*schemas.FileInfo, error) {
 	if !hidden(q.Path) || q.Path == schemas.UploadsFolder {
 		return nil, schemas.Invalidf("path", "is none of an upload")
@@ -313,7 +314,7 @@ func appendTo(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest, p
 	}
 }
 
-// makeRoom removes abandoned uploads. Code exhausted: there are too many others.
+// makeRoom removes abandoned uploads. Code exhausted: too many others exist.
 func makeRoom(ctx context.Context, fsys workspacefs.FS, now time.Time) error {
 	n := 0
 	var old []string
@@ -356,7 +357,7 @@ const (
 	doneLifetime = 15 * time.Minute
 )
 
-// note says of an upload which file it became.
+// note records which file an upload became.
 func note(ctx context.Context, fsys workspacefs.FS, upload, to string, staged fs.FileInfo) error {
 	if !strings.HasPrefix(path.Base(upload), "n-") { // one without a name is never resumed
 		return nil
@@ -369,7 +370,7 @@ func note(ctx context.Context, fsys workspacefs.FS, upload, to string, staged fs
 	return fsys.Write(ctx, upload+doneSuffix, text, workspacefs.Replace, nil)
 }
 
-// completed is the file that an upload became, if it is that file still: a client that continues the upload did not get the answer.
+// completed returns the file that an upload became, if it is still that file: a client that continues the upload did not get the answer.
 func completed(ctx context.Context, fsys workspacefs.FS, upload string) *schemas.FileInfo {
 	const most = 2 * schemas.MaxFilePath
 	text, _, err := workspacefs.ReadFile(ctx, fsys, upload+doneSuffix, most)
@@ -386,8 +387,8 @@ func completed(ctx context.Context, fsys workspacefs.FS, upload string) *schemas
 	return &f
 }
 
-// commit gives an upload its name. In a folder the condition is checked just before: a command that writes the file in that instant is not
-// seen. A store that names versions checks it itself.
+// commit gives an upload its name. In a folder the condition is checked just before, so a command that writes the file at that instant is
+// not noticed. A store with versions checks it itself.
 func commit(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (f *schemas.FileInfo, created bool, err error) {
 	for n := 1; ; n++ {
 		var placed bool
@@ -401,7 +402,7 @@ func commit(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (f 
 	}
 }
 
-// tryCommit is one attempt of a commit. Placed says that an error is one of giving the name.
+// tryCommit is one attempt of a commit. placed says that the error occurred when the name was given.
 func tryCommit(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (f *schemas.FileInfo, created, placed bool, err error) {
 	if p, ok := fsys.(prefetcher); ok {
 		p.Prefetch(ctx, q.Path, q.To, path.Dir(q.To))
@@ -458,15 +459,15 @@ func tryCommit(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) 
 	return f, was == nil, false, err
 }
 
-// became reports whether the file there is what an upload has become, as far as its client knows the upload. In a store that gives names in
-// several steps both may be there.
+// became reports whether a file is what an upload has become, as far as its client can know. In a store that renames in several steps both
+// may exist.
 func became(q schemas.FileRequest, there *schemas.FileInfo, gone bool) bool {
 	return q.Was != nil && there.Type == schemas.TypeFile && there.Size == q.Was.Size && q.Size == q.Was.Size &&
 		(there.ETag == q.Was.ETag || gone && marked(q, there))
 }
 
-// mark gives a file what a request says of its mode and time, where its file system can. The fraction of the second stays that of now: two
-// versions of one size and one time in an archive have two ETags.
+// mark sets the mode and time of a file as requested, where its file system can. The fraction of the second stays the present one, so that
+// two versions with the same size and time in an archive have different ETags.
 func mark(ctx context.Context, fsys workspacefs.FS, name string, q schemas.FileRequest) bool {
 	m, ok := fsys.(workspacefs.Marker)
 	if !ok || q.Executable == nil && q.Modified == nil {
@@ -484,7 +485,7 @@ func marked(q schemas.FileRequest, f *schemas.FileInfo) bool {
 	return q.Modified != nil && f.Modified.Unix() == q.Modified.Unix()
 }
 
-// move gives something another name. Only files take the place of others.
+// move renames an entry. Only files replace others.
 func move(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (*schemas.FileInfo, error) {
 	if q.Path == "." || q.To == "." || strings.HasPrefix(q.To+"/", q.Path+"/") && q.To != q.Path {
 		return nil, schemas.Invalidf("to", "a folder cannot be moved into itself")
@@ -516,8 +517,8 @@ func move(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (*sch
 	return there, err
 }
 
-// continues reports whether what is there may be what a move has made that was asked for before: all of it, or, in a store that moves in
-// several steps, a copy of the file or a folder, of which the store itself knows more.
+// continues reports whether what exists may be the work of an earlier try of the same move: all of it, or, in a store that moves in
+// several steps, a copy of the file or a folder, about which the store itself knows more.
 func continues(ctx context.Context, fsys workspacefs.FS, from string, there fs.FileInfo) bool {
 	moved, err := fsys.Stat(ctx, from)
 	switch {
@@ -529,7 +530,8 @@ func continues(ctx context.Context, fsys workspacefs.FS, from string, there fs.F
 	return version(moved) != "" && version(moved) == version(there)
 }
 
-// remove removes a file, a link or a folder: with all that is below it, as many at a time as a listing has, where that is asked for.
+// remove removes a file, a link or a folder, on request with everything below it, as many entries at a time as a listing has. more reports
+// that some are left.
 func remove(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (more bool, err error) {
 	if q.Path == "." {
 		return false, schemas.Invalidf("path", "is the root of the workspace: name what is in it")
@@ -562,7 +564,7 @@ func remove(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest) (mo
 	return more, ignore(err, workspacefs.ErrNotFound) // by another that removes it too
 }
 
-// ignore is err, unless it is of that code.
+// ignore returns err unless it has the code.
 func ignore(err error, code workspacefs.Code) error {
 	if workspacefs.CodeOf(err) == code {
 		return nil

@@ -27,7 +27,7 @@ const (
 	within = 30 * time.Second
 )
 
-// Server answers for the files of workspaces in one place.
+// Server answers requests for the files of workspaces at one place.
 type Server struct {
 	Bus   *streams.Bus
 	Place streams.FilesPlace
@@ -59,7 +59,7 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// accountOf is whose a question is, empty where it is not understood.
+// accountOf returns the account of a request, empty if the request is not understood.
 func accountOf(message []byte) schemas.AccountID {
 	var q schemas.FileRequest
 	if _, err := schemas.DecodeFileMessage(message, &q); err != nil {
@@ -101,7 +101,7 @@ func (s *Server) answer(ctx context.Context, message []byte) ([]byte, error) {
 	return schemas.EncodeFileMessage(reply, body)
 }
 
-// public words an error of the files for who asked, with the field that it is about.
+// public converts an error of the file system for the requester, with the field that it is about.
 func public(q schemas.FileRequest, err error) error {
 	code := workspacefs.CodeOf(err)
 	field := "path"

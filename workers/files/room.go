@@ -16,8 +16,9 @@ const (
 	mostMeasured = 1000
 )
 
-// Room bounds the files of workspaces whose store does not: how many, bytes of all and of one. Several workers that write to one workspace
-// may pass its bounds by what they write within half a minute. Its methods may be called from many goroutines. The nil Room bounds nothing.
+// Room limits the files of workspaces whose store has no limits: their number, the bytes of all and of one. Several workers that write to
+// one workspace can exceed a limit by what they write within half a minute. Its methods may be called from many goroutines. The nil Room
+// has no limits.
 type Room struct {
 	Files           int
 	Bytes, FileSize int64
@@ -28,7 +29,7 @@ type Room struct {
 	of map[string]*measured
 }
 
-// amount is how much there is, or comes.
+// amount is a number of files and bytes.
 type amount struct {
 	files int
 	bytes int64
@@ -37,19 +38,19 @@ type amount struct {
 func (a amount) plus(b amount) amount  { return amount{a.files + b.files, a.bytes + b.bytes} }
 func (a amount) minus(b amount) amount { return amount{a.files - b.files, a.bytes - b.bytes} }
 
-// measured is what is known of a workspace.
+// measured is the last measurement of a workspace.
 type measured struct {
 	at    time.Time // zero: it is not measured
 	there amount    // when it was measured, with what was admitted since
 	ever  amount    // all that was admitted
 }
 
-// meter is files that say how many they are. They stop counting above files or bytes.
+// meter is a file system that can count its files and bytes. It stops counting above given limits.
 type meter interface {
 	Used(ctx context.Context, files int, bytes int64) (int, int64, error)
 }
 
-// admit takes room for what a request writes. Codes: invalid (the file is too large), exhausted.
+// admit reserves room for what a request writes. Codes: invalid (the file is too large), exhausted.
 func (r *Room) admit(ctx context.Context, fsys workspacefs.FS, q schemas.FileRequest, n int) error {
 	m, measurable := fsys.(meter)
 	if r == nil || !measurable {
@@ -96,7 +97,7 @@ func (r *Room) admit(ctx context.Context, fsys workspacefs.FS, q schemas.FileReq
 		"remove some files, and then try again", r.Files, r.Bytes>>20)
 }
 
-// fits takes room where there is some, by a measure that is younger than age. Asked says that it was made for this request.
+// fits reserves room if there is some by a measurement younger than age. asked says that a measurement was made for this request.
 func (r *Room) fits(ctx context.Context, m meter, q schemas.FileRequest, more amount, age time.Duration) (ok, asked bool, err error) {
 	key := schemas.Namespace(q.Account, q.Workspace)
 	ok, known, ever := r.take(key, more, age)
@@ -113,7 +114,7 @@ func (r *Room) fits(ctx context.Context, m meter, q schemas.FileRequest, more am
 	return ok, true, nil
 }
 
-// take takes room by what is known, where that is not older than age. Ever is all that was admitted until then.
+// take reserves room by the last measurement, unless it is older than age. ever is everything admitted until then.
 func (r *Room) take(key string, more amount, age time.Duration) (ok, known bool, ever amount) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,7 +140,7 @@ func (r *Room) take(key string, more amount, age time.Duration) (ok, known bool,
 	return true, true, m.ever
 }
 
-// note keeps a measure that was begun when ever was admitted: what came since may be in it or not, and is counted.
+// note records a measurement that began when ever had been admitted. What was admitted later may be part of it or not, and is added.
 func (r *Room) note(key string, began time.Time, there, ever amount) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +149,7 @@ func (r *Room) note(key string, began time.Time, there, ever amount) {
 	}
 }
 
-// forget has a workspace measured again.
+// forget makes the next request measure the workspace again.
 func (r *Room) forget(q schemas.FileRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
