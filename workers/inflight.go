@@ -9,20 +9,20 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// inFlight knows the calls that this process holds. A call is in it from its delivery to its verdict.
+// inFlight has the calls in progress in this process, each from its delivery to its verdict.
 type inFlight struct {
 	mu    sync.Mutex
 	calls map[string]*inFlightCall // by the call's EventID
 }
 
-// inFlightCall is one call in flight. While it runs, its context can be ended by name.
+// inFlightCall is one call in progress. While it runs, its context can be cancelled by the call's id.
 type inFlightCall struct {
 	cancel context.CancelCauseFunc // nil before the run
 	cause  error                   // set when the end was asked for before there was a run
 	since  time.Time               // when the call was accepted
 }
 
-// take adds the call that was accepted at a time, or reports false because it is there already.
+// take adds a call that was accepted at a time; it returns false if the call is there already.
 func (h *inFlight) take(id string, accepted time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -36,7 +36,7 @@ func (h *inFlight) take(id string, accepted time.Time) bool {
 	return true
 }
 
-// drop takes the call out again.
+// drop removes the call.
 func (h *inFlight) drop(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -51,15 +51,15 @@ func (h *inFlight) has(id string) bool {
 	return ok
 }
 
-// count is how many are in flight.
+// count returns how many are in flight.
 func (h *inFlight) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.calls)
 }
 
-// running returns a context for the run of a call that was taken. It ends with ctx and when
-// the call is cancelled by name, also if that was before.
+// running returns a context for the run of a call that was taken. It ends with ctx, and when the call is cancelled by id, also if that was
+// earlier.
 func (h *inFlight) running(ctx context.Context, id string) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	h.mu.Lock()
@@ -73,8 +73,7 @@ func (h *inFlight) running(ctx context.Context, id string) (context.Context, con
 	return ctx, cancel
 }
 
-// within is running for a part of the preparation or of the run of a call that was taken: after done the
-// call can be ended as before.
+// within is like running, for a part of the preparation or the run: after done the call can be cancelled as before.
 func (h *inFlight) within(ctx context.Context, id string) (_ context.Context, done func()) {
 	h.mu.Lock()
 	var before context.CancelCauseFunc
@@ -97,7 +96,7 @@ func (h *inFlight) within(ctx context.Context, id string) (_ context.Context, do
 	}
 }
 
-// cancel ends the call that a request means which the log took at a time, and reports whether it is in flight.
+// cancel cancels the call that a request, stored on the log at a time, is about, and reports whether it is in flight.
 func (h *inFlight) cancel(id string, request schemas.Cancel, taken time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -109,7 +108,7 @@ func (h *inFlight) cancel(id string, request schemas.Cancel, taken time.Time) bo
 	return true
 }
 
-// end ends the call with a cause, if it is in flight.
+// end cancels the call with a cause, if it is in flight.
 func (h *inFlight) end(id string, cause error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,7 +117,7 @@ func (h *inFlight) end(id string, cause error) {
 	}
 }
 
-// end ends the call's run, or the one to come. The caller has the lock of the calls.
+// end cancels the call's present or next run. The caller holds the lock of the calls.
 func (c *inFlightCall) end(cause error) {
 	c.cause = cause
 	if c.cancel != nil {
@@ -126,7 +125,7 @@ func (c *inFlightCall) end(cause error) {
 	}
 }
 
-// cancelError is the cause of a run's end when a client asked for it.
+// cancelError is the cause when a client cancelled the call.
 type cancelError struct{ reason string }
 
 func (e cancelError) Error() string { return "cancelled: " + e.reason }

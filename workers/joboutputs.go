@@ -24,7 +24,7 @@ const (
 
 var errSettled = schemas.OpErrorf(schemas.Conflict, "artifacts", "the job has settled: no artifact is added to it")
 
-// jobOutputs is where a background call leaves artifacts; nil: it can have none here. Code: invalid.
+// jobOutputs returns where a background call leaves artifacts; nil: it cannot have any here. Code: invalid.
 func (s *workerRun) jobOutputs(c schemas.Call, sandbox schemas.Sandbox) (*schemas.JobOutputs, error) {
 	if c.Workspace == "" {
 		return nil, nil //nolint:nilnil // it says so
@@ -42,7 +42,7 @@ func (s *workerRun) jobOutputs(c schemas.Call, sandbox schemas.Sandbox) (*schema
 	return o, o.Validate()
 }
 
-// serveJobOutputs collects the artifacts of jobs that have ended, for those that make their records final, until ctx ends.
+// serveJobOutputs collects the artifacts of ended jobs, for the settlers that make their records final, until ctx ends.
 func (s *workerRun) serveJobOutputs(ctx context.Context) {
 	again := wait.Backoff{First: time.Second, Most: 10 * time.Second}
 	var parts sync.WaitGroup
@@ -64,7 +64,7 @@ func (s *workerRun) serveJobOutputs(ctx context.Context) {
 	parts.Wait()
 }
 
-// accountOfJobOutputs is whose a request is, empty where it is not understood.
+// accountOfJobOutputs returns the account of a request, empty if the request is not understood.
 func accountOfJobOutputs(message []byte) schemas.AccountID {
 	q, err := schemas.DecodeJobArtifactsRequest(message)
 	if err != nil {
@@ -73,7 +73,7 @@ func accountOfJobOutputs(message []byte) schemas.AccountID {
 	return q.Account
 }
 
-// collectUntil is collectJob by a worker that runs until stopping ends. What it has not found by then is left to another.
+// collectUntil is collectJob by a worker that runs until stopping ends. It leaves the rest to another worker.
 func (s *workerRun) collectUntil(stopping, asked context.Context, message []byte) ([]byte, error) {
 	ctx, cancel := context.WithCancel(asked)
 	defer cancel()
@@ -85,8 +85,8 @@ func (s *workerRun) collectUntil(stopping, asked context.Context, message []byte
 	return answer, err
 }
 
-// collectJob stores and announces what a job has left that has ended, and answers what that is. It may be asked again, also of another
-// worker: what is stored already is found. Codes: not_found, conflict (the job's record is final), unavailable.
+// collectJob stores and announces the artifacts of an ended job, and answers with them. It may be repeated, also at another worker: stored
+// artifacts are found. Codes: not_found, conflict (the job's record is final), unavailable.
 func (s *workerRun) collectJob(ctx context.Context, message []byte) ([]byte, error) {
 	q, err := schemas.DecodeJobArtifactsRequest(message)
 	if err != nil {
@@ -139,7 +139,8 @@ func (s *workerRun) outputsOfJob(ctx context.Context, j schemas.Job) (found sche
 	return schemas.JobArtifacts{Artifacts: r.Artifacts, SkippedArtifacts: r.SkippedArtifacts}, nil
 }
 
-// unsettled reports that artifacts may still be added to a job: the settler that asked for them waits, and no process has made its record final.
+// unsettled returns an error if no artifacts may be added to a job any more, because its record is final or the settler that asked has
+// stopped waiting.
 func (s *workerRun) unsettled(ctx context.Context, j schemas.Job) error {
 	if err := streams.StillAwaited(ctx); err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// command judges a simple command: what stands around it, then itself.
+// command judges a simple command: first what surrounds it, such as sudo, then the command itself.
 func (w *walker) command(args []value, stdin func() (string, bool)) {
 	for w.refusal == nil && len(args) > 0 {
 		name := args[0]
@@ -68,8 +68,8 @@ func (w *walker) command(args []value, stdin func() (string, bool)) {
 	}
 }
 
-// openssl judges the files of a command of openssl. Its options are words, whose values are mostly text, such as the
-// name of a subject: /CN=localhost.
+// openssl judges the files of an openssl command. Its options are whole words, whose values are mostly text, such as the subject
+// /CN=localhost.
 func (w *walker) openssl(args []value) {
 	for i := 0; i+1 < len(args); i++ {
 		switch args[i].text {
@@ -82,7 +82,7 @@ func (w *walker) openssl(args []value) {
 	}
 }
 
-// joined is the script that words make together; empty when one of them is unknown.
+// joined returns the script that words form together; empty if one of them is unknown.
 func joined(args []value) string {
 	words := make([]string, 0, len(args))
 	for _, a := range args {
@@ -94,7 +94,7 @@ func joined(args []value) string {
 	return strings.Join(words, " ")
 }
 
-// shell walks the script that a shell gets with -c or from its standard input.
+// shell judges the script that a shell gets by -c or on its standard input.
 func (w *walker) shell(args []value, stdin func() (string, bool)) {
 	defer w.isolate()()
 	for i, a := range args {
@@ -114,7 +114,7 @@ func (w *walker) shell(args []value, stdin func() (string, bool)) {
 	}
 }
 
-// find judges where find begins and what it does there.
+// find judges the start folders of a find command and its actions.
 func (w *walker) find(args []value) {
 	var roots []value
 	i := 0
@@ -159,7 +159,7 @@ func (w *walker) find(args []value) {
 	}
 }
 
-// within judges a command that another runs, which may be of the same kind.
+// within judges a command that another command runs.
 func (w *walker) within(args []value) {
 	if w.nested > maxNested {
 		return
@@ -170,7 +170,7 @@ func (w *walker) within(args []value) {
 	w.nested--
 }
 
-// until is the end of an -exec command that begins at i.
+// until returns the index of the end of an -exec command that begins at i.
 func until(args []value, i int) int {
 	for ; i < len(args); i++ {
 		if args[i].text == ";" || args[i].text == "+" {
@@ -180,7 +180,7 @@ func until(args []value, i int) int {
 	return len(args)
 }
 
-// plain judges any other command by the table.
+// plain judges any other command by the table of programs.
 func (w *walker) plain(name string, args []value) {
 	s := specOf(name)
 	if name == "tar" && len(args) > 0 && !strings.HasPrefix(args[0].text, "-") { // tar xzf, as it was written first
@@ -244,7 +244,7 @@ func (w *walker) plain(name string, args []value) {
 	}
 }
 
-// tarWrites names the options of a tar command whose values it writes to.
+// tarWrites returns the options of a tar command whose values are paths that it writes to.
 func tarWrites(o options) string {
 	switch {
 	case o.has("x"):
@@ -255,8 +255,8 @@ func tarWrites(o options) string {
 	return ""
 }
 
-// gitWrites finds the folders that a git command makes among its operands. Values of long options are among
-// these too: what stands before the folder of a clone must look like a repository.
+// gitWrites returns the folders that a git command creates, among its operands. These include values of long options, so the operand
+// before the folder of a clone must look like a repository.
 func gitWrites(operands []value) []value {
 	if len(operands) == 0 {
 		return nil

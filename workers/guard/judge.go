@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// write judges a path that something would be written to.
+// write judges a path that a command would write to.
 func (w *walker) write(v value) {
 	if p, ok := w.at.resolve(v); ok && !writable(p) && v.text != "" {
 		w.refuse(Write, fmt.Sprintf("it would write to %s, outside the workspace, where nothing is kept", w.named(v, p)),
@@ -17,7 +17,7 @@ func (w *walker) write(v value) {
 	}
 }
 
-// read judges a path that is named in any other way, under strict.
+// read judges a path that is named in any other way, under the policy strict.
 func (w *walker) read(v value) {
 	if !w.strict() || !like(v.text) {
 		return
@@ -32,14 +32,14 @@ func (w *walker) read(v value) {
 	}
 }
 
-// scan judges where a walk over files begins.
+// scan judges the folder at which a walk over files starts.
 func (w *walker) scan(command string, v value) {
 	if p, ok := w.at.resolve(v); ok && v.whole && everything(p) {
 		w.refuse(Scan, command+" would walk over the whole filesystem", "Search in the workspace: begin at . or at one of its folders")
 	}
 }
 
-// named is a path as it was written, with the place that it leads to when that does not show.
+// named returns a path as written, with the place that it leads to if that is not obvious.
 func (w *walker) named(v value, p string) string {
 	text := v.text
 	if !v.whole {
@@ -51,7 +51,7 @@ func (w *walker) named(v value, p string) string {
 	return fmt.Sprintf("%s (%s)", text, shown(p))
 }
 
-// run judges a command word.
+// run judges the name of a program.
 func (w *walker) run(v value) {
 	if strings.Contains(v.text, "/") && w.strict() {
 		if p, ok := w.at.resolve(v); ok && !program(p) {
@@ -68,7 +68,7 @@ func (w *walker) run(v value) {
 	}
 }
 
-// runtimeOf is the runtime that a program belongs to, empty for others.
+// runtimeOf returns the runtime that a program belongs to, empty for others.
 func runtimeOf(name string) string {
 	switch name {
 	case "node", "nodejs", "npm", "npx", "yarn", "pnpm":
@@ -81,7 +81,7 @@ func runtimeOf(name string) string {
 	return ""
 }
 
-// push keeps a spot for popd. Stacks are shared with the shells within, so they are never changed.
+// push saves a working directory for popd. Stacks are shared with subshells, so they are copied rather than changed.
 func (w *walker) push(s spot) {
 	const most = 100
 	if len(w.stack) >= most {
@@ -90,7 +90,7 @@ func (w *walker) push(s spot) {
 	w.stack = append(slices.Clone(w.stack), s)
 }
 
-// move judges a change of the working directory, and makes it.
+// move judges a change of the working directory and applies it.
 func (w *walker) move(name string, args []value) {
 	for len(args) > 0 && len(args[0].text) > 1 && args[0].text[0] == '-' && args[0].whole { // -P, -L, --
 		args = args[1:]

@@ -73,7 +73,7 @@ func parseOptions(s spec, args []value) (o options) {
 	return o
 }
 
-// word is an option of a program whose options are whole words behind one dash: only those of one letter have a name here.
+// word parses an option of a program whose options are whole words after one dash. Only one-letter options have a name here.
 func (s spec) word(a value, next func() value) option {
 	opt := option{value: value{whole: true}}
 	if len(a.text) == 2 {
@@ -94,8 +94,7 @@ func patterns(name string) bool {
 	return false
 }
 
-// unwrap takes off a command that only runs another, such as sudo. The rest begins with that other
-// command, and is empty when there is none.
+// unwrap removes a command that only runs another one, such as sudo. rest begins with that other command, and is empty if there is none.
 func unwrap(name string, args []value) (rest []value, wraps bool) {
 	values, operands := "", 0 // options with a value; operands before the command
 	switch name {

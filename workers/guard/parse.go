@@ -22,7 +22,7 @@ const (
 
 var errTooDeep = errors.New("nested too deeply")
 
-// parse returns nil for what is no bash, or too much of it.
+// parse parses bash. It returns nil for text that is not bash, or too complex.
 func parse(text string) (tree *syntax.File) {
 	if len(text) > maxLength {
 		return nil

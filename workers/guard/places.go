@@ -61,8 +61,7 @@ func mountOf(p string) string {
 	return name
 }
 
-// mayReach reports whether what the unknown rest of a path adds to p may be a place of which no
-// policy says anything.
+// mayReach reports whether the unknown rest of a path after p may lead to a place that no policy covers.
 func mayReach(p string) bool { return p == "/" || p == "/mnt" || p == mounts || p == "/var" }
 
 // below reports whether p is one of the folders or in one.
@@ -77,24 +76,22 @@ func below(p string, folders ...string) bool {
 
 func temporary(p string) bool { return below(p, "/tmp", "/var/tmp") }
 
-// writable reports whether what is written to p is no loss: it is kept in the workspace, or it was
-// never meant to stay.
+// writable reports whether it is safe to write to p: the file is kept in the workspace, or was temporary anyway.
 func writable(p string) bool {
 	return mountOf(p) != "" || temporary(p) || below(p, home, "/dev", "/proc")
 }
 
-// readable reports whether strict lets p be named.
+// readable reports whether the policy strict allows p to be named.
 func readable(p string) bool {
 	return mountOf(p) != "" || temporary(p) ||
 		below(p, home, "/dev/shm", "/dev/fd", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
 			"/dev/tty", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 }
 
-// program reports whether strict lets p be run.
+// program reports whether the policy strict allows p to be run.
 func program(p string) bool { return below(p, "/bin", "/usr/bin", "/usr/local/bin") || readable(p) }
 
-// everything reports whether a walk from p is one over the whole filesystem: the root itself, or all
-// that is in it by a pattern.
+// everything reports whether a walk from p covers the whole file system: from the root, or from everything in it by a pattern.
 func everything(p string) bool {
 	return p == "/" || path.Dir(p) == "/" && strings.ContainsAny(p, "*?")
 }

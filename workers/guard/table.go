@@ -1,6 +1,6 @@
 package guard
 
-// spec is what the guard knows of a program's command line.
+// spec describes a program's command line.
 type spec struct {
 	values string // options that take a value
 	data   string // those whose value is text and no path
@@ -29,7 +29,7 @@ const (
 	last
 )
 
-// long is the short form of a long option that matters here, 0 for others.
+// long returns the short form of a long option that matters here, 0 for others.
 func (s spec) long(name string) rune {
 	switch name {
 	case "target-directory":

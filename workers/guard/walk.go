@@ -11,7 +11,7 @@ import (
 // maxNested is how deep scripts within scripts are followed: bash -c, eval, trap.
 const maxNested = 5
 
-// walker goes through a command in the order in which bash would, and knows where it stands.
+// walker goes through a command in the order in which bash would run it, and tracks the working directory.
 type walker struct {
 	policy   schemas.GuardPolicy
 	runtimes []string
@@ -24,7 +24,7 @@ type walker struct {
 
 func (w *walker) strict() bool { return w.policy == schemas.GuardStrict }
 
-// script walks a text that would be run as bash, here and now.
+// script judges a text that would be run as bash at this point.
 func (w *walker) script(text string) {
 	if w.nested > maxNested {
 		return
@@ -97,14 +97,13 @@ func (w *walker) stmt(s *syntax.Stmt) {
 	}
 }
 
-// isolate begins what runs in a shell of its own: where it goes its parent does not.
+// isolate begins a subshell: its changes of the working directory do not affect the parent.
 func (w *walker) isolate() (end func()) {
 	at, old, stack := w.at, w.old, w.stack
 	return func() { w.at, w.old, w.stack = at, old, stack }
 }
 
-// branches walks parts of which any number may be run. Where they leave the working directory
-// differs, it is unknown from then on.
+// branches walks parts of which any may run. If they leave different working directories, it is unknown afterwards.
 func (w *walker) branches(bodies ...func()) {
 	before, moved := w.at, false
 	for _, body := range bodies {
@@ -117,11 +116,10 @@ func (w *walker) branches(bodies ...func()) {
 	}
 }
 
-// lose forgets where the walker stands.
+// lose makes the working directory unknown.
 func (w *walker) lose() { w.at, w.old, w.stack = spot{}, spot{}, nil }
 
-// chain walks a && b || c and a | b | c. Bash's grammar leans to the left, so it is a loop: a list may be
-// long.
+// chain walks a && b || c and a | b | c. It is a loop because bash's grammar is left-recursive and a list may be long.
 func (w *walker) chain(b *syntax.BinaryCmd) {
 	piped := func(b *syntax.BinaryCmd) bool { return b.Op == syntax.Pipe || b.Op == syntax.PipeAll }
 	parts := []*syntax.Stmt{b.Y}
@@ -143,7 +141,7 @@ func (w *walker) chain(b *syntax.BinaryCmd) {
 	}
 }
 
-// declare walks a function's body as if it were called here, and remembers whether it moves.
+// declare walks a function's body as if it were called here, and remembers whether it changes the directory.
 func (w *walker) declare(f *syntax.FuncDecl) {
 	if f.Name == nil {
 		return
@@ -155,7 +153,7 @@ func (w *walker) declare(f *syntax.FuncDecl) {
 	back()
 }
 
-// inside walks the commands that are substituted within a word, a sum or the like.
+// inside walks the commands that are substituted within a word or an expression.
 func (w *walker) inside(n syntax.Node) {
 	if n == nil {
 		return
@@ -176,7 +174,7 @@ func (w *walker) inside(n syntax.Node) {
 	})
 }
 
-// redirect judges where a redirection goes.
+// redirect judges the target of a redirection.
 func (w *walker) redirect(r *syntax.Redirect) {
 	if r.Word == nil {
 		return
@@ -212,7 +210,7 @@ func (w *walker) call(c *syntax.CallExpr, redirs []*syntax.Redirect) {
 	}
 }
 
-// stdin is the text that a command gets to read, where it stands in the command itself.
+// stdin returns the text that a command reads, if it is part of the command itself.
 func (w *walker) stdin(redirs []*syntax.Redirect) (text string, ok bool) {
 	for _, r := range redirs {
 		word := r.Hdoc

@@ -8,14 +8,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// value is what the text of a word shows about its value.
+// value is what the text of a word says about its value.
 type value struct {
 	text  string // without quotes, as far as it is known
 	whole bool   // that is all of it
 }
 
-// valueOf takes the quotes off a word. It ends where only a run could show the value: at variables, substitutions, braces and home
-// directories. Patterns stay as they are written.
+// valueOf removes the quotes of a word. It stops where only a run could show the value: at variables, substitutions, braces and home
+// directories. Patterns stay as written.
 func (w *walker) valueOf(word *syntax.Word) value {
 	if word == nil {
 		return value{whole: true}
@@ -64,7 +64,7 @@ func braces(lit string) bool {
 	return found && (strings.Contains(after, ",") || strings.Contains(after, ".."))
 }
 
-// unescape writes a literal without the backslashes that bash would take away.
+// unescape writes a literal without the backslashes that bash would remove.
 func unescape(b *strings.Builder, lit string, quoted bool) {
 	for i := 0; i < len(lit); i++ {
 		if lit[i] != '\\' || i+1 == len(lit) || quoted && !strings.ContainsRune("$`\"\\\n", rune(lit[i+1])) {

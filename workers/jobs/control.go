@@ -19,7 +19,7 @@ const (
 	maxReasons = 10_000
 )
 
-// answer serves the requests for control of this worker's jobs until ctx ends.
+// answer serves requests about this worker's jobs until ctx ends.
 func (m *Manager) answer(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := m.options.Bus.Answer(ctx, streams.JobControlSubject(m.me()), nil, m.control)
@@ -30,7 +30,7 @@ func (m *Manager) answer(ctx context.Context) {
 	}
 }
 
-// control does what was asked for with a job of this worker.
+// control carries out a request about a job of this worker.
 func (m *Manager) control(ctx context.Context, data []byte) ([]byte, error) {
 	var cmd schemas.JobCommand
 	if err := json.Unmarshal(data, &cmd); err != nil {
@@ -108,7 +108,7 @@ func (m *Manager) stop(ctx context.Context, j schemas.Job, reason string) error 
 	return m.end(ctx, j, status.End, reason)
 }
 
-// stopReason is why a stop was asked for here; empty: none was.
+// stopReason returns why a stop was requested here; empty if it was not.
 func (m *Manager) stopReason(key string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

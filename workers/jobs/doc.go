@@ -19,7 +19,7 @@ import (
 	"github.com/sandjet/sandjet/workers/limits"
 )
 
-// Options are what a [Manager] and a [Launcher] need of their worker. All must be set where nothing else is said.
+// Options are what a [Manager] and a [Launcher] need of their worker. All are required unless their comment says otherwise.
 type Options struct {
 	Bus      *streams.Bus
 	Provider providers.Provider
@@ -51,7 +51,7 @@ type Options struct {
 	Limited func(limit string) // a job was refused because of a cap
 }
 
-// Stage is a place between two effects of a launch, where a process may die.
+// Stage is a point between two effects of a launch, at which a process may die.
 type Stage string
 
 // The stages in their order.

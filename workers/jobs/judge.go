@@ -17,8 +17,8 @@ const (
 	overdueLost = 10 * time.Minute
 )
 
-// facts is all that decides what a worker does about an unsettled job of its provider. It is filled
-// in two steps: what record and leases show, and, when the verdict is probe, what the sandbox shows.
+// facts is everything that decides what a worker does about an unsettled job of its provider. It is filled in two steps: from record and
+// leases, and, if the verdict is probe, from the sandbox.
 type facts struct {
 	state         schemas.JobState
 	launchingHere bool          // this process is launching it just now
@@ -112,7 +112,7 @@ func judge(f facts) verdict {
 	return toLeave
 }
 
-// lostBecause words the verdicts after which the exit status of a job stays unknown.
+// lostBecause returns the state and reason for verdicts after which the exit status of a job stays unknown.
 func lostBecause(v verdict) (state schemas.JobState, reason string) {
 	switch v {
 	case toExpire:
@@ -128,8 +128,8 @@ func lostBecause(v verdict) (state schemas.JobState, reason string) {
 	return schemas.JobLost, "its sandbox is gone"
 }
 
-// completionOf is what a provider's word about a job's end means. Stopped is the reason that was given
-// for a stop; empty: none was asked for here.
+// completionOf returns the completion for what a provider reports of a job's end. stopped is the reason of a requested stop; empty: none
+// was requested here.
 func completionOf(j schemas.Job, end providers.JobEnd, via schemas.ReportedBy, stopped string, now time.Time) schemas.Completion {
 	c := schemas.Completion{
 		Job: j.ID, Account: j.Account, ReportedBy: via, Reason: stopped, Logs: schemas.TailText(string(end.Tail), schemas.MaxJobLogs),

@@ -62,9 +62,9 @@ type Order struct {
 	Acquire func(context.Context) (ref schemas.Ref, deadline time.Time, err error)
 }
 
-// Launch is a background call on its way to the start of its job. One goroutine has it. What makes it safe is the order:
-// [Launch.Prepare] takes places and instance, then the caller proves the start of the call, then [Launch.Start] writes the
-// record and starts the job. A caller that does not start the job calls [Launch.Abandon]; every caller ends with [Launch.Close].
+// Launch is a background call until the start of its job. It is for one goroutine. The order makes it safe: [Launch.Prepare] takes slots
+// and instance, then the caller proves the start of the call, then [Launch.Start] writes the record and starts the job. A caller that does
+// not start the job calls [Launch.Abandon]; every caller ends with [Launch.Close].
 type Launch struct {
 	*launchRecord
 
@@ -82,7 +82,7 @@ type Launch struct {
 	announce  sync.Once
 }
 
-// Close ends the launch: nothing waits for the publication of job.started any more. It may be called more than once.
+// Close ends the launch: the publication of job.started is no longer awaited. It may be called more than once.
 func (x *Launch) Close() { x.announce.Do(func() { close(x.announced) }) }
 
 // Find looks up or makes the record of a call's job. Codes: unsupported (the provider cannot start jobs), unavailable.
@@ -105,11 +105,11 @@ func (l *Launcher) Find(ctx context.Context, c schemas.Call) (*Launch, error) {
 	return x, nil
 }
 
-// Decided reports whether the job was launched or ended already, by any process. [Launcher.Recover] says what.
+// Decided reports whether the job was already launched or ended, by any process. [Launcher.Recover] returns the result.
 func (x *Launch) Decided() bool { return x.job.Value.State != schemas.JobWaiting }
 
-// Prepare takes all that can be had before the start: the places under the caps, and the instance. Codes: exhausted (a cap is
-// reached), unavailable and [ErrNoRoom] (try again later), those of Acquire. Also after an error there may be something to abandon.
+// Prepare takes everything that is available before the start: the slots under the caps, and the instance. Codes: exhausted (a cap is
+// reached), unavailable and [ErrNoRoom] (try again later), those of Acquire. Call Abandon also after an error.
 func (x *Launch) Prepare(ctx context.Context, o Order) error {
 	x.order = o
 	x.life = lifetime(o.Sandbox)
@@ -153,8 +153,8 @@ func lifetime(s schemas.Sandbox) time.Duration {
 	return min(time.Duration(s.JobLifetime), schemas.MaxJobLifetime)
 }
 
-// takePlaces takes the job's places under its caps. Above a cap the call fails: unlike a call, a job
-// may hold its place for days, so the model gets the error rather than wait.
+// takePlaces takes the job's slots under its caps. Above a cap the call fails: a job may occupy its slot for days, so the model gets the
+// error rather than wait.
 func (x *Launch) takePlaces(ctx context.Context) error {
 	o := x.launcher.options
 	if o.Limiter == nil {
@@ -191,7 +191,7 @@ func (x *Launch) takePlaces(ctx context.Context) error {
 	return nil
 }
 
-// Abandon releases what a launch has taken and will not use. It may be called more than once, also on nil.
+// Abandon releases what a launch has taken and does not use. It may be called more than once, also on nil.
 func (x *Launch) Abandon(ctx context.Context) {
 	if x == nil {
 		return
@@ -274,7 +274,7 @@ func (x *Launch) startOnce(ctx context.Context, callback *providers.Callback) (s
 	return x.starter.StartJob(ctx, x.call.Job, x.order.Command, providers.JobOptions{Notify: x.notify(ctx), Callback: callback})
 }
 
-// callback makes the job's token, of which the record keeps a hash only.
+// callback creates the job's token, of which the record has only a hash.
 func (x *Launch) callback() (callback *providers.Callback, hash string) {
 	base := x.launcher.options.CallbackURL
 	if base == "" {
@@ -288,7 +288,8 @@ func (x *Launch) callback() (callback *providers.Callback, hash string) {
 	return &providers.Callback{URL: url, Token: token}, hex.EncodeToString(sum[:])
 }
 
-// notify reports the end of the job when the provider learns of it by itself. The manager finds ends that it cannot report.
+// notify returns a function that reports the end of the job when the provider learns of it. The manager finds ends that it could not
+// report.
 func (x *Launch) notify(ctx context.Context) func(providers.JobEnd) {
 	const (
 		within = time.Minute     // of the completion's way to the log, also when the worker has ended
@@ -321,8 +322,8 @@ func (x *Launch) notify(ctx context.Context) func(providers.JobEnd) {
 	}
 }
 
-// Recover is the result of a background call whose proof of a start is on the log and whose worker is gone, or whose job
-// was launched or ended already: the job's record says how far it came. Code: unavailable.
+// Recover returns the result of a background call whose start is proven and whose worker is gone, or whose job was already launched or
+// ended: the job's record decides. Code: unavailable.
 func (l *Launcher) Recover(ctx context.Context, c schemas.Call) (schemas.Result, error) {
 	r, err := l.record(ctx, c)
 	if err != nil {

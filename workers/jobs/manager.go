@@ -94,7 +94,7 @@ func (m *Manager) Run(ctx context.Context) {
 	parts.Wait()
 }
 
-// ending counts the jobs that end when this worker does.
+// ending returns how many jobs end together with this worker.
 func (m *Manager) ending() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,15 +107,15 @@ func (m *Manager) ending() int {
 	return n
 }
 
-// keep picks what the mirror holds of a record: of unsettled jobs of this provider all but what may be large.
+// keep selects what the mirror stores of a record: of unsettled jobs of this provider everything except large fields.
 func (m *Manager) keep(p streams.BucketEntry[schemas.Job]) (schemas.Job, bool) {
 	j := p.Value
 	j.Command, j.Origin = "", nil
 	return j, j.Provider == m.options.Name && !j.State.Final()
 }
 
-// changed notes what follows from a record that the mirror has taken in. The mirror reports each key in the order of its
-// revisions, so a job that has settled is not taken for an open one again.
+// changed handles a record that the mirror has received. The mirror reports each key in the order of its revisions, so a settled job is
+// never taken for an open one again.
 func (m *Manager) changed(p streams.BucketEntry[schemas.Job]) {
 	j, ok := m.keep(p)
 	m.mu.Lock()
@@ -149,7 +149,7 @@ func (m *Manager) changed(p streams.BucketEntry[schemas.Job]) {
 	}
 }
 
-// cleanUpSettled releases what settled jobs of this worker held, until ctx ends.
+// cleanUpSettled releases what settled jobs of this worker occupied, until ctx ends.
 func (m *Manager) cleanUpSettled(ctx context.Context) {
 	var cleanups sync.WaitGroup
 	defer cleanups.Wait()
@@ -169,14 +169,14 @@ func (m *Manager) cleanUpSettled(ctx context.Context) {
 	}
 }
 
-// forgetLeft forgets a job whose instance was looked for.
+// forgetLeft forgets a job whose instance was searched for.
 func (m *Manager) forgetLeft(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.left, key)
 }
 
-// cleanUp releases what a settled job held here.
+// cleanUp releases what a settled job occupied here.
 func (m *Manager) cleanUp(ctx context.Context, j schemas.Job) {
 	if !m.enter(ctx) {
 		return
@@ -213,7 +213,7 @@ func (m *Manager) releaseInstance(ctx context.Context, j schemas.Job) {
 	}
 }
 
-// round looks at every job once.
+// round checks every job once.
 func (m *Manager) round(ctx context.Context) {
 	jobs := slices.Collect(maps.Values(m.open.All()))
 	m.mu.Lock()
@@ -279,7 +279,7 @@ func (m *Manager) facts(j schemas.Job, ownerAlive bool) facts {
 	}
 }
 
-// settle judges one job, looks at it where that is asked for, and does what follows. Kept lists the provider's boxes.
+// settle judges one job, probes it if the verdict says so, and carries out the verdict. kept lists the provider's boxes.
 func (m *Manager) settle(ctx context.Context, j schemas.Job, f facts, kept func() ([]providers.KeptBox, error)) error {
 	v := judge(f)
 	if v == toTakeOver {
@@ -335,8 +335,8 @@ func (m *Manager) end(ctx context.Context, j schemas.Job, end providers.JobEnd, 
 	return lifecycle.EndJob(ctx, m.options.Bus, j, c, end.Replaced)
 }
 
-// replaced reports whether the provider keeps another box in the place of a gone job's: its worker may have died before the
-// instance's record said so.
+// replaced reports whether the provider has another box in place of that of a vanished job: its worker may have died before the instance's
+// record said so.
 func (m *Manager) replaced(ctx context.Context, j schemas.Job, r probeResult, kept func() ([]providers.KeptBox, error)) (bool, error) {
 	if r != probeGone || j.DedicatedSandbox {
 		return false, nil
@@ -391,8 +391,8 @@ func (m *Manager) refresh(ctx context.Context, j schemas.Job) (probeResult, prov
 	return probeEnded, s
 }
 
-// takeOver writes that this worker manages a job whose worker is gone, and returns the record; the
-// zero one when another worker was first or the job has settled.
+// takeOver records that this worker manages a job whose worker is gone, and returns the record; the zero one if another worker was first
+// or the job has settled.
 func (m *Manager) takeOver(ctx context.Context, j schemas.Job) (schemas.Job, error) {
 	taken, err := m.change(ctx, j, func(have *schemas.Job) bool {
 		if have.Worker != j.Worker || have.State.Final() {
@@ -409,7 +409,7 @@ func (m *Manager) takeOver(ctx context.Context, j schemas.Job) (schemas.Job, err
 	return taken, nil
 }
 
-// record writes that a launched job runs.
+// record writes that a launched job is running.
 func (m *Manager) record(ctx context.Context, j schemas.Job, instance string) error {
 	now, err := m.change(ctx, j, func(have *schemas.Job) bool {
 		if have.Worker != m.me() || have.State != schemas.JobLaunching {
@@ -424,8 +424,8 @@ func (m *Manager) record(ctx context.Context, j schemas.Job, instance string) er
 	return publishStarted(ctx, m.options.Bus, now)
 }
 
-// change reads a job's record, lets f change it and writes it, if no other process has changed it. It returns the
-// zero Job when there was nothing to change or another process was first: the mirror shows what is there.
+// change reads a job's record, changes it by f and writes it by compare-and-set. It returns the zero Job if there was nothing to change or
+// another process was first: the mirror then shows the new record.
 func (m *Manager) change(ctx context.Context, j schemas.Job, f func(*schemas.Job) bool) (schemas.Job, error) {
 	p, err := m.records.Get(ctx, j.Key())
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && (p.Deleted || !f(&p.Value)) {

@@ -17,7 +17,7 @@ const (
 	placesEvery = 10 * time.Second / 3
 )
 
-// placeTTL leaves a job's place three renewals that fail.
+// placeTTL returns how long a job's slot lives: three failed renewals are tolerated.
 func placeTTL(probeEvery time.Duration) time.Duration { return max(leastPlaceTTL, 4*probeEvery) }
 
 func leasesOf(j schemas.Job) []limits.Lease {
@@ -37,8 +37,8 @@ func (m *Manager) release(ctx context.Context, j schemas.Job) {
 	}
 }
 
-// holdPlaces keeps the places of this worker's jobs until ctx ends. It looks as often as calls do, far more often
-// than the places' life asks for: so a limiter that has lost its store knows of them again within seconds.
+// holdPlaces renews the slots of this worker's jobs until ctx ends, as often as those of calls, so that a limiter that has lost its store
+// knows of them again within seconds.
 func (m *Manager) holdPlaces(ctx context.Context) {
 	for wait.Sleep(ctx, placesEvery) {
 		m.mu.Lock()
@@ -53,8 +53,8 @@ func (m *Manager) holdPlaces(ctx context.Context) {
 	}
 }
 
-// renew keeps the places of jobs. One that a limiter has forgotten is taken again whatever the cap says:
-// the job runs, so the count has to know it. That is how a limiter that lost its store gets it back.
+// renew renews the slots of jobs. A slot that the limiter has lost is taken again regardless of the cap, since the job is running and must
+// be counted. That is how a limiter that lost its store recovers.
 func (m *Manager) renew(ctx context.Context, jobs []schemas.Job) {
 	if m.options.Limiter == nil {
 		return

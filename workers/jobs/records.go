@@ -31,8 +31,8 @@ func (l *Launcher) record(ctx context.Context, c schemas.Call) (*launchRecord, e
 	return &launchRecord{bus: l.options.Bus, call: c, job: p}, nil
 }
 
-// amend changes the record, as often as it takes, and keeps what is there. Change reports whether there is anything to
-// change for it. It fails for good when the started call must.
+// amend changes the record by compare-and-set, as often as needed, and keeps the latest version. change reports whether a version needs
+// the change. Its error is final for the started call.
 func (r *launchRecord) amend(ctx context.Context, change func(*schemas.Job) bool) (changed bool, err error) {
 	until := time.Now().Add(shortage)
 	records := lifecycle.OpenJobs(r.bus)
@@ -60,8 +60,8 @@ func (r *launchRecord) amend(ctx context.Context, change func(*schemas.Job) bool
 	}
 }
 
-// recordLaunch writes that the job is being launched, before it is. Mine is false when another process
-// has launched or ended the job since it was read. It tries for as long as a started call may.
+// recordLaunch records the launch before it happens. mine is false if another process has launched or ended the job since it was read. It
+// retries for as long as a started call may.
 func (x *Launch) recordLaunch(ctx context.Context, hash string) (mine bool, err error) {
 	o := x.launcher.options
 	return x.amend(ctx, func(j *schemas.Job) bool {
@@ -84,8 +84,8 @@ func placesOf(leases []limits.Lease) []schemas.JobPlace {
 	return places
 }
 
-// recordStart writes that the job runs and publishes it. A job that has settled in the meantime stays
-// so. What cannot be written now is the manager's to find.
+// recordStart records that the job is running and publishes it. A job that has settled meanwhile stays settled. What cannot be written now
+// is found by the manager.
 func (x *Launch) recordStart(ctx context.Context, ref schemas.JobRef) error {
 	o := x.launcher.options
 	x.job.Value.Ref = ref
@@ -116,7 +116,7 @@ func ranToItsEnd(j schemas.Job) bool {
 	return !withBox && j.State != schemas.JobLost && j.State != schemas.JobExpired && j.State != schemas.JobUnstarted
 }
 
-// stopStray ends a job that others have declared over, as far as that can be done.
+// stopStray tries to end a job that other processes have declared over.
 func stopStray(ctx context.Context, p providers.Provider, log *slog.Logger, ref schemas.JobRef) {
 	c, ok := providers.As[providers.JobController](p)
 	if !ok {

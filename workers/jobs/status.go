@@ -61,8 +61,7 @@ type StatusData struct {
 	Result  *schemas.JobResult  `json:"result,omitzero"` // when it has settled
 }
 
-// ask finds the job and does what is asked. A job of another conversation is unknown, in the same
-// words as one that never was.
+// ask finds the job and carries out the action. A job of another conversation is unknown, with the same text as a job that never existed.
 func (s Status) ask(ctx context.Context, c schemas.Call, in schemas.AsyncStatusInput) (text string, data any, err error) {
 	unknown := &schemas.Error{Code: schemas.NotFound, Message: "unknown — no record of " +
 		schemas.Quotable(string(in.StatusID)) + " in this conversation"}
@@ -98,8 +97,8 @@ func (s Status) ask(ctx context.Context, c schemas.Call, in schemas.AsyncStatusI
 	return text, schemas.JobReply{Running: reply.Running, Ended: reply.Ended, Written: reply.Written}, nil
 }
 
-// describe words how a job is. The result of one that has settled counts as delivered from then on,
-// in one step with the reading: no follow-up repeats it.
+// describe describes a job. The result of a settled job counts as delivered from then on, in the same step as the read, so no follow-up
+// repeats it.
 func (s Status) describe(ctx context.Context, p streams.BucketEntry[schemas.Job], cmd schemas.JobCommand) (string, any, error) {
 	jobs := lifecycle.OpenJobs(s.Bus)
 	var contest streams.Contest
@@ -136,7 +135,7 @@ func (s Status) describe(ctx context.Context, p streams.BucketEntry[schemas.Job]
 	return statusText(p.Value, printed), data, nil
 }
 
-// statusText words how a job is.
+// statusText describes the state of a job.
 func statusText(j schemas.Job, printed int64) string {
 	c := j.Completion
 	if j.State.Final() && c != nil {
@@ -153,7 +152,7 @@ func statusText(j schemas.Job, printed int64) string {
 	return b.String() + "). " + lifecycle.TextNotified
 }
 
-// endText words how a job ended, and shows the end of what it printed.
+// endText describes how a job ended, with the tail of its output.
 func endText(s schemas.JobState, c schemas.Completion) string {
 	var b strings.Builder
 	b.WriteString(strings.ReplaceAll(string(s), "_", " "))
@@ -180,7 +179,7 @@ func endText(s schemas.JobState, c schemas.Completion) string {
 	return b.String()
 }
 
-// controlText words what came of an action, and for logs the page that the text shows.
+// controlText describes the outcome of an action, and returns the page of output that the text shows for the action logs.
 func controlText(in schemas.AsyncStatusInput, r schemas.JobReply) (string, LogsData) {
 	switch in.Action {
 	case schemas.JobActionLogs:
@@ -211,8 +210,7 @@ func notText(n int64) string {
 	return fmt.Sprintf("\n[%d bytes of the output were not UTF-8: shown as U+FFFD]", n)
 }
 
-// logsText shows a piece of a job's output and says where to read on. A character that the piece cuts
-// in two is left to the next one.
+// logsText shows a piece of a job's output and says where to continue. A character that the piece cuts in two is left to the next one.
 func logsText(from int64, r schemas.JobReply) (string, LogsData) {
 	data := r.Data
 	if end := r.Offset + int64(len(data)); !r.Ended || end < r.Size {
