@@ -25,11 +25,11 @@ type dockerFlags struct {
 	DockerUser         string   `placeholder:"UID[:GID]" group:"Security" help:"User of commands in sandboxes. Default: this process's, or 1000 where that is root."`
 	DockerRuntime      string   `placeholder:"NAME" group:"Security" help:"The engine's runtime for sandboxes, such as runsc. Default: the engine's own."`
 	DockerWritableRoot bool     `group:"Security" help:"Allow calls of sandboxes that are not persistent to write to the root of their containers, in a layer that is removed with them."`
-	DockerGPUs         int      `name:"docker-gpus" placeholder:"N" default:"0" group:"Worker" help:"GPUs that a sandbox sees; -1 means all of the engine's host, as SANDBOX_GPU_ENABLED=true does."`
+	DockerGPUs         int      `name:"docker-gpus" placeholder:"N" default:"0" group:"Worker" help:"Number of GPUs of a sandbox; -1: all of the engine's host, as SANDBOX_GPU_ENABLED=true does."`
 	DockerGPUNetwork   bool     `name:"docker-gpu-network" group:"Security" help:"Allow sandboxes with GPUs to have a network too."`
 	DockerMemory       byteSize `placeholder:"SIZE" default:"512MiB" group:"Limits" help:"Memory of a sandbox whose record does not say, without swap."`
 	DockerCPUs         float64  `name:"docker-cpus" placeholder:"N" default:"0" group:"Limits" help:"Processors that one sandbox may use at a time, such as 1.5; 0 means half of the engine's, at least one."`
-	DockerPids         int      `placeholder:"N" default:"512" group:"Limits" help:"Processes of a sandbox."`
+	DockerPids         int      `placeholder:"N" default:"512" group:"Limits" help:"Maximum number of processes in a sandbox."`
 	DockerBoxes        int      `placeholder:"N" default:"50" group:"Limits" help:"Maximum number of persistent containers of the installation; beyond that calls wait."`
 	DockerWarm         int      `placeholder:"N" default:"0" group:"Worker" help:"Containers that are started in advance for sandboxes that are not persistent: one for the next call of a sandbox like the last, N in all, for ten minutes. Each takes memory meanwhile."`
 }

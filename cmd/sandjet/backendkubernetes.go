@@ -21,7 +21,7 @@ type kubernetesFlags struct {
 	KubernetesMode           string        `placeholder:"MODE" enum:"auto,sandbox,pod" default:"auto" group:"Kubernetes" help:"Kubernetes objects of sandboxes: sandbox (Sandbox of agent-sandbox), pod, or auto (Sandbox if the cluster serves it)."`
 	KubernetesRuntimeClass   string        `placeholder:"NAME" group:"Kubernetes" help:"Runtime class of sandboxes, such as gvisor. Default: the cluster's."`
 	KubernetesUserNamespaces bool          `group:"Kubernetes" help:"Ask for pods with user namespaces (hostUsers: false), where the cluster serves them."`
-	KubernetesWarmPool       string        `placeholder:"NAME" group:"Kubernetes" help:"SandboxWarmPool of the namespace that runs without a workspace take their sandboxes from, where its template matches these flags (deploy/kubernetes/warm-pool.yaml)."`
+	KubernetesWarmPool       string        `placeholder:"NAME" group:"Kubernetes" help:"SandboxWarmPool of the namespace: runs without a workspace take their sandboxes from it if its template matches these flags (deploy/kubernetes/warm-pool.yaml)."`
 	KubernetesNodeSelector   []string      `placeholder:"KEY=VALUE" group:"Kubernetes" help:"Labels of the nodes on which sandboxes may be. Default: any node."`
 	KubernetesTolerations    []string      `placeholder:"KEY=VALUE:EFFECT" group:"Kubernetes" help:"Taints of nodes that sandboxes tolerate, written as kubectl does; without =VALUE any value, without :EFFECT every effect."`
 	KubernetesGPUs           int           `name:"kubernetes-gpus" placeholder:"N" default:"0" group:"Kubernetes" help:"GPUs that each sandbox gets."`

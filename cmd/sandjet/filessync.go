@@ -24,7 +24,7 @@ type filesSyncCommand struct {
 	To      string   `arg:"" help:"The folder that becomes like it: WORKSPACE:PATH, or a path of this host."`
 	Delete  bool     `use:"" help:"Remove what is in the second folder and not in the first."`
 	DryRun  bool     `use:"" help:"Print what would be done."`
-	Exclude []string `sep:"none" placeholder:"PATTERN" use:"" help:"Leave names alone on both sides: *.log, or build/* from the folder on. Repeatable."`
+	Exclude []string `sep:"none" placeholder:"PATTERN" use:"" help:"Ignore matching files on both sides: *.log anywhere, build/* relative to the folder. Repeatable."`
 }
 
 // Help is the long help.

@@ -40,7 +40,7 @@ type mcpServeCommand struct {
 	Agent        string        `placeholder:"NAME" use:"" help:"Agent that makes the calls (id or name): its tools are shown, and its settings decide. Default: all tools."`
 	Workspace    string        `short:"w" placeholder:"NAME" use:"" help:"Workspace with the files. Default: \"default\", or the agent's first."`
 	Conversation string        `short:"c" placeholder:"ID" use:"" help:"Conversation for the events of calls. Default: one for this folder, agent and workspace."`
-	Wait         time.Duration `placeholder:"DURATION" default:"45s" use:"" help:"How long a client is kept waiting for a result, at most 10m. What takes longer goes on."`
+	Wait         time.Duration `placeholder:"DURATION" default:"45s" use:"" help:"How long a client is kept waiting for a result, at most 10m. A call that takes longer continues."`
 
 	dir    string
 	config string

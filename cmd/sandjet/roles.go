@@ -100,12 +100,12 @@ type serverFlags struct {
 
 // gatewayFlags are those of the HTTP edge.
 type gatewayFlags struct {
-	ModelNetworks []netip.Prefix `placeholder:"CIDR" group:"Security" help:"Networks that may have servers of models though they are not public, such as 10.20.0.0/16. A cloud's metadata service is never reached. Default: none; of \"sandjet up\" this host itself (127.0.0.0/8 and ::1/128)."`
+	ModelNetworks []netip.Prefix `placeholder:"CIDR" group:"Security" help:"Private networks in which model servers may be, such as 10.20.0.0/16. A cloud's metadata service is never reached. Default: none; of \"sandjet up\" this host itself (127.0.0.0/8 and ::1/128)."`
 	Listen        address        `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Address of the HTTP gateway; port 0 takes any free one."`
 	Account       string         `placeholder:"ID" group:"Gateway" help:"Account to create at the start. Default: the one of the data folder."`
 	Key           string         `placeholder:"KEY" group:"Gateway" secret:"" help:"API key of that account. Prefer the environment: other users can see command lines. Default: as --account."`
 	MaxWait       time.Duration  `placeholder:"DURATION" default:"60s" group:"Gateway" help:"Maximum time a request may wait for a result with ?wait=."`
-	MCPWait       time.Duration  `name:"mcp-wait" placeholder:"DURATION" default:"25s" group:"Gateway" help:"How long a request to /mcp is held for the result of its call; what takes longer goes on. Keep it below the time-outs of clients."`
+	MCPWait       time.Duration  `name:"mcp-wait" placeholder:"DURATION" default:"25s" group:"Gateway" help:"How long a request to /mcp is held for the result of its call; a call that takes longer continues. Keep it below the time-outs of clients."`
 	ProviderGrace time.Duration  `placeholder:"DURATION" default:"10m" group:"Gateway" help:"How long calls of a provider are accepted after its last worker was seen; then they are refused, unless they set wait_for_worker."`
 	natsAccessFlags
 	adminFlag

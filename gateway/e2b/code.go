@@ -213,7 +213,7 @@ func (f *codeInterpreter) interrupt(ctx context.Context, call schemas.Call) {
 	defer cancel()
 	err := f.Calls.Cancel(ctx, call, "its client left")
 	if err != nil && !errors.Is(err, schemas.ErrConflict) {
-		f.Log.Warn("code of a client that left is not interrupted", "account", call.Account, "call", call.ID, "error", err)
+		f.Log.Warn("code of a disconnected client not interrupted", "account", call.Account, "call", call.ID, "error", err)
 	}
 }
 

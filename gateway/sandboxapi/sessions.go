@@ -106,7 +106,7 @@ func (a *sessions) leave(ctx context.Context, tenant schemas.AccountID, s schema
 		return nil
 	})
 	if err != nil {
-		a.Log.Warn("place of a session not given back, it is found to be unused later", "account", tenant, "session", s.ID, "error", err)
+		a.Log.Warn("session slot not released, it is released later", "account", tenant, "session", s.ID, "error", err)
 	}
 }
 

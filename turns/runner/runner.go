@@ -286,7 +286,7 @@ func (r *Runner) carry(ctx context.Context, p place, h *hand) error {
 // verdict is that of a wake whose conversation could not be carried on: it comes again.
 func (r *Runner) verdict(ctx context.Context, p place, err error) error {
 	if ctx.Err() == nil {
-		r.Log.Warn("turn not carried on, retrying", "account", p.account, "conversation", p.conversation, "error", err)
+		r.Log.Warn("turn not continued, retrying", "account", p.account, "conversation", p.conversation, "error", err)
 	}
 	return streams.RetryAfter(failedAgain, err)
 }

@@ -192,7 +192,7 @@ func (c *CallExpirer) forget(ctx context.Context, names []string, slack time.Dur
 				return err
 			}
 			if old.Unread {
-				c.Log.Warn("call not readable, it stays until a worker has put it to the dead letters", "provider", p, "seq", old.Seq)
+				c.Log.Warn("call not readable, waiting for its dead letter", "provider", p, "seq", old.Seq)
 				before = min(before, old.Seq)
 				break
 			}
