@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/streams/natserr"
 )
 
-// GetFromLeader reads one message where it was written first. It costs more than getOne, and what it returns is never behind a confirmed
+// GetFromLeader reads one message where it was written first. It costs more than Get, and what it returns is never behind a confirmed
 // write. Code not_found if there is none.
 //
 // A leader that was cut off from the other servers takes itself for the leader for up to twenty seconds more, and lacks the messages that

@@ -54,7 +54,7 @@ func New(o Options) *Reader {
 	return &Reader{o: o, slots: fair.NewSemaphore(concurrentReads, concurrentReads)}
 }
 
-// requestTime is how long one request to the log may take.
+// RequestTime is how long one request to the log may take.
 const RequestTime = 5 * time.Second
 
 // Info reads the state of a stream.

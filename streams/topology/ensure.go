@@ -50,7 +50,7 @@ type Tables struct {
 	Objects func(stream string) string
 }
 
-// TopologyOptions are what a [topology] is made of.
+// Options configure a [Topology].
 type Options struct {
 	Tables Tables
 	Conn   *nats.Conn // of JS
@@ -81,7 +81,7 @@ type Topology struct {
 	made             atomic.Int64 // when the log was made, as it was last found complete; in nanoseconds of Unix time
 }
 
-// newTopology makes no request.
+// New returns a topology. It makes no request.
 func New(o Options) *Topology { return &Topology{o: o} }
 
 // ShardCount is the number of shards of the events.
