@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Agent is the record of an agent: which workspaces it sees, where its commands run, which tools it has, and which model thinks for it.
-// Of an agent without a model, that and its prompt are the harness's.
+// Agent is the record of an agent: the workspaces that it sees, where its commands run, which tools it has, and which model it uses. For
+// an agent without a model, its harness has model and prompt.
 type Agent struct {
 	ID          AgentID   `json:"id"`
 	Account     AccountID `json:"account"`
@@ -46,13 +46,13 @@ type AgentWorkspace struct {
 	Sandbox SandboxChoice `json:"sandbox,omitzero"`
 }
 
-// SandboxChoice is a sandbox that may be named, ruled out or left out. The zero value is left out.
+// SandboxChoice is a sandbox that a client may name, exclude (null) or leave open. The zero value leaves it open.
 type SandboxChoice struct {
 	Given bool
 	ID    SandboxID // empty with Given: null, there is to be none
 }
 
-// IsZero reports whether nothing was said.
+// IsZero reports whether the choice was left open.
 func (c SandboxChoice) IsZero() bool { return !c.Given }
 
 // MarshalJSON writes null or the id.
@@ -107,8 +107,8 @@ func (c AgentConfig) Offered(t Tool) bool {
 	return enabled == nil || *enabled
 }
 
-// Refusal says, in words for the model, why a call of the tool cannot be carried out with the workspace and
-// the sandbox that its agent has for it, of which either may be empty; "": it can.
+// Refusal explains, for the model, why a call of the tool cannot be carried out with the workspace and the sandbox that its agent has for
+// it, either of which may be empty; "" if it can.
 func Refusal(t Tool, w WorkspaceID, s SandboxID) string {
 	commands := t == ToolBash || t == ToolAsyncStatus
 	switch {
@@ -122,7 +122,7 @@ func Refusal(t Tool, w WorkspaceID, s SandboxID) string {
 	return ""
 }
 
-// ToolVisibility is what a model is to be shown for an agent.
+// ToolVisibility is what a model should be shown for an agent.
 type ToolVisibility struct {
 	Tools []Tool // in the order of [Tools]; async_status stands for itself when there are Actions
 	// Workspaces are the names that the argument workspace takes; empty: there is nothing to choose.
@@ -135,7 +135,7 @@ type ToolVisibility struct {
 	Bare bool
 }
 
-// AllTools is what a model is shown that is of no agent: every tool and every action.
+// AllTools is what a model is shown without an agent: every tool and every action.
 func AllTools() ToolVisibility { return ToolVisibility{Tools: Tools(), Actions: JobActions()} }
 
 // Variable is a value that an account keeps encrypted for its records: they name it as env:NAME.

@@ -79,7 +79,7 @@ type ApprovalAnswer struct {
 	Remember Remember `json:"remember,omitzero" jsonschema:"enum=conversation"`
 }
 
-// Remember says for what an answer counts beside the call that it was given for.
+// Remember says for which later calls an answer counts too.
 type Remember string
 
 // RememberConversation is every call of the same agent, tool, workspace and sandbox on the same
@@ -105,7 +105,7 @@ type ApprovalGrant struct {
 	Revoked time.Time `json:"revoked,omitzero"`
 }
 
-// ApprovalGrantOf is what a remembered answer to an approval is.
+// ApprovalGrantOf returns the grant of an answer to be remembered.
 func ApprovalGrantOf(a Approval) ApprovalGrant {
 	c := a.Call
 	return ApprovalGrant{

@@ -41,7 +41,7 @@ type ArtifactID string
 // Validate reports whether id may name an artifact.
 func (id ArtifactID) Validate() error { return validatePrefixed("id", ArtifactPrefix, string(id)) }
 
-// ArtifactKind says in a word what an artifact is good for.
+// ArtifactKind classifies an artifact for display.
 type ArtifactKind string
 
 // The kinds, by the media type.
@@ -72,7 +72,7 @@ type Artifact struct {
 	Created      time.Time      `json:"created"`
 }
 
-// NewArtifact describes a file that a call has left; begin is the beginning of its content.
+// NewArtifact describes a file that a call has left; begin is the first part of its content.
 func NewArtifact(c Call, file string, size int64, sha256 string, begin []byte, at time.Time) Artifact {
 	id := ArtifactIDOf(c, file, sha256)
 	media := MediaType(file, begin)
@@ -82,13 +82,13 @@ func NewArtifact(c Call, file string, size int64, sha256 string, begin []byte, a
 	}
 }
 
-// ArtifactIDOf is the id of what a call has left at a path: the same however often it is looked for.
+// ArtifactIDOf returns the id of the file that a call has left at a path: the same however often it is computed.
 func ArtifactIDOf(c Call, file, sha256 string) ArtifactID {
 	parts := []string{string(c.Account), string(c.Conversation), string(c.ID), file, sha256}
 	return ArtifactID(ArtifactPrefix + hashOf(parts...))
 }
 
-// hashOf makes 32 hexadecimal digits of texts, whose borders count.
+// hashOf hashes texts, with their boundaries, to 32 hexadecimal digits.
 func hashOf(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
@@ -156,13 +156,13 @@ func BoundSkipped(all []SkippedArtifact) []SkippedArtifact {
 	return append(all[:MaxArtifactsSkipped:MaxArtifactsSkipped], SkippedArtifact{Reason: rest[0].Reason, Count: len(rest)})
 }
 
-// ArtifactName reports whether a path can be that of an artifact: JSON and headers have to carry it.
+// ArtifactName reports whether a path can be that of an artifact: it must fit into JSON and headers.
 func ArtifactName(file string) bool {
 	return utf8.ValidString(file) && len(file) <= MaxFilePath && !strings.ContainsFunc(file, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-// ArtifactPattern is a pattern of paths from the root of a workspace. "*", "?" and "[a-z]" stay within a name, "**" as a whole part is
-// any number of folders, and a backslash takes away a meaning. A leading dot of a name is matched only by a dot.
+// ArtifactPattern is a pattern of paths relative to the root of a workspace. "*", "?" and "[a-z]" match within a name, "**" as a whole
+// part matches any number of folders, and a backslash escapes. A leading dot of a name is matched only by a dot.
 type ArtifactPattern struct{ parts []string }
 
 const anyFolders = "**"
@@ -207,7 +207,7 @@ func ParseArtifactPatterns(field string, patterns []string) ([]ArtifactPattern, 
 	return list, nil
 }
 
-// Reach is where to look for what matches: in a folder (the root is "."), and so many folders below it; less than 0: any number.
+// Reach returns where matching files can be: in a folder (the root is "."), down to depth folders below it; less than 0: any number.
 func (p ArtifactPattern) Reach() (folder string, depth int) {
 	n := 0
 	for n < len(p.parts)-1 && !strings.ContainsAny(p.parts[n], `*?[\`) {

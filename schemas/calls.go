@@ -88,8 +88,7 @@ type Call struct {
 	parsed *parsedInput // see [Call.Parsed]
 }
 
-// Unfit is why the call is not carried out, which was decided when it was admitted: an error that its model can read. Nil: it is
-// carried out.
+// Unfit returns why the call is not carried out, as decided at admission: an error for its model. Nil: it is carried out.
 func (c Call) Unfit() *Error {
 	if c.Refused != "" {
 		return &Error{Code: Denied, Message: c.Refused}
@@ -97,8 +96,8 @@ func (c Call) Unfit() *Error {
 	return c.Misuse
 }
 
-// WithoutInput leaves out an input that its events leave out too, above [MaxApprovalInput] bytes: who only asks how far a call is does
-// not hold megabytes. That of async_status stays, which is small and says whether it may be repeated.
+// WithoutInput returns c without an input above [MaxApprovalInput] bytes, which events leave out too, so that a caller that needs only the
+// state of a call does not occupy megabytes. The input of async_status stays: it is small and decides whether the call may be repeated.
 func (c Call) WithoutInput() Call {
 	if len(c.Input) > MaxApprovalInput && c.Tool != ToolAsyncStatus {
 		c.InputSize, c.Input, c.parsed = len(c.Input), nil, nil
@@ -115,8 +114,8 @@ func (c Call) InputBytes() int { return max(len(c.Input), c.InputSize) }
 // EventID is the call's key on the log: unique per tenant.
 func (c Call) EventID() string { return string(c.Account) + "." + string(c.ID) }
 
-// SideEffects reports whether a second run of the call could do harm: that of its tool, and of an
-// async_status that writes to a job or signals it. Such a call is started at most once.
+// SideEffects reports whether a second run of the call could do harm, as for bash, write and edit, and for an async_status that writes to
+// a job or signals it. Such a call is started at most once.
 func (c Call) SideEffects() bool {
 	if c.Tool != ToolAsyncStatus {
 		return c.Tool.SideEffects()
@@ -136,7 +135,7 @@ type Cancel struct {
 	Accepted time.Time `json:"accepted,omitzero"`
 }
 
-// EventID is stable: cancelling twice is cancelling once.
+// EventID is the same for each request to cancel the call, so repeating one has no effect.
 func (c Cancel) EventID() string { return string(c.Account) + "." + string(c.Call) + ".cancel" }
 
 // Digest identifies what the request asks for: two requests with the same id must have the same
@@ -152,8 +151,8 @@ func (r Request) Digest() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// canonical returns the same JSON value with sorted keys and no spaces. Numbers stay as they are
-// written: 1 and 1.0 differ, and no digit is lost. What is no JSON is returned as a string.
+// canonical returns the same JSON value with sorted keys and no spaces. Numbers stay as written: 1 and 1.0 differ, and no digit is lost.
+// Text that is not JSON is returned as a string.
 func canonical(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 {
 		return nil

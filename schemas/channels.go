@@ -72,7 +72,7 @@ func OnAmbiguousWays() []OnAmbiguous {
 	return []OnAmbiguous{ResendMarked, Resend, DropAmbiguous, HoldOnAmbiguous}
 }
 
-// Validate reports what is wrong with a channel, but for what only its kind knows. Codes: invalid.
+// Validate returns the first error of a channel, except for what only its kind can check. Code: invalid.
 func (c ChatChannel) Validate() error {
 	if err := first(validateToken("kind", c.Kind, MaxChannel, "_.-"), validateToken("name", c.Name, MaxName, "_.- "),
 		optional[AgentID](c.Agent).Validate(), optional[WorkspaceID](c.Workspace).Validate()); err != nil {
@@ -116,7 +116,7 @@ func (c ChatChannel) Validate() error {
 	return nil
 }
 
-// Validate reports what is wrong with a place, but for what only its kind knows.
+// Validate returns the first error of a place, except for what only its kind can check.
 func (p ChannelPlace) Validate() error {
 	if err := p.Channel.Validate(); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (p ChannelPlace) Validate() error {
 	return nil
 }
 
-// validatePeople looks at a list of places or users.
+// validatePeople checks a list of places or users.
 func validatePeople(field string, list []string) error {
 	if len(list) > MaxChannelPlaces {
 		return Invalidf(field, "has %d entries: the limit is %d", len(list), MaxChannelPlaces)

@@ -41,8 +41,8 @@ func IncomingDelivery(in Incoming) Delivery {
 	}
 }
 
-// SafeFileName makes a name that every file system accepts from a name that a person gave: the last part of a path, without control
-// characters, slashes and what moves text about, at most MaxChatFileName bytes, and never hidden. It is pure.
+// SafeFileName turns a name that a person gave into one that every file system accepts: the last part of a path, without control
+// characters, slashes and text direction marks, at most MaxChatFileName bytes, never hidden. It is pure.
 func SafeFileName(name string) string {
 	name = strings.ToValidUTF8(name, "_")
 	name = name[strings.LastIndexAny(name, `/\`)+1:]
@@ -69,8 +69,8 @@ func SafeFileName(name string) string {
 	return name
 }
 
-// InboxPaths are where the files of a message go: below a folder of its own, each under a name of its own. They are the same each time.
-// It is pure.
+// InboxPaths returns where the files of a message are stored: in a folder of the message, under different names, always the same. It is
+// pure.
 func InboxPaths(id FollowUpID, files []ChatFile) []string {
 	paths := make([]string, len(files))
 	for i, f := range files {

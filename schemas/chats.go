@@ -47,20 +47,20 @@ type ChatBody struct {
 	Edit *ChatEdit `json:"edit,omitzero"`
 }
 
-// ChatEdit is an earlier message of ours in a chat, and what it is to say now.
+// ChatEdit is an earlier message of ours in a chat, with its new text.
 type ChatEdit struct {
 	Delivery DeliveryID `json:"delivery"` // that carried it; its last part is meant
 	Text     string     `json:"text"`     // Markdown; where it is longer than one message, ChatBody.Text is taken
 }
 
-// ChatButton is something to press under a message.
+// ChatButton is a button under a message.
 type ChatButton struct {
 	Label string `json:"label"`
 	Data  string `json:"data"` // at most 64 bytes
 	Style string `json:"style,omitzero" jsonschema:"enum=approve,enum=deny"`
 }
 
-// ChatBodyOf is what a delivery to a chat says. A follow-up says its text. It is pure. Code: invalid.
+// ChatBodyOf returns what a delivery to a chat says; for a follow-up, its text. It is pure. Code: invalid.
 func ChatBodyOf(d Delivery) (ChatBody, error) {
 	if d.Type == FollowUpCreated {
 		var f FollowUp
@@ -76,7 +76,7 @@ func ChatBodyOf(d Delivery) (ChatBody, error) {
 	return b, nil
 }
 
-// CodeBlock is a text as a block of code in Markdown, whatever is in it.
+// CodeBlock returns a text as a block of code in Markdown, whatever it contains.
 func CodeBlock(text string) string {
 	fence := "```"
 	for strings.Contains(text, fence) {
@@ -85,7 +85,7 @@ func CodeBlock(text string) string {
 	return fence + "\n" + text + "\n" + fence
 }
 
-// CodeSpan is a text without line breaks as Markdown that shows it as it is within a line.
+// CodeSpan returns a text without line breaks as Markdown that shows it literally within a line.
 func CodeSpan(text string) string {
 	fence, longest := "`", 0
 	for run := range strings.FieldsFuncSeq(text, func(r rune) bool { return r != '`' }) {
@@ -117,8 +117,8 @@ type Chat struct {
 	Updated       time.Time  `json:"updated"`
 }
 
-// After is the message with files that was written before another one, and not longer than FilesWithin ago. Empty: there is none. It
-// is pure.
+// After returns the message with files that was written before message id and is still being fetched, for [FilesWithin] at most. Empty:
+// there is none. It is pure.
 func (c Chat) After(id FollowUpID, now time.Time) FollowUpID {
 	if now.Sub(c.FetchingSince) > FilesWithin {
 		return ""

@@ -82,7 +82,7 @@ func (r Request) check() (*parsedInput, error) {
 	return p, nil
 }
 
-// checkShape checks that there is a tool and an object as its input.
+// checkShape checks that there is a tool, and an object as its input.
 func (r Request) checkShape() error {
 	if r.Tool == "" {
 		return Invalidf("tool", "is missing: use one of %s", toolNames())
@@ -100,7 +100,7 @@ func (r Request) checkShape() error {
 	return nil
 }
 
-// checkMembers checks what stands beside the input.
+// checkMembers checks the fields other than tool and input.
 func (r Request) checkMembers() error {
 	if r.ID != "" {
 		if err := r.ID.Validate(); err != nil {
@@ -199,8 +199,8 @@ func (o Origin) validate() error {
 // WriteInput, EditInput, GlobInput, GrepInput, LSInput, LoadSkillInput or AsyncStatusInput, by tool.
 func DecodeInput(t Tool, raw json.RawMessage) (any, error) { return toolInput(t, raw, true) }
 
-// DecodeAcceptedInput reads the input of a call that was accepted, whose form [DecodeInput] has checked then. It
-// costs a fifth of that. Its values are of the same types.
+// DecodeAcceptedInput reads the input of an accepted call, which [DecodeInput] has checked at admission, at a fifth of its cost. Its
+// values have the same types.
 func DecodeAcceptedInput(t Tool, raw json.RawMessage) (any, error) { return toolInput(t, raw, false) }
 
 func toolInput(t Tool, raw json.RawMessage, strict bool) (any, error) {
@@ -362,7 +362,7 @@ func oneOf[T ~string](field string, value T, allowed []T) error {
 	return Invalidf(field, "%q is unknown: use one of %s", Quotable(string(value)), listed(allowed))
 }
 
-// listed are names as they stand in a sentence.
+// listed joins names for a sentence.
 func listed[T ~string](names []T) string {
 	all := make([]string, len(names))
 	for i, n := range names {

@@ -50,7 +50,7 @@ const (
 	WebhookCloudEvents = "application/cloudevents+json"
 )
 
-// EndpointSecret is a signing key with its end, which the zero time leaves open.
+// EndpointSecret is a signing key with its expiry; the zero time means none.
 type EndpointSecret struct {
 	Key     string    `json:"key"`
 	Expires time.Time `json:"expires,omitzero"`
@@ -92,14 +92,15 @@ type Delivery struct {
 	Begun time.Time `json:"begun,omitzero"`
 }
 
-// Again is the delivery with all its tries again, from a time on. Its id and its bytes stay, so that a receiver can recognise it.
+// Again returns the delivery with all its tries available again, from a time on. Id and bytes stay the same, so that a receiver can
+// recognise a repeat.
 func (d Delivery) Again(now time.Time) Delivery {
 	d.Attempt, d.Last, d.Begun = 0, nil, now.UTC()
 	d.Replay++
 	return d
 }
 
-// DeliveryTry is what one try of a delivery met.
+// DeliveryTry is the outcome of one try of a delivery.
 type DeliveryTry struct {
 	Time     time.Time `json:"time"`
 	Status   int       `json:"status,omitzero"`   // of the HTTP response; 0: there was none
@@ -114,7 +115,7 @@ func (d Delivery) EventID() string { return string(d.Account) + "." + string(d.I
 // WebhookChannel is the channel of deliveries to webhook endpoints.
 const WebhookChannel = "webhook"
 
-// WebhookReceivers are those of endpoints that an event is delivered to.
+// WebhookReceivers returns the endpoints that an event is delivered to.
 func WebhookReceivers(e Event, endpoints []Endpoint) []Endpoint {
 	var list []Endpoint
 	for _, p := range endpoints {

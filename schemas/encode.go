@@ -33,7 +33,7 @@ var encoders = sync.Pool{New: func() any { //nolint:gochecknoglobals // a pool i
 	return e
 }}
 
-// free lets another use the encoder. A large buffer is not kept.
+// free returns the encoder for reuse. A large buffer is not kept.
 func (e *encoder) free() {
 	const most = 64 << 10
 	if e.text.Cap() > most {

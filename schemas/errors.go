@@ -94,8 +94,7 @@ func (e *Error) Error() string {
 // Unwrap returns the operator's cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is makes errors.Is compare by code with the values above and with the standard library's words
-// for the same things.
+// Is lets errors.Is compare by code with the values above and with the corresponding errors of the standard library.
 func (e *Error) Is(target error) bool {
 	if t, ok := target.(*Error); ok {
 		return t.Message == "" && t.Field == "" && t.Code == e.Code
@@ -126,7 +125,7 @@ func Wrap(code Code, op, message string, err error) error {
 	return &Error{Code: code, Op: op, Message: message, Err: err}
 }
 
-// quiet keeps a cause for errors.Is and errors.As whose text stands in the message already.
+// quiet is a cause for errors.Is and errors.As whose text is already in the message.
 type quiet struct{ err error }
 
 func (q quiet) Error() string { return q.err.Error() }

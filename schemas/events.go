@@ -160,8 +160,7 @@ func NewJobEvent(j Job, t EventType, id string, at time.Time, data any) Event {
 // JobStartedID is the id of the event about a job's start.
 func JobStartedID(a AccountID, j JobID) string { return JobKey(a, j) + ".started" }
 
-// JobFinishedID is the id of the one event about a job's end. It is that of no event of a call, whatever
-// the call's id is.
+// JobFinishedID is the id of the only event about a job's end. No event of a call can have it, whatever the call's id is.
 func JobFinishedID(a AccountID, j JobID) string { return JobKey(a, j) + ".jobfinished" }
 
 // FollowUpEventID is the id of the event about a follow-up.

@@ -35,7 +35,7 @@ const (
 // FieldFileSize is the field of an error with the code invalid that says that a file is too large.
 const FieldFileSize = "size"
 
-// FileOp is what is to be done with a workspace's files.
+// FileOp is an operation on a workspace's files.
 type FileOp string
 
 // The operations. Each may be asked for again when its answer was lost: what is done already is found to be done.
@@ -51,7 +51,7 @@ const (
 	FileRemove FileOp = "remove" // remove Path
 )
 
-// FileRequest asks a worker for something about the files of a workspace. For a write or an append the bytes follow it.
+// FileRequest asks a worker for an operation on the files of a workspace. For a write or an append the bytes follow it.
 type FileRequest struct {
 	Account   AccountID   `json:"account"`
 	Workspace WorkspaceID `json:"workspace"`

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// parsedInput is the input of a request or call as it was read, once: its value, and the bytes that it was read from, by which it is
-// recognised. It never changes, so that copies may share it. A request or call whose input was replaced since has none, and its input is
+// parsedInput is the input of a request or call, read once: its value, and the bytes that it was read from, by which it is recognised. It
+// never changes, so copies may share it. If the input of a request or call was replaced afterwards, it does not apply and the input is
 // read again.
 type parsedInput struct {
 	tool      Tool
@@ -90,7 +90,7 @@ func (r Request) TypedInput() (any, error) {
 	return DecodeAcceptedInput(r.Tool, r.Input)
 }
 
-// WithInputOf returns c with what was read of the input of the request from which it was made.
+// WithInputOf returns c with the parsed input of the request from which it was made.
 func (c Call) WithInputOf(r Request) Call {
 	if r.parsed.of(c.Tool, c.Input) {
 		c.parsed = r.parsed
@@ -111,8 +111,8 @@ func (c Call) Parsed() (Call, error) {
 	return c, err
 }
 
-// Read is [Call.Parsed] for who needs no more than [Call.TypedInput]: an input that events leave out too, above [MaxApprovalInput] bytes, is
-// dropped once it is read, so that a call in progress does not hold it twice.
+// Read is [Call.Parsed] for callers that need only [Call.TypedInput]: an input above [MaxApprovalInput] bytes, which events leave out too,
+// is dropped once it is read, so that a call in progress does not occupy its memory twice.
 func (c Call) Read() (Call, error) {
 	c, err := c.Parsed()
 	if err == nil && len(c.Input) > MaxApprovalInput {
