@@ -4,8 +4,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// KeyHashes are the hashes of the keys of an account that are good now: none when there is no such account.
-// It costs no round trip.
+// KeyHashes returns the hashes of the currently valid keys of an account; none if there is no such account. It costs no round trip.
 func (s Accounts) KeyHashes(a schemas.AccountID) []string {
 	t, now := s.tenantOf(a), s.now()
 	if t == nil || t.account == nil {

@@ -16,7 +16,7 @@ import (
 // KeyPrefix begins the keys of accounts.
 const KeyPrefix = "sk_"
 
-// NewKey makes a key of an account: 128 random bits or more.
+// NewKey creates a key of an account, with 128 random bits or more.
 func NewKey() string { return KeyPrefix + strings.ToLower(rand.Text()) }
 
 const mostFormer = 4 // keys of an account that were replaced and still work
@@ -141,7 +141,7 @@ func (s Accounts) RotateKey(ctx context.Context, a schemas.AccountID, overlap ti
 	return key, nil
 }
 
-// former lists the keys that still work once the present one is replaced, the newest first.
+// former returns the keys that stay valid once the present one is replaced, the newest first.
 func former(acc schemas.Account, overlap time.Duration, now time.Time) []schemas.FormerKey {
 	end := now.Add(overlap).UTC()
 	var out []schemas.FormerKey
@@ -200,7 +200,7 @@ func (s Accounts) Remove(ctx context.Context, a schemas.AccountID, revision uint
 	return n, s.removeAll(ctx, a, &n) // what was added meanwhile, while its key still worked
 }
 
-// removeAll removes the records of an account but its own, and adds them to n.
+// removeAll removes all records of an account except the account's own, and adds their numbers to n.
 func (s Accounts) removeAll(ctx context.Context, a schemas.AccountID, n *schemas.RemovedRecords) error {
 	keys, err := s.bucket.Keys(ctx, "*."+string(a)+".*")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// agentOf makes the record of what a client says, once that is checked but for the records that it names.
+// agentOf returns the record for what a client sent, after checking it. The records that it names are checked elsewhere.
 func agentOf(old schemas.Agent, spec schemas.AgentSpec) (schemas.Agent, error) {
 	var p schemas.Problems
 	p.Add("", checkNames(schemas.AgentPrefix, spec.Name, spec.Description))
@@ -22,7 +22,7 @@ func agentOf(old schemas.Agent, spec schemas.AgentSpec) (schemas.Agent, error) {
 	return g, nil
 }
 
-// agentSpec is what a client would have to say for the record to be made.
+// agentSpec returns what a client would send to create the record.
 func agentSpec(g schemas.Agent) schemas.AgentSpec {
 	return schemas.AgentSpec{Name: g.Name, Description: g.Description, Config: g.AgentConfig}
 }
@@ -34,8 +34,8 @@ func agentDocument(g schemas.Agent) schemas.AgentDocument {
 	}
 }
 
-// CheckAgent reports what in an agent's config is wrong in itself, all of it, see [schemas.Problems]; whether the account has
-// what it names is not looked at. It is pure. Errors are invalid, and name the field.
+// CheckAgent returns all errors of an agent's config, see [schemas.Problems]. It does not check whether the records that it names exist.
+// It is pure. Errors are invalid, and name the field.
 func CheckAgent(c schemas.AgentConfig) error {
 	var p schemas.Problems
 	if c.Sandbox != "" && c.Sandbox.Validate() != nil {
@@ -60,7 +60,7 @@ func CheckAgent(c schemas.AgentConfig) error {
 	return p.Err()
 }
 
-// checkSkillNames looks at the skills that an agent names. Whether they are there is not asked: an agent may come before its skills.
+// checkSkillNames checks the names of an agent's skills. The skills need not exist: an agent may be created before them.
 func checkSkillNames(names []string) error {
 	if len(names) > schemas.MaxAgentSkills {
 		return schemas.Invalidf("config.skills", "has %d entries: at most %d", len(names), schemas.MaxAgentSkills)
@@ -90,7 +90,7 @@ func checkEntry(field string, e schemas.AgentWorkspace) error {
 	return nil
 }
 
-// placement is where calls of an agent are carried out, as one of its workspaces says.
+// placement is where the calls of an agent run that are for one of its workspaces.
 type placement struct {
 	workspace schemas.Workspace // the zero one: the agent has none
 	sandbox   schemas.Sandbox   // the zero one: there is none
@@ -100,7 +100,7 @@ type placement struct {
 	direct bool
 }
 
-// misfit is why a call of an agent could not be placed. Its words are made only when it is shown: they list what there is instead.
+// misfit is why a call of an agent could not be placed. Its message is built only when it is shown, since it lists the alternatives.
 type misfit struct {
 	field, noun, id string
 	known           func() string
@@ -114,9 +114,8 @@ func (m *misfit) worded() error {
 	return missingAt(m.field, m.noun, m.id, m.known())
 }
 
-// placementOf finds the n-th of an agent, which is the only one of an agent without workspaces. Codes:
-// not_found (a record that the agent names is gone), invalid (the files cannot be reached from there).
-// Errors name the field of the agent.
+// placementOf returns the n-th placement of an agent; an agent without workspaces has one. Codes: not_found (a record that the agent names
+// is gone), invalid (the files cannot be reached from there). Errors name the field of the agent.
 func (t *tenant) placementOf(g schemas.Agent, n int) (placement, error) {
 	s, m := t.placed(g, n)
 	if m != nil {
@@ -125,7 +124,7 @@ func (t *tenant) placementOf(g schemas.Agent, n int) (placement, error) {
 	return s, nil
 }
 
-// placed is placementOf without words.
+// placed is placementOf without building the error's message.
 func (t *tenant) placed(g schemas.Agent, n int) (s placement, m *misfit) {
 	id, field := g.Sandbox, "config.sandbox"
 	var ok bool
@@ -154,7 +153,7 @@ func (t *tenant) placed(g schemas.Agent, n int) (s placement, m *misfit) {
 	return s, nil
 }
 
-// holderOf is the provider that holds the files of a workspace, as far as it says so.
+// holderOf returns the provider that has the files of a workspace, if the record says so.
 func (t *tenant) holderOf(w schemas.Workspace) string {
 	if own, ok := t.sandboxes.byID[w.Sandbox]; ok {
 		return own.Provider
@@ -162,7 +161,7 @@ func (t *tenant) holderOf(w schemas.Workspace) string {
 	return t.providers.Default()
 }
 
-// misplaced finds the first workspace of an agent that would fail its calls; no misfit: none would.
+// misplaced returns the first workspace of an agent that would fail its calls; a nil misfit: none would.
 func (t *tenant) misplaced(g schemas.Agent) (n int, m *misfit) {
 	for n = range max(len(g.Workspaces), 1) {
 		if _, m = t.placed(g, n); m != nil {
@@ -172,7 +171,7 @@ func (t *tenant) misplaced(g schemas.Agent) (n int, m *misfit) {
 	return 0, nil
 }
 
-// checkPlacements reports the first workspace of an agent that would fail its calls. Code: invalid.
+// checkPlacements returns an error for the first workspace of an agent that would fail its calls. Code: invalid.
 func (t *tenant) checkPlacements(g schemas.Agent) error {
 	n, m := t.misplaced(g)
 	if m == nil {
@@ -186,8 +185,8 @@ func (t *tenant) checkPlacements(g schemas.Agent) error {
 	return schemas.Invalidf(field, "%s", e.Message)
 }
 
-// checkUsers reports the first agent that uses changed, a sandbox or a workspace, and would then fail its
-// calls although it does not now. Code: conflict.
+// checkUsers returns an error for the first agent that uses the changed sandbox or workspace and whose calls would fail because of the
+// change. Code: conflict.
 func (t *tenant) checkUsers(noun string, uses func(schemas.Agent) bool, changed func(*tenant)) error {
 	var after *tenant // made only when some agent is concerned
 	for _, id := range t.agents.ids() {
@@ -212,7 +211,7 @@ func (t *tenant) checkUsers(noun string, uses func(schemas.Agent) bool, changed 
 	return nil
 }
 
-// copied is a tenant whose sandboxes, workspaces and models may be changed.
+// copied returns a copy of the tenant whose sandboxes, workspaces and models may be changed.
 func (t *tenant) copied() *tenant {
 	c := *t.successor()
 	c.sandboxes.byID, c.workspaces.byID = maps.Clone(t.sandboxes.byID), maps.Clone(t.workspaces.byID)
@@ -220,7 +219,7 @@ func (t *tenant) copied() *tenant {
 	return &c
 }
 
-// usesSandbox reports whether calls of an agent may be carried out in a sandbox, or its files held there.
+// usesSandbox reports whether calls of an agent may run in a sandbox, or whether its files are there.
 func (t *tenant) usesSandbox(g schemas.Agent, id schemas.SandboxID) bool {
 	return g.Sandbox == id || slices.ContainsFunc(g.Workspaces, func(e schemas.AgentWorkspace) bool {
 		return e.Sandbox.ID == id || t.workspaces.byID[e.Workspace].Sandbox == id

@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Bootstrap says which account must be there.
+// Bootstrap describes the account that must exist.
 type Bootstrap struct {
 	Account  schemas.AccountID // empty: a new one
 	Key      string            // its bearer key, at least 16 bytes
@@ -60,7 +60,7 @@ func (s Accounts) Ensure(ctx context.Context, b Bootstrap) (schemas.Account, err
 	})
 }
 
-// ensure creates r unless something is there, and has what is there in the copy. Bounded says that the account must have room for it.
+// ensure creates r unless it exists, and reads what exists into the copy. bounded says that the account's quota applies.
 func (s *cache) ensure(ctx context.Context, r record, bounded bool) error {
 	key := r.key()
 	_, err := s.write(ctx, streams.BucketEntry[record]{}, r, bounded)

@@ -74,7 +74,7 @@ func (s *cache) Run(ctx context.Context) error {
 	return s.mirror.Run(ctx)
 }
 
-// followed is the source of the store's mirror: what comes after what Open has read.
+// followed is the source of the store's mirror: the changes after what openCache has read.
 type followed struct {
 	cache *cache
 	rest  streams.MirrorSource[stored]
@@ -104,7 +104,7 @@ func (f *followed) Mirrored(ctx context.Context, listing, listed func()) iter.Se
 	}
 }
 
-// lockedNow copies what cannot be read.
+// lockedNow returns a copy of the errors of records that cannot be decrypted.
 func (s *cache) lockedNow() map[string]error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -117,13 +117,13 @@ func (s *cache) passedOver(key string, err error) {
 	}
 }
 
-// apply takes a value into the copy unless a later one is there.
+// apply puts a value into the copy, unless a later one is there.
 func (s *cache) apply(p streams.BucketEntry[record]) {
 	s.mirror.Take(p, nil)
 	s.notifyKeys()
 }
 
-// takeIn takes a value that the mirror has found to be newer into the index.
+// takeIn puts a value that the mirror knows to be newer into the index.
 func (s *cache) takeIn(p streams.BucketEntry[record]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,8 +145,7 @@ func (s *cache) takeIn(p streams.BucketEntry[record]) {
 	}
 }
 
-// notifyKeys calls KeysChanged for the accounts whose keys have changed. No lock is held meanwhile: who is called may
-// ask the store.
+// notifyKeys calls KeysChanged for the accounts whose keys have changed. No lock is held meanwhile, so the callee may call the store.
 func (s *cache) notifyKeys() {
 	s.mu.Lock()
 	keys := s.keys
@@ -159,14 +158,14 @@ func (s *cache) notifyKeys() {
 	}
 }
 
-// sameKeys reports whether b, which may be nil, is opened by the keys of a, each for as long.
+// sameKeys reports whether b, which may be nil, has the same keys as a with the same expiries.
 func sameKeys(a, b *schemas.Account) bool {
 	return b != nil && a.KeyHash == b.KeyHash && slices.EqualFunc(a.Former, b.Former, func(x, y schemas.FormerKey) bool {
 		return x.KeyHash == y.KeyHash && x.Expires.Equal(y.Expires)
 	})
 }
 
-// lock takes note of a record that is there and does not open. An earlier value of it is no longer true.
+// lock records that a record exists but cannot be decrypted. Its earlier value is dropped.
 func (s *cache) lock(p streams.BucketEntry[record], err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +174,7 @@ func (s *cache) lock(p streams.BucketEntry[record], err error) {
 	s.index.remove(p.Key)
 }
 
-// unlock forgets records that did not open before everything was listed again, and are not there any more.
+// unlock forgets records that could not be decrypted before everything was listed again, and that no longer exist.
 func (s *cache) unlock(before map[string]error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,15 +223,15 @@ func (s *cache) authenticate(key string, now time.Time) (schemas.AccountID, bool
 	return s.index.authenticate(hash, now)
 }
 
-// tenantOf returns what the copy has of an account, as it is now; nil where there is nothing. It is not changed any more: a slow reader
-// blocks no other caller.
+// tenantOf returns the present records of an account; nil if there are none. The value does not change any more, so a slow reader blocks
+// no other caller.
 func (s *cache) tenantOf(a schemas.AccountID) *tenant {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.index.handOut(a)
 }
 
-// find looks into the copy of the account that a key is of, then into the log.
+// find searches the copy of the key's account, then the log.
 func find[T any](ctx context.Context, s *cache, key string, look func(*tenant) (T, bool)) (v T, err error) {
 	_, a, _, _ := splitKey(key)
 	there := func() bool {
@@ -254,7 +253,7 @@ func find[T any](ctx context.Context, s *cache, key string, look func(*tenant) (
 	return v, nil
 }
 
-// weigh notes how many bytes a record has; 0: it is gone. The store is locked.
+// weigh records the size of a record in bytes; 0: it is gone. The caller holds the store's lock.
 func (s *cache) weigh(key string, size int) {
 	part := strings.SplitN(key, ".", 3)
 	if len(part) < 2 {

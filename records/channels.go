@@ -25,7 +25,7 @@ func (s Channels) List(_ context.Context, a schemas.AccountID) ([]schemas.ChatCh
 	return list, err
 }
 
-// of are copies of an account's channels, in no order.
+// of returns copies of an account's channels, in no order.
 func (s Channels) of(a schemas.AccountID) (list []schemas.ChatChannel, err error) {
 	if err := s.lockedOf(a, kindChannel); err != nil {
 		return nil, err
@@ -54,8 +54,8 @@ func (s Channels) Get(ctx context.Context, a schemas.AccountID, id schemas.Chann
 	return cloneChannel(c), err
 }
 
-// ChannelWorkspace is where the commands and the files of a chat channel are: the channel's own, else the first of its agent, else the
-// default one. Code: not_found.
+// ChannelWorkspace returns where the commands and files of a chat channel are: in the channel's own workspace, else in the first of its
+// agent, else in the default one. Code: not_found.
 func (s *Store) ChannelWorkspace(ctx context.Context, c schemas.ChatChannel) (schemas.WorkspaceFiles, error) {
 	if c.Workspace != "" {
 		if _, err := s.Workspace(ctx, c.Account, c.Workspace); err != nil { // the copy may lag behind
@@ -69,7 +69,7 @@ func (s *Store) ChannelWorkspace(ctx context.Context, c schemas.ChatChannel) (sc
 	return t.channelFiles(c)
 }
 
-// channelFiles finds them as the calls of the channel do: in the sandbox of its agent, where that has one.
+// channelFiles finds them as the channel's calls do: in the sandbox of its agent, if that has one.
 func (t *tenant) channelFiles(c schemas.ChatChannel) (files schemas.WorkspaceFiles, err error) {
 	g, n, id := schemas.Agent{}, -1, c.Workspace
 	if c.Agent != "" {
@@ -126,7 +126,7 @@ func (s Channels) Add(ctx context.Context, c schemas.ChatChannel) error {
 	return nil
 }
 
-// check looks at what a channel names, as far as it did not name it before, and at its own name.
+// check checks what a channel names now and did not name before, and its own name.
 func (s Channels) check(ctx context.Context, c, before schemas.ChatChannel) error {
 	have, err := s.List(ctx, c.Account)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s Channels) check(ctx context.Context, c, before schemas.ChatChannel) erro
 	return nil
 }
 
-// named is the error of looking up what a field names.
+// named describes the error of looking up what a field names.
 func named(err error, field, noun, id string) error {
 	if errors.Is(err, schemas.ErrNotFound) {
 		return schemas.Invalidf(field, "there is no %s %q", noun, schemas.Quotable(id))
@@ -214,7 +214,7 @@ func noChannel(id schemas.ChannelID) error {
 	return schemas.Errorf(schemas.NotFound, "there is no chat channel %q", schemas.Quotable(string(id)))
 }
 
-// cloneChannel keeps what callers do with a value out of the copy.
+// cloneChannel returns a copy that callers may change.
 func cloneChannel(c schemas.ChatChannel) schemas.ChatChannel {
 	c.Places, c.Users = slices.Clone(c.Places), slices.Clone(c.Users)
 	c.Settings, c.Secrets = maps.Clone(c.Settings), maps.Clone(c.Secrets)

@@ -15,7 +15,7 @@ import (
 // FieldIfMatch is the field of the conflict that says a record has another revision than was asked for.
 const FieldIfMatch = "If-Match"
 
-// collection is what collections differ in.
+// collection is what differs between collections.
 type collection struct {
 	kind, noun, prefix string
 	most               int
@@ -156,7 +156,7 @@ func agentCollection() collection {
 	}
 }
 
-// checkHeld reports that a workspace, whose files are in a sandbox, could not be there any more. Code: conflict.
+// checkHeld returns an error if the files of a workspace, which are in a sandbox, would no longer be reachable. Code: conflict.
 func (t *tenant) checkHeld(w schemas.Workspace, in schemas.Sandbox) error {
 	if err := CheckStorage(t.providers, w, in); err != nil {
 		return &schemas.Error{
@@ -339,8 +339,8 @@ func (s Documents) admit(a schemas.AccountID, col collection, r record, id strin
 	return col.fits(t, r)
 }
 
-// change replaces what is kept under key, again when another was faster. With a revision other than 0 it
-// does so only to that one. Codes: not_found, conflict, those of next.
+// change replaces the record under key, and repeats that if another process was faster. With a revision other than 0 it changes only that
+// revision. Codes: not_found, conflict, those of next.
 func (s *cache) change(ctx context.Context, key string, revision uint64, next func(record) (record, error)) (record, uint64, error) {
 	var contest streams.Contest
 	for {
@@ -395,7 +395,7 @@ func (col collection) shown(r record, id string, revision uint64) (schemas.Docum
 	return schemas.Document{ID: id, Revision: revision, JSON: b}, nil
 }
 
-// key is where a record is kept. An id that cannot be one is of no record.
+// key returns the key of a record. An invalid id is that of no record.
 func (col collection) key(a schemas.AccountID, id string) (string, error) {
 	bad := a.Validate() != nil
 	switch col.kind {
@@ -418,7 +418,8 @@ func (col collection) missing(id string) error {
 	return schemas.Errorf(schemas.NotFound, "there is no %s %q", col.noun, schemas.Quotable(id))
 }
 
-// missing is the same for a client of the account. A client that sends a name in place of an id gets the id of that name.
+// missing is the error for a client of the account when a record does not exist. If the client sent a name in place of an id, it names the
+// id.
 func (s *cache) missing(a schemas.AccountID, col collection, id string) error {
 	if t := s.tenantOf(a); t != nil {
 		if ids := col.idsOf(t, id); len(ids) > 0 {

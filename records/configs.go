@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// capability finds the profile of a provider. Code: invalid, with those that there are.
+// capability returns the profile of a provider. Code: invalid, with the providers that exist.
 func capability(providers schemas.Catalog, field, name string) (schemas.Profile, error) {
 	p, ok := providers.Find(name)
 	if !ok {
@@ -21,8 +21,8 @@ func capability(providers schemas.Catalog, field, name string) (schemas.Profile,
 	return p, nil
 }
 
-// CheckSandbox reports what in a sandbox's config is wrong, or what its provider cannot keep: all of it, see
-// [schemas.Problems]. It is pure. Errors are invalid, and name the field, the value and what is allowed.
+// CheckSandbox returns all errors of a sandbox's config, and everything that its provider cannot do, see [schemas.Problems]. It is pure.
+// Errors are invalid, and name the field, the value and what is allowed.
 func CheckSandbox(providers schemas.Catalog, c schemas.SandboxConfig) error {
 	var p schemas.Problems
 	able, err := capability(providers, "config.provider", c.Provider)
@@ -79,7 +79,7 @@ func checkNetwork(c schemas.SandboxConfig, able schemas.Profile) error {
 	return p.Err()
 }
 
-// checkCredentials looks at what binds variables to hosts. It never shows a value.
+// checkCredentials checks the bindings of variables to hosts. It never shows a value.
 func checkCredentials(c schemas.SandboxConfig, able schemas.Profile) error {
 	const field = "config.network.credentials"
 	var p schemas.Problems
@@ -123,7 +123,7 @@ func checkCredentials(c schemas.SandboxConfig, able schemas.Profile) error {
 	return p.Err()
 }
 
-// opens reports whether a domain in allowDomains opens HTTPS to a host.
+// opens reports whether an entry of allowDomains allows HTTPS to a host.
 func opens(rule, host string) bool {
 	if name, port, ok := strings.Cut(rule, ":"); ok {
 		if port != "443" {
@@ -148,7 +148,7 @@ func checkCIDR(s string) error {
 	return nil
 }
 
-// checkDomain takes a name, its sub-domains, and either with a port.
+// checkDomain accepts a name or its sub-domains, each with or without a port.
 func checkDomain(s string) error {
 	if host, port, ok := strings.Cut(s, ":"); ok {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || port[0] == '0' {
@@ -249,13 +249,13 @@ func checkEnv(c schemas.SandboxConfig) error {
 	return p.Err()
 }
 
-// isBadRef reports whether a value would name a variable of the account if that were a name.
+// isBadRef reports whether a value looks like a reference to a variable with an invalid name.
 func isBadRef(value string) bool {
 	_, ok := schemas.VariableRef(value)
 	return strings.HasPrefix(value, schemas.VariablePrefix) && !ok
 }
 
-// checkKept looks at what is only for boxes that are kept.
+// checkKept checks settings that apply to persistent sandboxes only.
 func checkKept(c schemas.SandboxConfig, able schemas.Profile) error {
 	var p schemas.Problems
 	if c.Persistent && !able.Persistent {
@@ -336,7 +336,7 @@ func checkJobs(c schemas.SandboxConfig, able schemas.Profile) error {
 	return p.Err()
 }
 
-// checkOptions lets only options pass that are known: none of them is a secret.
+// checkOptions accepts only known options: none of them is a secret.
 func checkOptions(c schemas.SandboxConfig, able schemas.Profile) error {
 	var p schemas.Problems
 	var names []string
@@ -394,7 +394,7 @@ func CheckStorage(providers schemas.Catalog, w schemas.Workspace, s schemas.Sand
 	return nil
 }
 
-// cannot says what a provider does not do.
+// cannot describes what a provider does not support.
 func cannot(able schemas.Profile, what string) string {
 	return "the provider " + able.Name + " does not " + what
 }

@@ -85,8 +85,8 @@ func (s Endpoints) Update(
 	return s.change(ctx, a, id, true, func(e *schemas.Endpoint) (bool, error) { return true, change(e) })
 }
 
-// change is UpdateEndpoint whose change says whether there is anything to write. Bounded says that the account must have room for
-// it: not what is noted of deliveries.
+// change is Update with a change that reports whether there is anything to write. bounded says that the account's quota applies, which it
+// does not to notes about deliveries.
 func (s Endpoints) change(
 	ctx context.Context, a schemas.AccountID, id schemas.EndpointID, bounded bool, change func(*schemas.Endpoint) (bool, error),
 ) (schemas.Endpoint, error) {
@@ -138,7 +138,7 @@ func (s Endpoints) Remove(ctx context.Context, a schemas.AccountID, id schemas.E
 	return err
 }
 
-// Disable has nothing more delivered to an endpoint, and says why. Codes: not_found.
+// Disable stops deliveries to an endpoint, with a reason. Code: not_found.
 func (s Endpoints) Disable(ctx context.Context, a schemas.AccountID, id schemas.EndpointID, reason string) error {
 	_, err := s.change(ctx, a, id, false, func(e *schemas.Endpoint) (bool, error) {
 		if e.Disabled {
@@ -150,9 +150,8 @@ func (s Endpoints) Disable(ctx context.Context, a schemas.AccountID, id schemas.
 	return err
 }
 
-// Failing notes that deliveries to an endpoint fail since now, unless that is noted already, or that
-// they do not. It may be called after every delivery: where nothing changes it costs no round trip.
-// Codes: not_found.
+// Failing records that deliveries to an endpoint have begun to fail, unless that is recorded already, or that they succeed. It may be
+// called after every delivery: if nothing changes it costs no round trip. Code: not_found.
 func (s Endpoints) Failing(ctx context.Context, a schemas.AccountID, id schemas.EndpointID, failing bool, now time.Time) error {
 	have, err := s.Get(ctx, a, id)
 	if err != nil || have.FailingSince.IsZero() != failing {
@@ -175,7 +174,7 @@ func noEndpoint(id schemas.EndpointID) error {
 	return schemas.Errorf(schemas.NotFound, "there is no webhook endpoint %q", schemas.Quotable(string(id)))
 }
 
-// cloneEndpoint keeps what callers do with a value out of the copy.
+// cloneEndpoint returns a copy that callers may change.
 func cloneEndpoint(e schemas.Endpoint) schemas.Endpoint {
 	e.Secrets, e.Events = slices.Clone(e.Secrets), slices.Clone(e.Events)
 	return e

@@ -18,8 +18,8 @@ type index struct {
 	keys      map[string]schemas.AccountID // by key hash
 }
 
-// tenant is what belongs to one account. Once it was handed out it is not changed any more: a change makes a successor, see
-// [index.tenant]. So it may be read for long without a lock.
+// tenant has the records of one account. Once it was handed out it is not changed any more: a change makes a successor, see
+// [index.tenant]. So it may be read without a lock.
 type tenant struct {
 	providers  schemas.Catalog  // of this build
 	account    *schemas.Account // nil while its own record was not seen yet
@@ -37,8 +37,8 @@ type tenant struct {
 	handedOut *atomic.Bool
 }
 
-// table finds records by id or, where they have names, by name. When two records carry one name, the one with the smaller
-// id is found by it, in every process alike.
+// table finds records by id or, if they have names, by name. Of two records with one name, every process finds the one with the smaller
+// id.
 type table[ID ~string, T any] struct {
 	byID   map[ID]T
 	stands map[ID]stand
@@ -46,7 +46,7 @@ type table[ID ~string, T any] struct {
 	shared bool            // another tenant has these maps too: they are copied before they are changed
 }
 
-// stand is what is known of a record beside its value.
+// stand is what is known of a record besides its value.
 type stand struct {
 	revision uint64
 	size     int // bytes on the log
@@ -60,8 +60,7 @@ func newTenant(providers schemas.Catalog) *tenant {
 	return &tenant{providers: providers, handedOut: new(atomic.Bool)}
 }
 
-// handOut returns the tenant of an account as it is now, to be looked at without any lock; nil where there is none. Several may call it at
-// the same time.
+// handOut returns the present tenant of an account, to be read without a lock; nil if there is none. It may be called concurrently.
 func (x *index) handOut(a schemas.AccountID) *tenant {
 	t := x.tenants[a]
 	if t != nil && !t.handedOut.Load() {
@@ -70,7 +69,7 @@ func (x *index) handOut(a schemas.AccountID) *tenant {
 	return t
 }
 
-// tenant returns the tenant of an account to be changed. What it changes is copied only if it was handed out.
+// tenant returns the tenant of an account for a change. It is copied first if it was handed out.
 func (x *index) tenant(a schemas.AccountID) *tenant {
 	t := x.tenants[a]
 	switch {
@@ -149,7 +148,7 @@ func (t *tenant) put(r record, at stand) {
 	}
 }
 
-// remove forgets what is kept under key, and the tenant with its last record.
+// remove removes the record under key, and the tenant with its last record.
 func (x *index) remove(key string) {
 	kind, a, id, ok := splitKey(key)
 	if !ok || x.tenants[a] == nil {
@@ -167,7 +166,7 @@ func (x *index) remove(key string) {
 	}
 }
 
-// remove forgets a record of an account, but not the account's own.
+// remove removes a record of an account, but not the account's own.
 func (t *tenant) remove(kind, id string) {
 	switch kind {
 	case kindSandbox:
@@ -250,7 +249,7 @@ func (t *table[ID, T]) remove(id ID, name func(T) string) {
 	}
 }
 
-// own makes the maps the table's own.
+// own copies the table's maps if they are shared.
 func (t *table[ID, T]) own() {
 	switch {
 	case t.byID == nil:

@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Manifests apply and show what an account's records are to be.
+// Manifests apply manifests to an account's records, and return them as manifests.
 type Manifests struct {
 	*cache
 
@@ -64,7 +64,7 @@ func (s Manifests) Apply(ctx context.Context, a schemas.AccountID, r schemas.Man
 	}
 }
 
-// withDone puts what earlier tries changed in place of what is left to change, which is nothing.
+// withDone replaces the remaining changes, of which there are none, by those that earlier tries have made.
 func withDone(changes []schemas.ManifestChange, done map[string]schemas.ManifestChange) []schemas.ManifestChange {
 	rest := maps.Clone(done)
 	for i, c := range changes {
@@ -122,8 +122,8 @@ func values[ID ~string, T any](t *table[ID, T], sizes map[string]int, revisions 
 	return list
 }
 
-// carryOut makes the changes of a plan and notes those that it made. Codes: conflict (another was faster; the
-// copy then has what the other wrote), exhausted (before anything is changed).
+// carryOut makes the changes of a plan and records those that it made. Codes: conflict (another process was faster; the copy then has its
+// records), exhausted (before anything is changed).
 func (s Manifests) carryOut(ctx context.Context, a schemas.AccountID, p plan, revisions map[string]uint64, done map[string]schemas.ManifestChange) error {
 	var b boxes // once something is deleted
 	release, used, ok := s.take(a, p.more)
@@ -162,7 +162,7 @@ func (s Manifests) carryOut(ctx context.Context, a schemas.AccountID, p plan, re
 	return nil
 }
 
-// refresh reads the present state of a record that had a revision into the copy.
+// refresh reads the present state of a record, which had a revision, into the copy.
 func (s *cache) refresh(ctx context.Context, key string, revision uint64) error {
 	err := s.fetch(ctx, key)
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -173,9 +173,8 @@ func (s *cache) refresh(ctx context.Context, key string, revision uint64) error 
 	return err
 }
 
-// Get is what stands of a project: the manifest that would change nothing. Values of variables are masked
-// unless they name one of the account; the mask, applied, keeps the value. Codes: invalid, unavailable,
-// not_found (no record is of the project).
+// Get returns the manifest of a project: the one whose application would change nothing. Values of variables are masked unless they refer
+// to one of the account; applying the mask keeps the value. Codes: invalid, unavailable, not_found (no record belongs to the project).
 func (s Manifests) Get(_ context.Context, a schemas.AccountID, project string) (schemas.Manifest, error) {
 	have, _, err := s.present(a)
 	if err != nil {
@@ -203,7 +202,7 @@ func (s Manifests) Get(_ context.Context, a schemas.AccountID, project string) (
 	return m, nil
 }
 
-// masked is a record without its secrets.
+// masked returns a record without its secrets.
 func masked(r record) record {
 	if r.Sandbox == nil {
 		return r
@@ -213,7 +212,7 @@ func masked(r record) record {
 	return record{Sandbox: &sandbox}
 }
 
-// projectsOf lists the projects that there are, for an error message.
+// projectsOf lists the existing projects, for an error message.
 func projectsOf(have Present) string {
 	var all []string
 	for _, v := range have.Sandboxes {

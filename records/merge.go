@@ -40,7 +40,7 @@ func object(b []byte) (map[string]any, error) {
 	return m, nil
 }
 
-// merged leaves its arguments as they are. How deep they may be is checked where they come in.
+// merged does not change its arguments. Their depth is checked where they are decoded.
 func merged(target, patch map[string]any) map[string]any {
 	out := maps.Clone(target)
 	if out == nil {

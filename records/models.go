@@ -43,7 +43,7 @@ func modelCollection() collection {
 	}
 }
 
-// modelOf makes the record of what a client says, once that is checked.
+// modelOf returns the record for what a client sent, after checking it.
 func modelOf(old schemas.Model, spec schemas.ModelSpec) (schemas.Model, error) {
 	var p schemas.Problems
 	p.Add("", checkNames(schemas.ModelPrefix, spec.Name, spec.Description))
@@ -67,8 +67,8 @@ func modelDocument(m schemas.Model) schemas.ModelDocument {
 	}
 }
 
-// CheckModel reports what in a model's config is wrong in itself, all of it, see [schemas.Problems]. It is pure, and shows no key.
-// Errors are invalid, and name the field.
+// CheckModel returns all errors of a model's config, see [schemas.Problems]. It is pure, and shows no key. Errors are invalid, and name
+// the field.
 func CheckModel(c schemas.ModelConfig) error {
 	var p schemas.Problems
 	bad := func(field, format string, args ...any) { p.Add("config."+field, schemas.Invalidf("", format, args...)) }
@@ -128,7 +128,7 @@ func CheckModel(c schemas.ModelConfig) error {
 	return p.Err()
 }
 
-// checkModelURL looks at a URL. Where a name leads to is seen when it is connected to.
+// checkModelURL checks a URL. The addresses of its name are checked when a connection is made.
 func checkModelURL(s string) string {
 	if len(s) > schemas.MaxModelURL {
 		return "is too long"
@@ -152,8 +152,8 @@ func checkModelURL(s string) string {
 	return ""
 }
 
-// checkModel reports a model at an address that is not public and that the operator does not open. Names are looked at when they are
-// connected to. Code: denied.
+// checkModel returns an error for a model at a private address that the operator does not allow. Names are checked when a connection is
+// made. Code: denied.
 func (o Operator) checkModel(c schemas.ModelConfig) error {
 	u, err := url.Parse(c.URL)
 	if c.URL == "" || err != nil {
@@ -176,7 +176,7 @@ func (o Operator) checkModel(c schemas.ModelConfig) error {
 	return nil
 }
 
-// ModelAddress reports why a server of models must not be connected to at an address: it is not public and the operator does not open its
+// ModelAddress returns why a model server must not be connected to at an address: it is private and the operator does not allow its
 // network, or it is public and the connection is not encrypted. It is pure. Code: denied.
 func ModelAddress(a netip.Addr, encrypted bool, networks []netip.Prefix) error {
 	plain := a.Unmap().WithZone("")
@@ -194,7 +194,7 @@ func ModelAddress(a netip.Addr, encrypted bool, networks []netip.Prefix) error {
 		"or ask for --model-networks %s", kind, netip.PrefixFrom(plain, plain.BitLen()))
 }
 
-// checkTurns looks at what an agent says of its turns. Whether the models are there is not looked at.
+// checkTurns checks an agent's settings for turns, but not whether the models exist.
 func checkTurns(c schemas.AgentTurns) error {
 	var p schemas.Problems
 	bad := func(field, format string, args ...any) {
@@ -254,7 +254,8 @@ func fieldOfModel(n int) string {
 	return fmt.Sprintf(".fallback[%d]", n-1)
 }
 
-// checkModels reports the first model of an agent that is not there, or has no price where the agent counts money. Code: invalid.
+// checkModels returns an error for the first model of an agent that does not exist, or that has no price although the agent's budget is in
+// money. Code: invalid.
 func (t *tenant) checkModels(g schemas.Agent) error {
 	for i, id := range g.Turns.Models() {
 		field := "config.turns" + fieldOfModel(i)
@@ -274,7 +275,8 @@ func countsMoney(g schemas.Agent) bool {
 	return g.Turns.Budget.Cost > 0 || g.Turns.Budget.CostPerDay > 0
 }
 
-// checkModelUsers reports the first agent whose budget has a cost and that asks the model, which has no price any more. Code: conflict.
+// checkModelUsers returns an error for the first agent with a budget in money that uses the model, which has no price any more. Code:
+// conflict.
 func (t *tenant) checkModelUsers(m schemas.Model) error {
 	if before, ok := t.models.byID[m.ID]; m.Price != nil || ok && before.Price == nil {
 		return nil
@@ -301,7 +303,7 @@ func (s *Store) Model(ctx context.Context, a schemas.AccountID, id string) (sche
 	return called(ctx, s.cache, a, modelCollection(), id, valid, func(t *tenant) (schemas.Model, bool) { return t.models.find(id) })
 }
 
-// called finds a record by its id, where that is a valid one, or by its name, which only the copy has.
+// called finds a record by its id, if that is valid, or by its name, which only the copy has.
 func called[T any](ctx context.Context, s *cache, a schemas.AccountID, col collection, id string, valid bool,
 	look func(*tenant) (T, bool)) (T, error) {
 	if !valid {
@@ -319,7 +321,7 @@ func called[T any](ctx context.Context, s *cache, a schemas.AccountID, col colle
 	return v, err
 }
 
-// ModelKey returns the key of a model's server; "": it asks for none. Codes: invalid (the account has no such variable), unavailable.
+// ModelKey returns the key of a model's server; "": it needs none. Codes: invalid (the account has no such variable), unavailable.
 func (s *Store) ModelKey(ctx context.Context, m schemas.Model) (string, error) {
 	if m.Key == "" {
 		return "", nil
@@ -351,7 +353,7 @@ func manifestTurns(c schemas.AgentTurns, name func(id string) string) schemas.Ma
 	return out
 }
 
-// refs are what of a record may name variables of the account.
+// refs returns the values of a record that may refer to variables of the account.
 func (r record) refs() []string {
 	var out []string
 	switch {

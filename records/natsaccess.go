@@ -69,13 +69,13 @@ func (s Accounts) AuthenticateNATS(user, password string) (a schemas.AccountID, 
 	return "", time.Time{}, false
 }
 
-// natsMessage is what is signed: no two are alike, as the account is the only part without a fixed length.
+// natsMessage returns the text to sign. Different arguments give different texts, since only the account has a variable length.
 func natsMessage(a schemas.AccountID, keyHash string, expires time.Time) []byte {
 	b := binary.BigEndian.AppendUint64(nil, uint64(expires.Unix()))
 	return append(append(append(b, keyHash...), 0), a...)
 }
 
-// sooner is the earlier of two times, of which the second may be none.
+// sooner returns the earlier of two times, of which the second may be zero.
 func sooner(t, other time.Time) time.Time {
 	if !other.IsZero() && other.Before(t) {
 		return other
@@ -83,7 +83,7 @@ func sooner(t, other time.Time) time.Time {
 	return t
 }
 
-// natsPassword is an issued password taken apart. As text it is fit for a URL.
+// natsPassword is a parsed password that [Accounts.IssueNATS] made. As text it is safe in a URL.
 type natsPassword struct {
 	expires   time.Time
 	key       string // id of the ring's
@@ -96,7 +96,7 @@ func (p natsPassword) String() string {
 	}, ".")
 }
 
-// parseNATS takes an issued password apart; whether it is good is not known by that.
+// parseNATS parses an issued password. It does not verify it.
 func parseNATS(s string) (p natsPassword, ok bool) {
 	const most, parts = 256, 3
 	rest, issued := strings.CutPrefix(s, natsPrefix)

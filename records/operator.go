@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Operator is what the operator of a deployment lets sandboxes have that share its hosts, and models be reached at.
-// Records are the accounts' own: none of them goes beyond it. The zero value allows what the provider can keep.
+// Operator is what the operator of a deployment allows to sandboxes, which share its hosts, and to models. No record of an account can
+// exceed it. The zero value allows everything that the provider can do.
 type Operator struct {
 	// Networks are the modes that may be used. Empty: all.
 	Networks []schemas.NetworkMode
@@ -24,7 +24,7 @@ type Operator struct {
 	ModelNetworks []netip.Prefix
 }
 
-// check reports what of a sandbox is not allowed. Code: denied.
+// check returns what of a sandbox is not allowed. Code: denied.
 func (o Operator) check(providers schemas.Catalog, s schemas.Sandbox) error {
 	if p, _ := providers.Find(s.Provider); !p.OnHost {
 		return nil // its sandboxes are not on a host of this deployment

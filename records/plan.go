@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Present is what an account has, as far as manifests are concerned.
+// Present is what an account has, as far as manifests can change it.
 type Present struct {
 	Account    schemas.AccountID
 	Sandboxes  []schemas.Sandbox
@@ -42,14 +42,14 @@ func Plan(have Present, m schemas.Manifest, prune bool) (schemas.ManifestAnswer,
 	return p.answer(), nil
 }
 
-// plan is the changes with the records that they make.
+// plan has the changes and the records that they make.
 type plan struct {
 	steps    []step
 	warnings schemas.ManifestWarnings
 	more     int64 // bytes by which the account's records grow at least, where it has a quota
 }
 
-// step is one change. Its record is the new one, of delete the old one; was is that of before.
+// step is one change. record is the new record, or the old one for a deletion; was is the old one.
 type step struct {
 	schemas.ManifestChange
 
@@ -64,7 +64,7 @@ func (p plan) answer() schemas.ManifestAnswer {
 	return a
 }
 
-// planner makes a plan, kind by kind in the order in which they name one another.
+// planner makes a plan, one kind after the other, in an order in which each names only earlier ones.
 type planner struct {
 	have     Present
 	manifest schemas.Manifest
@@ -82,7 +82,7 @@ type planner struct {
 	problems schemas.Problems
 }
 
-// existing is a record that is there.
+// existing is a record that exists.
 type existing struct {
 	record  record
 	id      string
@@ -121,7 +121,7 @@ func (p *planner) plan() (plan, error) {
 	return out, p.check(&out)
 }
 
-// look sorts what is there. Of two records with one name the one with the smaller id is meant, as everywhere.
+// look indexes the existing records. Of two records with one name it uses the one with the smaller id, as all lookups do.
 func (p *planner) look() {
 	for _, kind := range schemas.ResourceKinds() {
 		p.present[kind], p.ids[kind] = map[string]existing{}, map[string]string{}
@@ -305,7 +305,7 @@ func (p *planner) freeID(prefix string, r schemas.Resource) string {
 	}
 }
 
-// spec is what a client would send to make the record by hand: with ids in place of names.
+// spec returns what a client would send to create the record by hand: with ids in place of names.
 func (p *planner) spec(i int, r schemas.Resource, config any) any {
 	switch c := config.(type) {
 	case schemas.SandboxConfig:
@@ -341,7 +341,8 @@ func (p *planner) agent(i int, c schemas.ManifestAgent) schemas.AgentConfig {
 	return out
 }
 
-// find is the id of what a resource names; empty for nothing. Where it is not there it notes that, and the id is of nothing.
+// find returns the id of what a resource names; empty if it names nothing. If it does not exist that is recorded, and the returned id
+// belongs to nothing.
 func (p *planner) find(i int, field string, kind schemas.ResourceKind, name string) string {
 	id, ok := p.ids[kind][name]
 	if ok || name == "" {
@@ -363,7 +364,7 @@ func (p *planner) find(i int, field string, kind schemas.ResourceKind, name stri
 	}[kind] + "missing"
 }
 
-// warnings are the variables that are named and missing, and the records that are left as they are.
+// warnings returns the variables that are named but missing, and the records that are left alone.
 func (p *planner) warnings() schemas.ManifestWarnings {
 	var w schemas.ManifestWarnings
 	for _, s := range p.made {
@@ -385,7 +386,7 @@ func (p *planner) warnings() schemas.ManifestWarnings {
 	return w
 }
 
-// label says which manifest a record is of, which belongs to no other manifest yet.
+// label records which manifest a record belongs to, unless it belongs to another one already.
 func (r record) label(project string) {
 	switch {
 	case r.Sandbox != nil:

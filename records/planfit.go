@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// check looks at the account as it will be: what fits together, how many there are, and how large they are.
+// check checks the account as it would be after the plan: whether records fit together, their number and their size.
 func (p *planner) check(out *plan) error {
 	before, end := newTenant(p.have.Providers), newTenant(p.have.Providers)
 	planned := map[string]bool{}
@@ -93,8 +93,8 @@ func (p *planner) fits(end *tenant, held map[schemas.SandboxID][]schemas.Workspa
 	return nil
 }
 
-// room reports that the account's records would be larger than its quota. A plan that makes them smaller is carried out also where they
-// are larger already. Code: exhausted.
+// room returns an error if the account's records would exceed its quota. A plan that makes them smaller is carried out even if they exceed
+// it already. Code: exhausted.
 func (p *planner) room(out *plan) error {
 	if p.have.quota == 0 {
 		return nil
@@ -144,13 +144,13 @@ func (p *planner) spoiled(before, after *tenant, planned map[string]bool, tell f
 	each(schemas.KindAgent, func(t *tenant, r record) error { return t.checkAgent(*r.Agent) })
 }
 
-// drop forgets a record.
+// drop removes a record.
 func (t *tenant) drop(r record) {
 	kind, _, id, _ := splitKey(r.key())
 	t.remove(kind, id)
 }
 
-// names reports whether a record names one of some, by their ids.
+// names reports whether a record names one of some ids.
 func (r record) names(some map[string]bool) bool {
 	switch {
 	case r.Workspace != nil:
@@ -163,5 +163,5 @@ func (r record) names(some map[string]bool) bool {
 	return false
 }
 
-// refers reports whether a record names one that could not be made: what it would be is not known.
+// refers reports whether a record names one that could not be planned, so that it cannot be checked.
 func (p *planner) refers(r record) bool { return r.names(p.failed) }

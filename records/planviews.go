@@ -10,11 +10,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// view is a record as JSON that can be compared: with names in place of ids, with what is at its default said,
-// without what is empty.
+// view is a record as JSON for comparison: with names in place of ids, with defaults filled in, without empty values.
 type view map[string]any
 
-// viewOf is the view of a record that is there.
+// viewOf returns the view of an existing record.
 func (p *planner) viewOf(s existing) view {
 	r := resourceOf(s.record, func(id string) string {
 		if name, ok := p.names[id]; ok {
@@ -26,7 +25,7 @@ func (p *planner) viewOf(s existing) view {
 	return v
 }
 
-// viewOfResource is the view of what a manifest says. Codes: as [schemas.Resource.Decode].
+// viewOfResource returns the view of a manifest's resource. Codes: as [schemas.Resource.Decode].
 func (p *planner) viewOfResource(r schemas.Resource) (view, error) {
 	config, err := r.Decode()
 	if err != nil {
@@ -42,7 +41,7 @@ func (p *planner) viewOfResource(r schemas.Resource) (view, error) {
 	return v, nil
 }
 
-// resourceOf is a record as a manifest says it, with its secrets.
+// resourceOf returns a record as a manifest's resource, with its secrets.
 func resourceOf(r record, name func(id string) string) schemas.Resource {
 	out := schemas.Resource{}
 	var config any
@@ -79,7 +78,7 @@ func resourceOf(r record, name func(id string) string) schemas.Resource {
 	return out
 }
 
-// keeping is the view with the values that a mask keeps.
+// keeping returns the view with masked values replaced by those of the old record.
 func (v view) keeping(old record) view {
 	if old.Sandbox == nil {
 		return v
@@ -100,7 +99,7 @@ func (v view) keeping(old record) view {
 	return out
 }
 
-// configKey is the same for configs that differ at most in the values of variables.
+// configKey is equal for configs that differ only in the values of variables.
 func configKey(v view) string {
 	config, _ := v["config"].(map[string]any)
 	config = maps.Clone(config)
@@ -111,7 +110,7 @@ func configKey(v view) string {
 	return string(b)
 }
 
-// plain is v as JSON says it.
+// plain returns v as decoded JSON.
 func plain(v any) any {
 	b, _ := schemas.EncodeJSON(v) //nolint:errchkjson // configs came as JSON
 	var out any
@@ -119,7 +118,7 @@ func plain(v any) any {
 	return out
 }
 
-// tidy leaves out empty lists and objects, which say nothing. What is null stays: it rules something out.
+// tidy removes empty lists and objects, which have no meaning. null stays: it excludes something.
 func tidy(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -184,7 +183,7 @@ func changedFields(from, to any, path string) []schemas.FieldChange {
 	return out
 }
 
-// leaves lists what is in an object that is only on one side.
+// leaves returns the changes for an object that exists on one side only.
 func leaves(v any, path string, change func(string, any) schemas.FieldChange) []schemas.FieldChange {
 	m, ok := v.(map[string]any)
 	if !ok || len(m) == 0 {
@@ -197,7 +196,7 @@ func leaves(v any, path string, change func(string, any) schemas.FieldChange) []
 	return out
 }
 
-// shown is a value as it may be shown.
+// shown returns a value as it may be shown.
 func shown(path string, v any) json.RawMessage {
 	if strings.HasPrefix(path, "config.envVars.") {
 		text, _ := v.(string)

@@ -13,14 +13,14 @@ import (
 // DefaultQuota is how many bytes all records of an account may be together: twice the largest manifest.
 const DefaultQuota = 2 * schemas.MaxManifest
 
-// Quota bounds how many bytes all records of an account are together, as they lie on the log.
+// Quota limits the bytes of all records of an account, as stored on the log.
 type Quota struct {
 	Bytes int64 // 0: [DefaultQuota]; less: any number
 	// Exempt is the account of the operator, which has no quota.
 	Exempt schemas.AccountID
 }
 
-// of is the quota of an account; 0: none. It is pure.
+// of returns the quota of an account; 0: none. It is pure.
 func (q Quota) of(a schemas.AccountID) int64 {
 	switch {
 	case a == q.Exempt, q.Bytes < 0:
@@ -31,7 +31,8 @@ func (q Quota) of(a schemas.AccountID) int64 {
 	return q.Bytes
 }
 
-// RecordUsage is what all records of an account are together, and how many bytes they may be; 0: any number. It costs no round trip.
+// RecordUsage returns the number and bytes of an account's records, and how many bytes they may have; 0: any number. It costs no round
+// trip.
 func (s *cache) RecordUsage(a schemas.AccountID) (kept schemas.Amount, quota int64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -113,14 +114,14 @@ func (s *cache) take(a schemas.AccountID, n int64) (release func(), used int64, 
 	}, used, true
 }
 
-// tooLarge is the refusal of a record, or of a manifest's.
+// tooLarge is the error for a record, or a manifest's records, beyond the quota.
 func tooLarge(field string, used, more, quota int64) error {
 	return &schemas.Error{Code: schemas.Exhausted, Field: field, Message: fmt.Sprintf(
 		"%d more bytes of records are needed, and the account has %d of the %d that it may have: make this smaller, remove records, "+
 			"or ask the operator for a larger --account-records", more, used, quota)}
 }
 
-// grows reports whether a record becomes larger than it was by more than its times.
+// grows reports whether a record becomes larger, not counting its timestamps.
 func grows(was, r record) bool {
 	before, errBefore := streams.SizeOf(was.untimed())
 	after, errAfter := streams.SizeOf(r.untimed())
@@ -167,7 +168,7 @@ func (r record) untimed() record {
 	return r
 }
 
-// serial lets one at a time in for each account. Its zero value is ready.
+// serial admits one caller at a time for each account. Its zero value is ready.
 type serial struct {
 	mu sync.Mutex
 	of map[schemas.AccountID]*entrance // of those with a manifest that is in progress or waits
@@ -178,7 +179,7 @@ type entrance struct {
 	wants int           // who is in or waits
 }
 
-// enter waits until no other caller is in for the account, or for ctx.
+// enter waits until no other caller of the account is admitted, or for ctx.
 func (t *serial) enter(ctx context.Context, a schemas.AccountID) (leave func(), err error) {
 	t.mu.Lock()
 	if t.of == nil {

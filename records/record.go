@@ -72,7 +72,7 @@ func skillKey(a schemas.AccountID, k schemas.SkillID) string {
 	return kindSkill + "." + string(a) + "." + string(k)
 }
 
-// key returns where r belongs, "" if it is no record of this version.
+// key returns the key of r, "" if this version does not know its kind.
 func (r record) key() string {
 	switch {
 	case r.Account != nil:
@@ -99,12 +99,12 @@ func (r record) key() string {
 	return ""
 }
 
-// kinds are those of the records of an account.
+// kinds returns the kinds of an account's records.
 func kinds() []string {
 	return []string{kindSandbox, kindWorkspace, kindAgent, kindModel, kindVariable, kindEndpoint, kindChannel, kindSessions, kindSkill}
 }
 
-// splitKey takes a key apart; id is empty for an account.
+// splitKey parses a key; id is empty for an account.
 func splitKey(key string) (kind string, account schemas.AccountID, id string, ok bool) {
 	parts := strings.Split(key, ".")
 	switch {
@@ -116,15 +116,13 @@ func splitKey(key string) (kind string, account schemas.AccountID, id string, ok
 	return "", "", "", false
 }
 
-// HashKey is what is kept of a bearer key: its SHA-256 in hex. Keys are long and random, so a
-// plain hash is enough.
+// HashKey returns what is stored of a bearer key: its SHA-256 in hex. Keys are long and random, so a plain hash is enough.
 func HashKey(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
 }
 
-// derivedID makes the id of a record that every process must name alike without asking another,
-// such as an account's default workspace.
+// derivedID returns the id of a record that every process must name alike without coordination, such as an account's default workspace.
 func derivedID(prefix string, a schemas.AccountID, name string) string {
 	sum := sha256.Sum256([]byte("record\x00" + prefix + "\x00" + string(a) + "\x00" + name))
 	return prefix + hex.EncodeToString(sum[:13])

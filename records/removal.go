@@ -11,8 +11,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// remove deletes what is kept under key; with a revision other than 0 only that one. A record that cannot
-// be opened is removed too.
+// remove deletes the record under key; with a revision other than 0 only that revision. A record that cannot be decrypted is removed too.
 func (s *cache) remove(ctx context.Context, key string, revision uint64) error {
 	kind, a, _, _ := splitKey(key)
 	var b boxes
@@ -22,7 +21,7 @@ func (s *cache) remove(ctx context.Context, key string, revision uint64) error {
 	return s.removeMarked(ctx, key, revision, b.marked(key))
 }
 
-// removeMarked is remove with how long the mark of the deletion stays.
+// removeMarked is remove with a lifetime of the deletion marker.
 func (s *cache) removeMarked(ctx context.Context, key string, revision uint64, marked time.Duration) error {
 	var contest streams.Contest
 	for {
@@ -48,7 +47,7 @@ func (s *cache) removeMarked(ctx context.Context, key string, revision uint64, m
 	}
 }
 
-// boxes are the sandboxes and workspaces of an account that have instances of a persistent sandbox.
+// boxes are the sandboxes and workspaces of an account with instances of persistent sandboxes.
 type boxes struct {
 	unknown bool // what has instances could not be read
 	of      map[string]bool
