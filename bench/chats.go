@@ -58,12 +58,12 @@ func (s *sink) Send(_ context.Context, to channel.Destination, m channel.Message
 	return channel.Receipt{ID: "1"}, nil
 }
 
-// Channel and Channels make a sink the records of channels too.
+// Get implements [chat.Channels].
 func (s *sink) Get(context.Context, schemas.AccountID, schemas.ChannelID) (schemas.ChatChannel, error) {
 	return schemas.ChatChannel{ID: chatChannel, Account: benchAccount, Kind: chatKind}, nil
 }
 
-// Channels implements [chat.Channels].
+// List implements [chat.Channels].
 func (s *sink) List(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error) {
 	c, err := s.Get(ctx, a, chatChannel)
 	return []schemas.ChatChannel{c}, err
