@@ -184,7 +184,6 @@ func ArtifactsKept(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.C
 	const op = "count the artifacts of a conversation"
 	all, _, err := b.reader.SubjectsPage(ctx, op, streamArtifacts, artifactsOf(a, subjects.Token(string(c)), "*", "*", "*"), 0, requestWithin)
 	for subject := range all { // one page: there are fewer than it holds
-
 		n, size = n+1, size+sizeOfArtifact(subject)
 	}
 	return n, size, natserr.Coded(op, err)

@@ -1,8 +1,10 @@
 package streams
 
-import "github.com/sandjet/sandjet/streams/topology"
+import (
+	"context"
 
-import "context"
+	"github.com/sandjet/sandjet/streams/topology"
+)
 
 // Replicas is how many copies of everything the log has.
 func (b *Bus) Replicas() int { return b.topology.ReplicaCount() }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"strconv"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/wait"
@@ -325,5 +324,3 @@ func resolve(ctx context.Context, rd *direct.Reader, stream, subject string, aft
 	}
 	return p, nil
 }
-
-func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }

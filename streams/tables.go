@@ -27,8 +27,6 @@ const (
 
 	streamArtifacts = "ARTIFACTS"
 	streamSkills    = "SKILLS"
-
-	eventsPattern = subjects.EventStreams + "*"
 )
 
 const (

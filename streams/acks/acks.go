@@ -55,10 +55,12 @@ type Confirmation struct {
 	Duplicate bool
 }
 
+// NoStreamPause is the pause before a publish that found no stream is repeated: the stream may be between two leaders.
+const NoStreamPause = 250 * time.Millisecond
+
 const (
-	mostFreeReceipts = 1024                   // that are kept to be used again
-	NoStreamPause    = 250 * time.Millisecond // before a publish is repeated that found no stream: it may be between two leaders
-	noStreamTries    = 2                      // how often that is done
+	noStreamTries    = 2    // repetitions of such a publish
+	mostFreeReceipts = 1024 // that are kept for reuse
 )
 
 // New subscribes to the answers of a connection.

@@ -19,6 +19,7 @@ import (
 // while it is read, and takes memory until it is made use of. Accounts take turns.
 const concurrentReads = 4
 
+// Bounds of a page; it always has one message.
 const (
 	PageMessages = 256
 	PageBytes    = 1 << 20
