@@ -11,6 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/fair"
+	"github.com/sandjet/sandjet/streams/intake"
 	"github.com/sandjet/sandjet/streams/natserr"
 	"github.com/sandjet/sandjet/streams/subjects"
 	"github.com/sandjet/sandjet/streams/usage"
@@ -65,7 +66,7 @@ func (m *message) origin() fair.Origin {
 // second delivery, which is marked as one.
 func (t Topic[T]) putAside(ctx context.Context, b *Bus, m *message, at time.Time) error {
 	next := nats.NewMsg(t.timer(m.Subject))
-	next.Data, next.Header = m.Data, clean(m.Header)
+	next.Data, next.Header = m.Data, intake.CleanHeader(m.Header)
 	next.Header.Set(headerAside, strconv.Itoa(m.attempt()))
 	next.Header.Set(headerFirst, strconv.FormatUint(m.first(), 10))
 	if err := b.capacity.room.Take(ctx, usage.Accepted, sizeOfMessage(next.Subject, next.Data)); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/fair"
 	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // headerUntil says until when who asks waits for the answer, by the log's clock.
@@ -231,7 +232,7 @@ func (b *Bus) Share(ctx context.Context, subject string, o Sharing, handle func(
 		defer turns.Release(a)
 		return handle(ctx, data)
 	})
-	sub, err := b.work.QueueSubscribe(subject, sharedQueue, func(m *nats.Msg) {
+	sub, err := b.work.QueueSubscribe(subject, subjects.SharedQueue, func(m *nats.Msg) {
 		held <- struct{}{}
 		inFlight.Go(func() {
 			defer func() { <-held }()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/intake"
 )
 
 func FuzzParseTime(f *testing.F) {
@@ -32,7 +33,7 @@ func TestACallIsDueByTheClockThatGivesItMoreTime(t *testing.T) {
 		"the log's clock was set ahead":         {stored: time.Hour, want: time.Hour + life},
 		"it was set back":                       {stored: -time.Hour, want: life},
 		"it was put aside":                      {stored: time.Hour, headers: Headers{headerScheduler: {"x"}}, want: life},
-		"a dead letter that is sent again":      {stored: time.Hour, headers: Headers{headerRedriven: {"CALLS.1"}}, want: life},
+		"a dead letter that is sent again":      {stored: time.Hour, headers: Headers{intake.HeaderRedriven: {"CALLS.1"}}, want: life},
 		"released some time after it was asked": {stored: time.Hour, answer: "ap_1", want: life},
 	} {
 		call := schemas.Call{Accepted: at, Deadline: at.Add(life), Approval: c.answer}

@@ -18,6 +18,7 @@ import (
 	"github.com/sandjet/sandjet/streams/acks"
 	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/fair"
+	"github.com/sandjet/sandjet/streams/intake"
 	"github.com/sandjet/sandjet/streams/natserr"
 )
 
@@ -146,7 +147,7 @@ func TestAPublisherIsNotToldThatItsIdIsInProcess(t *testing.T) {
 	t.Parallel()
 	for _, answer := range undecidedAnswers() {
 		_, err := acks.ParseConfirmation([]byte(answer))
-		if got := refusalOf(err); got.Code != http.StatusServiceUnavailable {
+		if got := intake.RefusalOf(err); got.Code != http.StatusServiceUnavailable {
 			t.Errorf("%s is handed on as %+v, want 503", answer, got)
 		}
 	}

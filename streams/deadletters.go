@@ -16,12 +16,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/acks"
 	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/intake"
 	"github.com/sandjet/sandjet/streams/natserr"
 	"github.com/sandjet/sandjet/streams/subjects"
 )
-
-// headerRedriven marks a message that was sent again with the id of its dead letter.
-const headerRedriven = "Sandjet-Redriven"
 
 // DeadLetters are the messages that failed for good: people list them, read them and send them again.
 type DeadLetters struct{ bus *Bus }
@@ -49,9 +47,9 @@ func (l *DeadLetters) write(ctx context.Context, d schemas.DeadLetter) error {
 		}
 		d.Payload = data
 	}
-	h := clean(nats.Header(d.Headers))
-	if d.Stream == streamIntake && h.Get(headerPublication) == "" {
-		h.Set(headerPublication, publicationNote(d.First, Headers(d.Headers).Get(headerMsgID)))
+	h := intake.CleanHeader(nats.Header(d.Headers))
+	if d.Stream == streamIntake && h.Get(intake.HeaderPublication) == "" {
+		h.Set(intake.HeaderPublication, publicationNote(d.First, Headers(d.Headers).Get(intake.HeaderMsgID)))
 	}
 	d.Headers = map[string][]string(h)
 	delete(d.Headers, headerPayload)
@@ -203,14 +201,14 @@ func (l *DeadLetters) Redrive(ctx context.Context, id string) error {
 // resend sends a letter's message to where it was.
 func (l *DeadLetters) resend(ctx context.Context, d schemas.DeadLetter) error {
 	m := nats.NewMsg(d.Subject)
-	m.Data, m.Header = d.Payload, clean(nats.Header(d.Headers))
-	m.Header.Set(headerRedriven, d.ID)
+	m.Data, m.Header = d.Payload, intake.CleanHeader(nats.Header(d.Headers))
+	m.Header.Set(intake.HeaderRedriven, d.ID)
 	o := []jetstream.PublishOpt{jetstream.WithMsgID("redrive." + d.ID)}
 	switch d.Stream {
 	case streamIntake:
 		m.Subject = subjects.WaitingSubject(subjects.AccountOf(d.Subject)) // which was another one once
-		if m.Header.Get(headerPublication) == "" {                         // a letter of an older version does not say it
-			m.Header.Set(headerPublication, publicationNote(d.First, ""))
+		if m.Header.Get(intake.HeaderPublication) == "" {                  // a letter of an older version does not say it
+			m.Header.Set(intake.HeaderPublication, publicationNote(d.First, ""))
 		}
 	case streamDeliver:
 		v, err := Deliveries.decode(d.Subject, nil, d.Payload)
@@ -247,7 +245,7 @@ func (l *DeadLetters) callPlace(ctx context.Context, d schemas.DeadLetter) (uint
 		return 0, nil
 	case err != nil:
 		return 0, err
-	case letterID(streamCalls, have.Seq) == d.ID, have.Headers.Get(headerRedriven) == d.ID:
+	case letterID(streamCalls, have.Seq) == d.ID, have.Headers.Get(intake.HeaderRedriven) == d.ID:
 		return have.Seq, nil
 	}
 	return 0, schemas.OpErrorf(schemas.Conflict, "redrive", "a call of this id was admitted again since: it is the one that counts")

@@ -32,17 +32,6 @@ const (
 	headerSize    = "Sandjet-Size"    // bytes of the payload that lies there, as a decimal number
 )
 
-// clean removes headers that belong to the server or to the message's position: a copy sent elsewhere must not have them.
-func clean(h nats.Header) nats.Header {
-	out := nats.Header{}
-	for k, v := range h {
-		if !strings.HasPrefix(strings.ToLower(k), "nats-") {
-			out[k] = v
-		}
-	}
-	return out
-}
-
 func copyHeaders(h nats.Header) Headers { return Headers(maps.Clone(h)) }
 
 // validTrace reports whether s looks like a W3C trace context: version, trace, parent, flags.

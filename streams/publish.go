@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/acks"
+	"github.com/sandjet/sandjet/streams/intake"
 	"github.com/sandjet/sandjet/streams/natserr"
 	"github.com/sandjet/sandjet/streams/subjects"
 )
@@ -142,7 +143,7 @@ func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, error) {
 	m := nats.NewMsg(subject)
 	m.Data = data
 	if r, ok := any(v).(Raw); ok {
-		m.Header = clean(nats.Header(r.Header))
+		m.Header = intake.CleanHeader(nats.Header(r.Header))
 	}
 	if trace := traceOf(v); trace != "" {
 		m.Header.Set(headerTrace, trace)

@@ -3,13 +3,13 @@ package streams
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/intake"
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
@@ -64,7 +64,7 @@ func FuzzDeadLetter(f *testing.F) {
 func FuzzHeaders(f *testing.F) {
 	f.Add("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	f.Fuzz(func(t *testing.T, k, v string) {
-		h := clean(nats.Header{k: {v}, "Nats-Msg-Id": {"x"}})
+		h := intake.CleanHeader(nats.Header{k: {v}, "Nats-Msg-Id": {"x"}})
 		if Headers(h).Get("nats-msg-id") != "" {
 			t.Error("the server's header is still there")
 		}
@@ -97,35 +97,6 @@ func FuzzBatchAck(f *testing.F) {
 		const size = 64
 		if seq, err := parseBatchAck(b, end, size); err == nil && end && seq < size {
 			t.Errorf("confirmed at %d", seq)
-		}
-	})
-}
-
-// Whatever a publisher sends along, what is stored names an account's own subject and id, and nothing that the server acts upon.
-func FuzzIntakeMessage(f *testing.F) {
-	f.Add("sandjet.calls.auto.acct_1", "Nats-Msg-Id", "mine", "traceparent", "00-1")
-	f.Add("sandjet.calls.auto.acct_1", "Nats-Rollup", "all", "NATS-MSG-ID", "")
-	f.Add("sandjet.calls.auto.acct_1", "Nats-Expected-Stream", streamIntake, headerAside, "9")
-	f.Fuzz(func(t *testing.T, subject, k1, v1, k2, v2 string) {
-		m := nats.NewMsg(subject)
-		m.Data = []byte("{}")
-		m.Header[k1] = append(m.Header[k1], v1)
-		m.Header[k2] = append(m.Header[k2], v2)
-		out, err := intakeMessage(m)
-		if err != nil {
-			if schemas.CodeOf(err) != schemas.Invalid {
-				t.Fatalf("code %s: %v", schemas.CodeOf(err), err)
-			}
-			return
-		}
-		a := subjects.AccountOf(subject)
-		if out.Subject != subjects.WaitingSubject(a) || string(out.Data) != "{}" {
-			t.Fatalf("%q becomes %q with %q", subject, out.Subject, out.Data)
-		}
-		for k, v := range out.Header {
-			if strings.HasPrefix(strings.ToLower(k), "nats-") && (k != headerMsgID || len(v) != 1 || !strings.HasPrefix(v[0], string(a)+".")) {
-				t.Fatalf("the header %q: %q is stored", k, v)
-			}
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/intake"
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
@@ -27,11 +28,11 @@ func TestALetterThatIsSentTwiceIsOneMessage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := publicationID(a, "mine")
+	named := intake.PublicationID(a, "mine")
 	publication := []byte(`{"tool":"bash"}`)
 	for _, d := range []schemas.DeadLetter{
 		{Stream: streamIntake, Subject: subjects.WaitingSubject(a), Payload: publication},
-		{Stream: streamIntake, Subject: subjects.WaitingSubject(a), Payload: publication, Headers: Headers{headerMsgID: {named}}},
+		{Stream: streamIntake, Subject: subjects.WaitingSubject(a), Payload: publication, Headers: Headers{intake.HeaderMsgID: {named}}},
 		{Stream: streamDeliver, Subject: subject, Payload: delivery},
 	} {
 		d.ID, d.Account, d.First, d.Time, d.Reason = letterID(d.Stream, uint64(7+len(d.Headers))), a, b.Now().UTC(), b.Now(), "given up"
@@ -87,7 +88,7 @@ func TestAPublisherDoesNotSayThatItSendsAgain(t *testing.T) {
 	m.Header["sandjet-publication"] = []string{"2026-11-25T12:00:00Z acct_2.other"}
 	m.Header["Sandjet-Redriven"] = []string{"INTAKE.1"}
 	m.Header.Set("X-Own", "1")
-	out, err := intakeMessage(m)
+	out, err := intake.Message(m, streamIntake)
 	if err != nil {
 		t.Fatal(err)
 	}

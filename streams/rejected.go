@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/intake"
 )
 
 // RejectedConversation is where call.rejected goes when the request names no conversation that
@@ -30,9 +31,6 @@ type Publication struct {
 	First    time.Time
 }
 
-// headerPublication says of a publication that is sent again what it was at first: see publicationNote. Publishers cannot set it.
-const headerPublication = "Sandjet-Publication"
-
 // publicationNote notes when a publication was first published, and what its publisher called it.
 func publicationNote(first time.Time, msgID string) string {
 	return strings.TrimSuffix(first.UTC().Format(time.RFC3339Nano)+" "+msgID, " ")
@@ -44,8 +42,8 @@ func PublicationOf(d Delivery[Raw]) Publication {
 }
 
 func publicationOf(a schemas.AccountID, subject string, published time.Time, h Headers, data []byte) Publication {
-	p := Publication{Account: a, Subject: subject, Published: published, First: published, Data: data, MsgID: h.Get(headerMsgID)}
-	stamp, msgID, _ := strings.Cut(h.Get(headerPublication), " ")
+	p := Publication{Account: a, Subject: subject, Published: published, First: published, Data: data, MsgID: h.Get(intake.HeaderMsgID)}
+	stamp, msgID, _ := strings.Cut(h.Get(intake.HeaderPublication), " ")
 	if first, err := time.Parse(time.RFC3339Nano, stamp); err == nil {
 		p.Redriven, p.First, p.MsgID = true, first, msgID
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/fair"
+	"github.com/sandjet/sandjet/streams/intake"
 )
 
 // Server is an embedded server at which clients can publish calls. It is safe for concurrent use.
@@ -24,11 +25,13 @@ func StartServer(ctx context.Context, o embedded.Options, publications fair.Shar
 	s := new(Server)
 	o.Duplicates = dedupe
 	o.Intake = func(conn *nats.Conn) (func(context.Context), error) {
-		door, err := openIntakeDoor(conn, publications, s.admitPublication, o.Logger().Warn)
+		door, err := intake.Open(intake.Options{
+			Conn: conn, Stream: streamIntake, Shares: publications, Warn: o.Logger().Warn, Admit: s.admitPublication,
+		})
 		if err != nil {
 			return nil, err
 		}
-		return door.run, nil
+		return door.Run, nil
 	}
 	var err error
 	if s.Server, err = embedded.Start(ctx, o); err != nil {
@@ -37,9 +40,9 @@ func StartServer(ctx context.Context, o embedded.Options, publications fair.Shar
 	return s, nil
 }
 
-func (s *Server) admitPublication(a schemas.AccountID, n int64) error {
+func (s *Server) admitPublication(a schemas.AccountID, m *nats.Msg) error {
 	if b := s.bus.Load(); b != nil {
-		return b.capacity.admitPublication(a, n)
+		return b.capacity.admitPublication(a, sizeOfMessage(m.Subject, m.Data))
 	}
 	return nil // without a Bus no consumer runs, and the number of each account is bounded
 }

@@ -105,15 +105,12 @@ func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.C
 	return nil
 }
 
-// sharedQueue is the group of those who share the messages of a subject: one of them gets each.
-const sharedQueue = "sandjet"
-
 // Respond answers what is published to a subject until ctx ends, at most slots at a time; then it takes no more, lets those in flight end
 // and returns nil. Several processes share the requests. If answer fails no reply is sent.
 func (b *Bus) Respond(ctx context.Context, subject string, slots int, answer func(data []byte, h Headers) ([]byte, error)) error {
 	var inFlight sync.WaitGroup
 	places := make(chan struct{}, slots)
-	sub, err := b.work.QueueSubscribe(subject, sharedQueue, func(m *nats.Msg) {
+	sub, err := b.work.QueueSubscribe(subject, subjects.SharedQueue, func(m *nats.Msg) {
 		places <- struct{}{}
 		inFlight.Go(func() {
 			defer func() { <-places }()

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/intake"
 	"github.com/sandjet/sandjet/streams/subjects"
 	"github.com/sandjet/sandjet/streams/usage"
 )
@@ -148,7 +149,7 @@ func dueOfCall(h nats.Header, data []byte, stored time.Time) time.Time {
 // go by that and others do not yet, so a deadline may be over for the former as it is set. What was on the log before has its deadline
 // alone. It is pure.
 func Due(c schemas.Call, stored time.Time, h Headers) time.Time {
-	again := c.Approval != "" || h.Get(headerScheduler) != "" || h.Get(headerRedriven) != ""
+	again := c.Approval != "" || h.Get(headerScheduler) != "" || h.Get(intake.HeaderRedriven) != ""
 	if due := stored.Add(c.Deadline.Sub(c.Accepted)); !again && !c.Accepted.IsZero() && due.After(c.Deadline) {
 		return due
 	}

@@ -52,6 +52,9 @@ const (
 
 	RPC = "sandjet.rpc."
 
+	// SharedQueue is the queue group of processes that share the messages of a subject: one of them gets each.
+	SharedQueue = "sandjet"
+
 	EventStreams      = "EVENTS_" // of the streams of events, by shards
 	TranscriptStreams = "TRANSCRIPTS_"
 
