@@ -15,15 +15,15 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Keys sign attach tokens, and know the keys of the accounts that they are bound to. Its methods may be
-// called from many goroutines and answer without a round trip.
+// Keys provides the keys that sign attach tokens, and the API keys of accounts that tokens are bound to. It must be safe for concurrent
+// use and answer without a round trip.
 type Keys interface {
 	attachtoken.Keys
 	// KeyHashes are the SHA-256, in hex, of the keys of an account that are good now.
 	KeyHashes(a schemas.AccountID) []string
 }
 
-// Accounts know whose a key is. Its method may be called from many goroutines and answers without a round trip, or nearly so.
+// Accounts authenticates API keys. It must be safe for concurrent use and answer nearly always without a round trip.
 type Accounts interface {
 	// Authenticate finds the account of a key. Codes: denied for an unknown one.
 	Authenticate(ctx context.Context, key string) (schemas.AccountID, error)
@@ -35,7 +35,7 @@ const (
 	keyChecked     = 50 * time.Second // how often the account's key behind a token, or a stream, is looked at
 )
 
-// Verifier says who a credential belongs to, and until when it is good. Its methods may be called from many goroutines.
+// Verifier verifies API keys and attach tokens, and finds when they stop being valid. It is safe for concurrent use.
 type Verifier struct {
 	Accounts Accounts
 	Keys     Keys // nil: attach tokens are not taken, and keys are good for as long as a client stays connected
@@ -43,7 +43,8 @@ type Verifier struct {
 	Now func() time.Time
 }
 
-// Authenticate finds the account of key, or says 401 in the same words whatever is wrong with it.
+// Authenticate returns the account of an API key. Code denied with the status 401: the message is the same for every wrong key. Attach
+// tokens are denied too.
 func (v Verifier) Authenticate(ctx context.Context, key string) (schemas.AccountID, error) {
 	if key == "" {
 		return "", web.WithStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied,
@@ -63,14 +64,15 @@ func (v Verifier) Authenticate(ctx context.Context, key string) (schemas.Account
 	return a, nil
 }
 
-// Principal is who a credential belongs to: an account by its key, or the holder of a token for a part of it.
+// Principal is the owner of a credential: an account, identified by its API key, or the holder of an attach token, who may use a part of
+// the account.
 type Principal struct {
 	Account schemas.AccountID
 	Key     attachtoken.Fingerprint // of the account's key that it is, or its token was made with
 	Token   *attachtoken.Claims     // nil: the account itself
 }
 
-// Check reports whether the principal may do op on the conversation. Code: denied.
+// Check checks that the principal may do op on the conversation. Code: denied.
 func (p Principal) Check(op attachtoken.Op, c schemas.ConversationID) error {
 	if p.Token == nil {
 		return nil
@@ -78,7 +80,7 @@ func (p Principal) Check(op attachtoken.Op, c schemas.ConversationID) error {
 	return p.Token.Check(op, c)
 }
 
-// Reach refuses a call that the principal may not send. Code: denied.
+// Reach checks that the principal may send a call. Code: denied.
 func (p Principal) Reach(c schemas.Call) error {
 	if p.Token == nil {
 		return nil
@@ -86,7 +88,7 @@ func (p Principal) Reach(c schemas.Call) error {
 	return p.Token.CheckCall(c)
 }
 
-// Principal finds who a key or attach token belongs to, or says 401.
+// Principal returns the owner of an API key or attach token. Code denied, with the status 401, if it is invalid.
 func (v Verifier) Principal(ctx context.Context, credential string) (Principal, error) {
 	if !attachtoken.Is(credential) {
 		a, err := v.Authenticate(ctx, credential)
@@ -99,18 +101,18 @@ func (v Verifier) Principal(ctx context.Context, credential string) (Principal, 
 	return Principal{t.Account, t.Key, &t}, nil
 }
 
-// OfKey is the account whose key a request brought.
+// OfKey returns the Principal of account a with the API key in the request's Authorization header.
 func OfKey(r *http.Request, a schemas.AccountID) Principal {
 	return Principal{Account: a, Key: Fingerprint(web.Bearer(r.Header))}
 }
 
-// Fingerprint is that of a key. It identifies the key without revealing it.
+// Fingerprint returns the fingerprint of an API key, which identifies the key without revealing it.
 func Fingerprint(key string) attachtoken.Fingerprint {
 	sum := sha256.Sum256([]byte(key))
 	return attachtoken.FingerprintOf(hex.EncodeToString(sum[:]))
 }
 
-// verified is the attach token that a client sent. Code: denied.
+// verified verifies an attach token and returns its claims. Code: denied.
 func (v Verifier) verified(token string) (attachtoken.Claims, error) {
 	if v.Keys == nil {
 		return attachtoken.Claims{}, schemas.Errorf(schemas.Denied, "this gateway takes no attach tokens: use the account's key")
@@ -122,12 +124,12 @@ func (v Verifier) verified(token string) (attachtoken.Claims, error) {
 	return t, err
 }
 
-// Good reports whether a key of an account is still one. Without Keys every key is assumed to be.
+// Good reports whether an account's API key is still valid. Without Keys it always is.
 func (v Verifier) Good(a schemas.AccountID, key attachtoken.Fingerprint) bool {
 	return v.Keys == nil || slices.ContainsFunc(v.Keys.KeyHashes(a), func(hash string) bool { return attachtoken.FingerprintOf(hash) == key })
 }
 
-// Lapsed says why a principal's credential is no longer good at a time, or else when to look again.
+// Lapsed returns why a principal's credential is no longer valid at now; or, if it is valid, after how long to check again.
 func (v Verifier) Lapsed(p Principal, now time.Time) (again time.Duration, why error) {
 	if p.Token == nil {
 		if !v.Good(p.Account, p.Key) {
@@ -147,13 +149,13 @@ func (v Verifier) Lapsed(p Principal, now time.Time) (again time.Duration, why e
 	return min(left, keyChecked), nil
 }
 
-// ErrKeyGone says that the key of who was let in by it is no longer one. Code: denied.
+// ErrKeyGone is the error for a connection whose API key was revoked. Code: denied.
 func ErrKeyGone() error {
 	return schemas.Errorf(schemas.Denied, "the API key is no longer valid: use the account's current key")
 }
 
-// WhileGood is ctx until the principal's credential ends: its cause then says why. It is a timer, and no goroutine,
-// that looks.
+// WhileGood returns a context that is cancelled when the principal's credential becomes invalid; its cause then says why. The credential
+// is checked by a timer, without a goroutine. The caller must call the CancelFunc.
 func (v Verifier) WhileGood(ctx context.Context, p Principal) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
 	again, why := v.Lapsed(p, v.Now())

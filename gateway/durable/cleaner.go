@@ -22,9 +22,9 @@ type Accounts interface {
 }
 
 // StreamCleaner removes expired streams that no request touches, streams of deleted accounts, and leftovers of crashes: data without a
-// stream, and streams kept for a fork that was never made. It keeps a stream for each fork that it does not know yet. Leftovers and deleted
-// accounts must be found by two passes, so that data of an unfinished creation is left alone. Among all processes that run one, one works
-// at a time.
+// record, and references to forks that were never made. If a source does not know one of its forks, it records the fork there, so that the
+// source is kept. Leftovers and deleted accounts must be found in two consecutive passes before they are removed, so that data of an
+// unfinished creation survives. Of all processes that run a StreamCleaner, one works at a time.
 type StreamCleaner struct {
 	Bus      *streams.Bus
 	Accounts Accounts     // nil: streams stay when their account is deleted
@@ -33,7 +33,7 @@ type StreamCleaner struct {
 	Every time.Duration
 }
 
-// Run cleans until ctx ends, and returns nil then.
+// Run makes a pass every s.Every until ctx is done, then returns nil.
 func (s *StreamCleaner) Run(ctx context.Context) error {
 	log := s.Log
 	if log == nil {
@@ -57,7 +57,7 @@ const (
 	removalsOfCleanup = 5000 // of leftovers in one look
 )
 
-// cleaning remembers from one look to the next what may be a leftover.
+// cleaning is the state of a StreamCleaner between passes: which names may be leftovers.
 type cleaning struct {
 	store    *store
 	accounts Accounts
@@ -71,7 +71,8 @@ func newCleaning(b *streams.Bus, accounts Accounts) *cleaning {
 	return &cleaning{store: newStore(b, 0), accounts: accounts, round: removalsOfRound, cleanup: removalsOfCleanup}
 }
 
-// look makes one pass over all streams. It continues after failures. It holds the names and records of all streams meanwhile.
+// look makes one pass over all streams. It continues after failures. During a pass it holds the names and records of all streams in
+// memory.
 func (b *cleaning) look(ctx context.Context) error {
 	data, err := b.store.log.Names(ctx) // before the records: what is younger than these has no part in it
 	if err != nil {
@@ -101,7 +102,7 @@ func (b *cleaning) look(ctx context.Context) error {
 	return errors.Join(append(errs, b.cleanUp(ctx, all, data))...)
 }
 
-// records reads all records at once: one after the other they would take a round trip each.
+// records reads all records in one pass, not with a round trip for each.
 func (b *cleaning) records(ctx context.Context) (all []found, err error) {
 	for p, err := range b.store.records.All(ctx) {
 		if err != nil {
@@ -112,8 +113,8 @@ func (b *cleaning) records(ctx context.Context) (all []found, err error) {
 	return all, nil
 }
 
-// removeOver removes streams whose time is over, in turn between accounts, so many in a round. It reports whether some are left that were
-// not tried.
+// removeOver removes expired streams, at most b.round of them, taking accounts in turn. Left reports whether there are more that were not
+// tried.
 func (b *cleaning) removeOver(ctx context.Context, all []found, tried map[string]bool) (left bool, errs []error) {
 	var over []found
 	for _, f := range all {
@@ -134,7 +135,7 @@ func (b *cleaning) removeOver(ctx context.Context, all []found, tried map[string
 
 func (f found) owner() schemas.AccountID { return f.Account }
 
-// removeIfOver removes a stream if it is over as it is now: it may have been used since all were read.
+// removeIfOver reads a stream's record again and removes the stream if it is still expired.
 func (b *cleaning) removeIfOver(ctx context.Context, f found) error {
 	p, err := b.store.records.Get(ctx, recordKey(f.Account, f.Path))
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -152,15 +153,15 @@ func (b *cleaning) removeIfOver(ctx context.Context, f found) error {
 	})
 }
 
-// removal is one leftover.
+// removal is the removal of one leftover.
 type removal struct {
 	account schemas.AccountID
 	at      int // in the order of its account
 	remove  func() error
 }
 
-// cleanUp removes streams of deleted accounts, notes of forks that were never made, and data without a stream, in turn between accounts: a
-// bounded number in a pass. The next pass finds the rest.
+// cleanUp removes streams of deleted accounts, references to forks that were never made, and data without a record: at most b.cleanup of
+// them, taking accounts in turn. The next pass finds the rest.
 func (b *cleaning) cleanUp(ctx context.Context, all []found, data map[streams.DurableName]bool) error {
 	var errs []error
 	var due []removal
@@ -212,7 +213,8 @@ func (b *cleaning) cleanUp(ctx context.Context, all []found, data map[streams.Du
 	return errors.Join(errs...)
 }
 
-// unheld are the forks that are in use and of which their sources do not know: these would go without asking. It is pure but for the time.
+// unheld returns the forks in use that their sources do not list. Such a source could be removed though the fork needs its data. It is
+// pure but for the time.
 func (b *cleaning) unheld(all []found) (forks []found) {
 	type name struct {
 		account schemas.AccountID
@@ -235,7 +237,7 @@ func (b *cleaning) unheld(all []found) (forks []found) {
 	return forks
 }
 
-// holdAgain notes a fork at its source, unless one of them has gone since they were read.
+// holdAgain records a fork at its source, unless one of the two has been removed meanwhile.
 func (b *cleaning) holdAgain(ctx context.Context, f found) error {
 	p, err := b.store.records.Get(ctx, recordKey(f.Account, f.Path))
 	if err == nil && p.Value.ID == f.ID {
@@ -250,7 +252,7 @@ func (b *cleaning) holdAgain(ctx context.Context, f found) error {
 	return err
 }
 
-// held removes something while this process holds the lock, so no other process works on it.
+// held calls remove if this process still holds the lock of the duty, so that no other process cleans at the same time.
 func (b *cleaning) held(remove func() error) error {
 	if err := b.tenure.Held(); err != nil {
 		return err
@@ -258,12 +260,13 @@ func (b *cleaning) held(remove func() error) error {
 	return remove()
 }
 
-// over reports whether a stream's time is over, or it was kept for forks only that are gone.
+// over reports whether a stream is to be removed: it has expired, or it was deleted and its last fork is gone.
 func (b *cleaning) over(f found) bool {
 	return f.Ended && len(f.Forks) == 0 || !f.Ended && f.expired(b.store.now())
 }
 
-// has reports whether an account was not removed. One that cannot be read was not, nor one without a record: that may be lost.
+// has reports whether an account exists. It returns false only if the account was deleted: not if it cannot be read, nor if it has no
+// record, which may be lost.
 func (b *cleaning) has(ctx context.Context, a schemas.AccountID) (bool, error) {
 	if b.accounts == nil {
 		return true, nil

@@ -14,7 +14,7 @@ import (
 // than the limit by what they make in that time.
 const countFor = 10 * time.Second
 
-// counts hold accounts to a number of streams.
+// counts limits how many streams an account may have.
 type counts struct {
 	most int
 
@@ -27,7 +27,7 @@ type counted struct {
 	until time.Time
 }
 
-// take counts one more stream. Code exhausted: the account has as many as it may.
+// take counts one more stream of an account. Code exhausted: the account has reached the limit.
 func (c *counts) take(ctx context.Context, log streams.Durable, a schemas.AccountID, now time.Time) error {
 	c.mu.Lock()
 	have, ok := c.of[a]

@@ -15,11 +15,11 @@ const (
 	maxLevels = 32  // of forks of forks
 )
 
-// create makes a stream with its first data, or returns an existing one, with made false. Codes: conflict (another is there), not_found
-// (nothing to fork), exhausted, invalid.
+// create makes a stream with its first data, or returns the existing one, with made false. Codes: conflict (there is a stream with other
+// settings), not_found (the stream to fork does not exist), exhausted, invalid.
 //
-// The data is written first, under an id that no other process knows yet. The record, which is written once or not at all, makes it a
-// stream. The [StreamCleaner] finds the data if a crash comes in between.
+// The data is written first, under an id that no other process knows yet. Then the record is created, on condition that there is none;
+// only then does the stream exist. After a crash in between, the [StreamCleaner] removes the data.
 func (s *store) create(ctx context.Context, a schemas.AccountID, path string, c creation,
 	body []byte) (f found, e end, made bool, err error) {
 	for {
@@ -42,7 +42,7 @@ var (
 	errSent  = errors.New("the stream may have been made")
 )
 
-// existing finds the stream that a creation asks for. Code not_found: the path is free.
+// existing returns the stream at a path if its settings are those of the creation. Codes: not_found (the path is free), conflict.
 func (s *store) existing(ctx context.Context, a schemas.AccountID, path string, c creation) (found, end, error) {
 	f, err := s.lookup(ctx, a, path)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *store) existing(ctx context.Context, a schemas.AccountID, path string, 
 	return f, e, nil
 }
 
-// make writes a stream that is not there.
+// make writes a new stream. The error is errTaken if another request made one at this path meanwhile.
 func (s *store) make(ctx context.Context, a schemas.AccountID, path string, c creation, body []byte) (found, end, error) {
 	now := s.now().UTC()
 	f := found{Record: Record{
@@ -88,8 +88,8 @@ func (s *store) make(ctx context.Context, a schemas.AccountID, path string, c cr
 	return f, end{}, err
 }
 
-// begin writes the first message, and then the record. An error that is errSent leaves open whether the record is there: a fork may
-// need its source then. Where it was not made, the [StreamCleaner] frees the source.
+// begin writes the first message, and then the record. After an error that is errSent the record may exist or not, so a fork's source must
+// not be released; if the record does not exist, the [StreamCleaner] releases it.
 func (s *store) begin(ctx context.Context, f *found, st state, data []byte) (end, error) {
 	seq, err := s.write(ctx, *f, 0, st, data)
 	if err != nil {
@@ -107,8 +107,8 @@ func (s *store) begin(ctx context.Context, f *found, st state, data []byte) (end
 	return end{}, errors.Join(errSent, err)
 }
 
-// fork fills in what f takes over from the stream that it is made from, and holds that stream's data.
-// It returns the part of a message that is copied. Codes: not_found, conflict, invalid.
+// fork sets the fields of f that a fork takes from its source, and records the fork at the source, so that the source's data is kept. It
+// returns the part of a message that the fork begins with. Codes: not_found, conflict, invalid, exhausted.
 func (s *store) fork(ctx context.Context, f *found, c creation) ([]byte, error) {
 	source, err := s.lookup(ctx, f.Account, c.fork.from)
 	if err != nil {
@@ -149,7 +149,7 @@ func (s *store) fork(ctx context.Context, f *found, c creation) ([]byte, error) 
 	return copied, nil
 }
 
-// hold notes a fork.
+// hold records that a fork of the stream exists, so that its data is kept. It fails if the stream was deleted or has too many forks.
 func (r *Record) hold(id, path string) error {
 	switch {
 	case r.Ended:
@@ -161,7 +161,7 @@ func (r *Record) hold(id, path string) error {
 	return nil
 }
 
-// note is hold of a fork that is there, whatever its source has become.
+// note records a fork that exists, without the checks of hold.
 func (r *Record) note(id, path string) {
 	r.Forks = maps.Clone(r.Forks)
 	if r.Forks == nil {
@@ -170,7 +170,7 @@ func (r *Record) note(id, path string) {
 	r.Forks[id] = path
 }
 
-// part returns the first sub bytes or values of the message behind a place.
+// part returns the first sub bytes, or JSON values, of the message after at.
 func (s *store) part(ctx context.Context, f found, at, sub uint64) ([]byte, error) {
 	for after := at; sub > 0; {
 		p, err := s.read(ctx, f, after)
@@ -190,7 +190,7 @@ func (s *store) part(ctx context.Context, f found, at, sub uint64) ([]byte, erro
 	return nil, nil
 }
 
-// firstOf returns the first n values of a JSON message, or bytes of any other.
+// firstOf returns the first n values of a JSON message, or the first n bytes of any other.
 func firstOf(contentType string, data []byte, n uint64) ([]byte, error) {
 	if !isJSON(contentType) {
 		if n > uint64(len(data)) {
@@ -215,7 +215,7 @@ func firstOf(contentType string, data []byte, n uint64) ([]byte, error) {
 	return first, nil
 }
 
-// firstData is what a new stream begins with: what a fork copies, and the body.
+// firstData returns the first data of a new stream: the part that a fork copies, followed by the body.
 func firstData(contentType string, copied, body []byte, most int) ([]byte, error) {
 	data := body
 	if isJSON(contentType) && len(body) > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// control is what follows each piece of data in an event stream.
+// control is the control event that follows each data event in an event stream.
 type control struct {
 	Next     string `json:"streamNextOffset"`      //nolint:tagliatelle // the protocol's name
 	Cursor   string `json:"streamCursor,omitzero"` //nolint:tagliatelle // as above
@@ -18,8 +18,8 @@ type control struct {
 	Closed   bool   `json:"streamClosed,omitzero"` //nolint:tagliatelle // as above
 }
 
-// events writes a stream as server-sent events until it is closed, the reader goes, the gateway
-// drains, or the time is over after which readers come back.
+// events writes a stream as server-sent events until the stream is closed, the client disconnects, the gateway drains, or h.Life has
+// passed, after which clients reconnect.
 func (h *Handler) events(w http.ResponseWriter, r *http.Request, f found, after uint64, cursor string) error {
 	ctx, cancel := context.WithTimeout(r.Context(), h.Life)
 	defer cancel()
@@ -58,7 +58,8 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, f found, after 
 	}
 }
 
-// pass passes the time until there may be more; false: the event stream is over.
+// pass waits until there may be more to read. It returns false if the event stream must end. Meanwhile it writes heartbeats, which count
+// as uses of the stream.
 func (h *Handler) pass(ctx context.Context, f *found, out *eventWriter, wake <-chan struct{}, beat *time.Ticker) bool {
 	for {
 		select {
@@ -74,7 +75,7 @@ func (h *Handler) pass(ctx context.Context, f *found, out *eventWriter, wake <-c
 	}
 }
 
-// eventWriter writes pages as events.
+// eventWriter writes pages as server-sent events.
 type eventWriter struct {
 	w      http.ResponseWriter
 	rc     *http.ResponseController
@@ -95,7 +96,7 @@ func (h *Handler) openEvents(w http.ResponseWriter, f found, cursor string) *eve
 	return &eventWriter{w: w, rc: http.NewResponseController(w), stall: h.Stall, typ: f.ContentType, cursor: cursor}
 }
 
-// page writes a page: its data, if any, and how far it reaches.
+// page writes a page: a data event if it has messages, then a control event.
 func (o *eventWriter) page(p page) error {
 	var b []byte
 	if len(p.messages) > 0 {
@@ -127,8 +128,7 @@ func (o *eventWriter) write(b []byte) error {
 	return err
 }
 
-// appendEvent writes one event to b, without the blank after the colon that is common elsewhere: the
-// protocol's public suite looks for the bytes.
+// appendEvent appends an event to b, without the usual space after the colon: the protocol's public conformance suite compares the bytes.
 func appendEvent(b []byte, name string, data []byte) []byte {
 	b = append(append(append(b, "event: "...), name...), '\n')
 	for line := range sse.Lines(data) {

@@ -43,8 +43,7 @@ const (
 	defaultStall      = 10 * time.Second
 )
 
-// Handler serves the streams of all accounts. It is safe for concurrent use, and keeps nothing that
-// the log does not have.
+// Handler serves the streams of all accounts. It is safe for concurrent use, and has no state that is not on the log as well.
 type Handler struct {
 	Options
 
@@ -52,7 +51,7 @@ type Handler struct {
 	hub   *hub
 }
 
-// New makes a handler. It starts nothing.
+// New returns a Handler. It starts no goroutines.
 func New(o Options) *Handler {
 	o.MaxStreams = cmp.Or(o.MaxStreams, defaultMaxStreams)
 	o.LongPoll = cmp.Or(o.LongPoll, defaultLongPoll)
@@ -68,9 +67,8 @@ func New(o Options) *Handler {
 	return &Handler{Options: o, store: newStore(o.Bus, o.MaxStreams), hub: &hub{log: streams.OpenDurable(o.Bus)}}
 }
 
-// Serve answers one request for the stream at path of an account, for as long as the request's context lasts: if that
-// ends it returns its cause. An error has not been answered yet; it is a [*RefusalError] where HTTP says more than
-// its code.
+// Serve answers one request for the stream at path of an account. If it returns an error, no response was written yet; the error is a
+// [*RefusalError] if it sets a status or headers of its own. If the request's context ends first, the error is the context's cause.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, a schemas.AccountID, path string) error {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -102,7 +100,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	return h.get(w, r, a, path)
 }
 
-// put makes a stream.
+// put serves PUT: it makes a stream, or confirms that it exists with the same settings.
 func (h *Handler) put(w http.ResponseWriter, r *http.Request, a schemas.AccountID, path string) error {
 	c, err := parseCreation(r.Header)
 	if err != nil {
@@ -131,7 +129,7 @@ func (h *Handler) put(w http.ResponseWriter, r *http.Request, a schemas.AccountI
 	return nil
 }
 
-// location is the URL of the stream, as far as can be seen from behind a proxy.
+// location returns the URL of the stream, as far as it can be known behind a proxy.
 func location(r *http.Request) string {
 	scheme := "http"
 	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
@@ -140,7 +138,7 @@ func location(r *http.Request) string {
 	return scheme + "://" + r.Host + r.URL.EscapedPath()
 }
 
-// post appends to a stream, or closes it, or both.
+// post serves POST: it appends to a stream, closes it, or both.
 func (h *Handler) post(w http.ResponseWriter, r *http.Request, a schemas.AccountID, path string) error {
 	add, err := parseAddition(r.Header)
 	if err != nil {
@@ -183,8 +181,8 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, a schemas.Account
 	return nil
 }
 
-// check wants what may be appended to a stream of a content type, and returns it as it is stored. An
-// empty body is for closing.
+// check checks that a body may be appended to a stream of this content type, and returns the data to store. The body may be empty only if
+// the stream is to be closed.
 func (a addition) check(contentType string, body []byte) ([]byte, error) {
 	switch {
 	case len(body) == 0 && a.closed:
@@ -205,7 +203,7 @@ func (a addition) check(contentType string, body []byte) ([]byte, error) {
 	return data, err
 }
 
-// head reports what a stream is. It does not count as a use: the stream's expiry is not extended.
+// head serves HEAD. It does not count as a use: the stream's expiry is not extended.
 func (h *Handler) head(w http.ResponseWriter, r *http.Request, a schemas.AccountID, path string) error {
 	f, err := h.store.live(r.Context(), a, path)
 	if err != nil {
@@ -232,7 +230,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, a schemas.Accou
 	return nil
 }
 
-// describe sets the headers that report a stream and its end.
+// describe sets the headers with a stream's content type, end and expiry.
 func describe(h http.Header, f found, e end) {
 	h.Set("Content-Type", f.ContentType)
 	h.Set(headerNext, formatOffset(e.seq))
@@ -247,7 +245,7 @@ func describe(h http.Header, f found, e end) {
 	}
 }
 
-// body reads a request's body. Code invalid with the status 413: it is too large.
+// body reads a request's body. Code invalid, with the status 413: it is too large.
 func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	const arrival = 3
 	rc := http.NewResponseController(w)

@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// hub lets all live readers of a stream share one subscription, and one read of what they all miss.
+// hub makes all live readers of a stream share one subscription, and readers at the same position share one read.
 type hub struct {
 	log streams.Durable
 
@@ -16,7 +16,7 @@ type hub struct {
 	open map[string]*topic
 }
 
-// topic is a stream that has live readers.
+// topic is the shared state of a stream's live readers.
 type topic struct {
 	ready chan struct{} // closed once the subscription is there, or has failed
 
@@ -29,7 +29,7 @@ type topic struct {
 	flight *flight       // the newest read; dropped at the next wake
 }
 
-// flight is one read that many wait for.
+// flight is one read, with all readers that wait for its result.
 type flight struct {
 	after uint64
 	done  chan struct{}
@@ -39,8 +39,8 @@ type flight struct {
 
 const readWithin = 15 * time.Second
 
-// join returns the topic of a stream once its subscription is there: what is stored from then on
-// wakes it. Leave must be called after it, unless there is an error.
+// join returns the topic of a stream after its subscription is established: every message stored later wakes it. The caller must call
+// leave, unless there is an error.
 func (h *hub) join(ctx context.Context, f found) (*topic, error) {
 	h.mu.Lock()
 	t := h.open[f.ID]
@@ -74,7 +74,7 @@ func (h *hub) join(ctx context.Context, f found) (*topic, error) {
 	return t, nil
 }
 
-// leave ends the subscription with the last reader.
+// leave removes a reader from the topic. The last one ends the subscription.
 func (h *hub) leave(f found, t *topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,7 +90,7 @@ func (h *hub) leave(f found, t *topic) {
 	}
 }
 
-// wake notifies all readers that there may be more. It does not block.
+// wake wakes all readers of the topic. It does not block.
 func (t *topic) wake() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,14 +98,14 @@ func (t *topic) wake() {
 	t.wakes, t.flight = make(chan struct{}), nil
 }
 
-// next is closed at the next wake. Who takes it before it reads misses nothing.
+// next returns a channel that is closed at the next wake. A reader that calls it before it reads misses nothing.
 func (t *topic) next() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.wakes
 }
 
-// read is store.read for readers that have taken next before: those at the same place share it.
+// read is store.read, shared by all readers at the same position. The caller must have called next before.
 func (t *topic) read(ctx context.Context, s *store, f found, after uint64) (page, error) {
 	t.mu.Lock()
 	fl := t.flight

@@ -8,9 +8,9 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// lanes bring the appends of each stream into one row, in this process: those of other processes are
-// noticed by the log's condition. A lane remembers the stream's end, so that most appends are one
-// write and no read; what it remembers is proven by the next write, and is read from the log where it was forgotten.
+// lanes serializes the appends to each stream within this process; conflicts with other processes are detected by the conditional write. A
+// lane caches the stream's end, so most appends are one write without a read. A stale cache makes the write fail, and the end is read
+// again.
 type lanes struct {
 	mu    sync.Mutex
 	open  map[schemas.AccountID]map[string]*lane
@@ -18,7 +18,7 @@ type lanes struct {
 	swept time.Time
 }
 
-// lane is held by one goroutine at a time.
+// lane is the lock of one stream, with the cache of its end. One goroutine holds it at a time.
 type lane struct {
 	turn  chan struct{}
 	users int       // guarded by lanes.mu
@@ -40,7 +40,7 @@ const (
 	producerBytes = 160      // of one, beside its id
 )
 
-// enter waits for the lane of a stream. Leave must be called after it, unless there is an error.
+// enter acquires the lane of a stream; it blocks until it is free or ctx is done. The caller must call leave, unless there is an error.
 func (l *lanes) enter(ctx context.Context, a schemas.AccountID, id string) (*lane, error) {
 	n := l.take(a, id, time.Now())
 	select {
@@ -57,7 +57,7 @@ func (l *lanes) leave(n *lane) {
 	l.release(n)
 }
 
-// take returns the lane of a stream, with one user more.
+// take returns the lane of a stream and counts the caller as a user of it.
 func (l *lanes) take(a schemas.AccountID, id string, now time.Time) *lane {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +91,7 @@ func (l *lanes) release(n *lane) {
 	n.used = time.Now()
 }
 
-// sweep forgets the lanes that nothing has used for a while.
+// sweep drops the lanes that have been unused for laneRest. The caller holds the lock.
 func (l *lanes) sweep(now time.Time) {
 	if now.Sub(l.swept) < sweepLanes {
 		return
@@ -106,7 +106,7 @@ func (l *lanes) sweep(now time.Time) {
 	}
 }
 
-// dropIdle forgets one lane of an account that nothing uses.
+// dropIdle drops one unused lane of an account, if there is one. The caller holds the lock.
 func (l *lanes) dropIdle(a schemas.AccountID) {
 	for id, n := range l.open[a] {
 		if n.users == 0 {
@@ -123,7 +123,7 @@ func (l *lanes) drop(a schemas.AccountID, id string) {
 	}
 }
 
-// largest is the account that has the most lanes.
+// largest returns the account that has the most lanes.
 func (l *lanes) largest() (of schemas.AccountID) {
 	for a, lanes := range l.open {
 		if len(lanes) > len(l.open[of]) {
@@ -133,10 +133,10 @@ func (l *lanes) largest() (of schemas.AccountID) {
 	return of
 }
 
-// forget makes the next append read the stream's end.
+// forget drops the cached end: the next append reads it.
 func (n *lane) forget() { n.known, n.reached, n.bytes = false, nil, 0 }
 
-// reach remembers where a producer is that has written. Where there is no room, the others are forgotten.
+// reach caches the position of a producer that has written. If the cache is full, all others are dropped.
 func (n *lane) reach(p *producer) {
 	if n.reached[p.ID] != nil {
 		n.reached[p.ID] = p

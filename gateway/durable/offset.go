@@ -13,7 +13,7 @@ import (
 // the place on the log, the second is 0: room for places inside a message.
 const offsetDigits = 16
 
-// start is where a reader begins.
+// start is the position at which a reader begins.
 type start struct {
 	after uint64 // a place on the log
 	now   bool   // the present end
@@ -23,7 +23,7 @@ func formatOffset(seq uint64) string {
 	return fmt.Sprintf("%0*d_%0*d", offsetDigits, seq, offsetDigits, 0)
 }
 
-// parsePlace reads an offset as it was returned.
+// parsePlace parses an offset that the server returned.
 func parsePlace(s string) (uint64, error) {
 	first, second, ok := strings.Cut(s, "_")
 	a, err1 := digits(first)
@@ -35,7 +35,7 @@ func parsePlace(s string) (uint64, error) {
 	return a, nil
 }
 
-// parseOffset reads the offset of a query. Given is false when there is none.
+// parseOffset parses the offset of a query. Given is false if there is none.
 func parseOffset(q url.Values) (at start, given bool, err error) {
 	all, given := q["offset"]
 	switch {
@@ -52,7 +52,7 @@ func parseOffset(q url.Values) (at start, given bool, err error) {
 	return at, true, err
 }
 
-// digits reads a number without sign.
+// digits parses a decimal number without a sign.
 func digits(s string) (uint64, error) {
 	if s == "" || strings.TrimLeft(s, "0123456789") != "" {
 		return 0, strconv.ErrSyntax

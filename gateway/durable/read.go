@@ -15,7 +15,7 @@ const (
 	messageBytes = 128
 )
 
-// page is a part of a stream.
+// page is a part of a stream's messages.
 type page struct {
 	messages []message
 	size     int // of the messages in memory
@@ -29,7 +29,7 @@ type message struct {
 	data []byte
 }
 
-// read returns what is behind a place: the inherited part first, then the stream's own. Code invalid: the place is
+// read returns the messages after a sequence: those that a fork inherits first, then the stream's own. Code invalid: the sequence is
 // behind the stream's end.
 func (s *store) read(ctx context.Context, f found, after uint64) (page, error) {
 	p := page{next: after}
@@ -69,7 +69,7 @@ func (s *store) read(ctx context.Context, f found, after uint64) (page, error) {
 	}
 }
 
-// finish says of a page that reaches the end whether the stream is closed.
+// finish sets upToDate of a page that reaches the end, and whether the stream is closed.
 func (s *store) finish(ctx context.Context, f found, got []streams.DurableEntry, p *page) error {
 	p.upToDate = true
 	if len(got) > 0 {
@@ -86,13 +86,14 @@ func (s *store) finish(ctx context.Context, f found, got []streams.DurableEntry,
 	return err
 }
 
-// errBehindTheEnd refuses a place that the stream has not reached: a reader that waits there would miss what is stored
-// before it. Such places come from a log that has lost its end, as one that was restored has.
+// errBehindTheEnd is the error for an offset behind the stream's end: a reader that waited there would miss the messages stored before it.
+// Such offsets exist if the log has lost its end, for example after a restore.
 func errBehindTheEnd() error {
 	return schemas.Invalidf("offset", "is behind the end of the stream: the log has lost what was there; begin at -1, or at now")
 }
 
-// add adds a message, unless it is too much for the page. The data is copied: what the log has sent keeps its headers in memory with it.
+// add adds a message. It returns false if the page is full. It copies the data, since the original shares memory with the message's
+// headers.
 func (p *page) add(m streams.DurableEntry) bool {
 	if len(m.Data) > 0 {
 		size := p.size + len(m.Data) + messageBytes
@@ -106,7 +107,7 @@ func (p *page) add(m streams.DurableEntry) bool {
 	return true
 }
 
-// body is the page as a reader gets it.
+// body returns the page's data as the body of a response: a JSON array, or the bytes.
 func (p *page) body(contentType string) []byte {
 	parts := make([][]byte, len(p.messages))
 	for i, m := range p.messages {

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// get reads a stream: what is there, or with ?live= also what comes.
+// get serves GET: it returns what is stored, and with ?live= also waits for new data.
 func (h *Handler) get(w http.ResponseWriter, r *http.Request, a schemas.AccountID, path string) error {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -58,7 +58,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request, a schemas.AccountI
 	return h.catchUp(w, r, f, from.after)
 }
 
-// catchUp answers with what is behind a place.
+// catchUp answers with the messages after a sequence, or 304 if the client has them cached.
 func (h *Handler) catchUp(w http.ResponseWriter, r *http.Request, f found, after uint64) error {
 	p, err := h.store.read(r.Context(), f, after)
 	if err != nil {
@@ -76,7 +76,7 @@ func (h *Handler) catchUp(w http.ResponseWriter, r *http.Request, f found, after
 	return write(w, http.StatusOK, p.body(f.ContentType))
 }
 
-// match reads If-None-Match.
+// match reports whether an If-None-Match header matches tag.
 func match(header, tag string) bool {
 	for one := range strings.SplitSeq(header, ",") {
 		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == tag {
@@ -86,7 +86,7 @@ func match(header, tag string) bool {
 	return false
 }
 
-// poll answers once there is something behind a place, or nothing came for a while.
+// poll serves a long poll: it answers once there are messages after a sequence, or after h.LongPoll without any.
 func (h *Handler) poll(w http.ResponseWriter, r *http.Request, f found, after uint64, cursor string) error {
 	ctx, cancel := context.WithTimeout(r.Context(), h.LongPoll)
 	defer cancel()
@@ -108,8 +108,8 @@ func (h *Handler) poll(w http.ResponseWriter, r *http.Request, f found, after ui
 	return write(w, http.StatusOK, p.body(f.ContentType))
 }
 
-// await returns a page that has something in it, or the stream's end when it is closed. It fails
-// with ctx's error when ctx ends first.
+// await blocks until there are messages after a sequence or the stream is closed, and returns the page. If ctx is done first, it returns
+// ctx's error.
 func (h *Handler) await(ctx context.Context, f found, after uint64) (page, error) {
 	t, err := h.hub.join(ctx, f)
 	if err != nil {
@@ -137,7 +137,7 @@ func (h *Handler) await(ctx context.Context, f found, after uint64) (page, error
 	}
 }
 
-// still wants the stream of a live reader to be there. Codes: not_found.
+// still checks that the stream of a live reader still exists. Code: not_found.
 func (h *Handler) still(ctx context.Context, f found) error {
 	now, err := h.store.live(ctx, f.Account, f.Path)
 	if err == nil && now.ID != f.ID {
@@ -149,7 +149,7 @@ func (h *Handler) still(ctx context.Context, f found) error {
 	return err
 }
 
-// setHeaders sets the headers of a page.
+// setHeaders sets the response headers of a page.
 func setHeaders(h http.Header, f found, p page) {
 	h.Set("Content-Type", f.ContentType)
 	h.Set(headerNext, formatOffset(p.next))

@@ -7,7 +7,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Record is what is kept of a stream beside its data.
+// Record is the metadata of a stream, stored in a bucket.
 type Record struct {
 	ID          string            `json:"id"` // names its data; another after it was deleted and made again
 	Account     schemas.AccountID `json:"account"`
@@ -27,7 +27,7 @@ type Record struct {
 	Inherited []Segment `json:"inherited,omitzero"`
 }
 
-// Origin is what a fork was made from.
+// Origin is the stream, and the position in it, that a fork was made from.
 type Origin struct {
 	Path   string `json:"path"`
 	ID     string `json:"id"`
@@ -35,7 +35,7 @@ type Origin struct {
 	Sub    uint64 `json:"sub,omitzero"`
 }
 
-// Segment is the part of a stream's data up to a place.
+// Segment is a part of the data that a fork inherits: the messages of one stream up to a sequence.
 type Segment struct {
 	ID   string `json:"id"`
 	Upto uint64 `json:"upto"`
@@ -45,7 +45,7 @@ type Segment struct {
 // added to the TTL: a stream never ends early, and at most that much late.
 const touchEvery = 16
 
-// expired reports whether the stream's time is over. It is pure.
+// expired reports whether the stream has expired at now. It is pure.
 func (r *Record) expired(now time.Time) bool {
 	if r.TTL != nil {
 		ttl := time.Duration(*r.TTL) * time.Second
@@ -54,12 +54,12 @@ func (r *Record) expired(now time.Time) bool {
 	return !r.Expires.IsZero() && !now.Before(r.Expires)
 }
 
-// stale reports whether a use at now has to be written down.
+// stale reports whether a use at now must be written to the record.
 func (r *Record) stale(now time.Time) bool {
 	return r.TTL != nil && now.Sub(r.Touched) > time.Duration(*r.TTL)*time.Second/touchEvery
 }
 
-// matches reports whether c, asked for again, is this stream.
+// matches reports whether the stream has the settings of c, so that a repeated PUT succeeds.
 func (r *Record) matches(c creation, closed bool) bool {
 	sameType := mediaType(r.ContentType) == mediaType(orDefault(c.contentType, typeBytes))
 	if c.fork != nil {
@@ -74,7 +74,7 @@ func (r *Record) matches(c creation, closed bool) bool {
 	return sameType && sameLife && closed == c.closed && (r.Origin == nil) == (c.fork == nil)
 }
 
-// inherit returns the segments of a fork of r at a place: all of r's data up to it.
+// inherit returns the segments that a fork of r at a sequence inherits: all data of r up to it.
 func (r *Record) inherit(at uint64) []Segment {
 	var out []Segment
 	for _, s := range r.Inherited {

@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// remove ends a stream. With forks its data stays, and the path is kept until they are gone. Without forks the record is removed first:
-// after a crash the data remains, and only the [StreamCleaner] finds it.
+// remove deletes a stream. If it has forks, its data and its record stay until the last one is gone. Otherwise the record is removed
+// first; after a crash in between, the [StreamCleaner] removes the data.
 func (s *store) remove(ctx context.Context, f found) error {
 	_, err := s.removeWhile(ctx, f, func(*Record) bool { return true })
 	return err
@@ -19,8 +19,8 @@ func (s *store) remove(ctx context.Context, f found) error {
 // errKept says that a stream is not to be removed any more.
 var errKept = errors.New("the stream is in use again")
 
-// removeWhile is remove of a stream that is to be removed only while a condition holds, which is asked again about what other
-// processes have made of its record meanwhile. When it holds no more, the stream is kept as it is then.
+// removeWhile is remove on a condition, which is checked again if another process changes the record meanwhile. If it no longer holds, the
+// stream stays, and its present record is returned; otherwise kept is nil.
 func (s *store) removeWhile(ctx context.Context, f found, holds func(*Record) bool) (kept *found, err error) {
 	var contest streams.Contest
 	for len(f.Forks) == 0 {
@@ -69,7 +69,7 @@ func (s *store) removeWhile(ctx context.Context, f found, holds func(*Record) bo
 	return nil, s.log.Notify(next.Account, next.ID)
 }
 
-// clear removes the data of a stream that has no record any more, and lets go of its source.
+// clear removes the data of a stream whose record was removed, and releases the stream that it was forked from.
 func (s *store) clear(ctx context.Context, f found) error {
 	err := s.log.Drop(ctx, f.Account, f.ID)
 	if f.Origin != nil {
@@ -78,7 +78,7 @@ func (s *store) clear(ctx context.Context, f found) error {
 	return errors.Join(err, s.log.Notify(f.Account, f.ID))
 }
 
-// release lets a stream know that a fork of it is gone. An ended one goes with its last fork.
+// release removes a fork from its source's record. A source that was deleted before is removed with its last fork.
 func (s *store) release(ctx context.Context, a schemas.AccountID, o *Origin, fork string) error {
 	f, err := s.change(ctx, a, o.Path, o.ID, func(r *Record) error {
 		r.Forks = maps.Clone(r.Forks)

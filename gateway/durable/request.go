@@ -54,7 +54,7 @@ const (
 		"Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq"
 )
 
-// creation is what a PUT asks for.
+// creation is a parsed PUT.
 type creation struct {
 	contentType string // empty: the default, or the source's
 	ttl         *int64 // seconds
@@ -70,7 +70,7 @@ type forkRequest struct {
 	sub  uint64 // bytes or values of the message behind it
 }
 
-// parseCreation reads the headers of a PUT. Code: invalid.
+// parseCreation parses the headers of a PUT. Code: invalid.
 func parseCreation(h http.Header) (creation, error) {
 	c := creation{contentType: h.Get("Content-Type"), closed: isTrue(h.Get(headerClosed))}
 	if err := checkContentType(c.contentType); err != nil {
@@ -132,7 +132,7 @@ func parseFork(h http.Header) (*forkRequest, error) {
 	return f, nil
 }
 
-// addition is what a POST asks for.
+// addition is a parsed POST.
 type addition struct {
 	contentType string
 	seq         string // Stream-Seq; empty: none
@@ -140,7 +140,7 @@ type addition struct {
 	producer    *producer
 }
 
-// parseAddition reads the headers of a POST. Code: invalid.
+// parseAddition parses the headers of a POST. Code: invalid.
 func parseAddition(h http.Header) (addition, error) {
 	a := addition{contentType: h.Get("Content-Type"), seq: h.Get(headerSeq), closed: isTrue(h.Get(headerClosed))}
 	if err := checkName(headerSeq, a.seq); has(h, headerSeq) && err != nil {
@@ -181,7 +181,7 @@ func has(h http.Header, name string) bool { return len(h[textproto.CanonicalMIME
 
 func isTrue(s string) bool { return strings.EqualFold(s, valueTrue) }
 
-// decimal reads a number without sign and leading zeros.
+// decimal parses a decimal number without a sign or leading zeros.
 func decimal(s string) (uint64, error) {
 	if len(s) > 1 && s[0] == '0' {
 		return 0, schemas.Invalidf("number", "has leading zeros")
@@ -189,7 +189,8 @@ func decimal(s string) (uint64, error) {
 	return digits(s)
 }
 
-// checkName wants printable ASCII: other bytes would not sort in the same way everywhere.
+// checkName checks that s is 1 to maxName printable ASCII characters: other bytes would not sort in the same way everywhere. Code:
+// invalid.
 func checkName(field, s string) error {
 	if s == "" || len(s) > maxName || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return schemas.Invalidf(field, "must be 1 to %d printable ASCII characters", maxName)
@@ -218,7 +219,7 @@ func checkContentType(s string) error {
 	return nil
 }
 
-// mediaType is what counts when content types are compared: no parameters, lower case.
+// mediaType returns the part of a content type that counts in comparisons: in lower case, without parameters.
 func mediaType(s string) string {
 	s, _, _ = strings.Cut(s, ";")
 	return strings.ToLower(strings.TrimSpace(s))
@@ -226,13 +227,13 @@ func mediaType(s string) string {
 
 func isJSON(contentType string) bool { return mediaType(contentType) == typeJSON }
 
-// isText reports whether the content may stand in a server-sent event as it is.
+// isText reports whether content of this type can be sent in a server-sent event without base64.
 func isText(contentType string) bool {
 	return isJSON(contentType) || strings.HasPrefix(mediaType(contentType), "text/")
 }
 
-// flatten turns the body of a JSON append into the values to store, separated by commas: an array
-// stands for its elements, of which there may be [schemas.MaxManyMembers]. Count is 0 for an empty array. Code: invalid.
+// flatten returns the values of a JSON append, separated by commas: the elements of an array, at most [schemas.MaxManyMembers] of them, or
+// the one value. Count is 0 for an empty array. Code: invalid.
 func flatten(body []byte) (values []byte, count int, err error) {
 	body = bytes.TrimSpace(body)
 	if !utf8.Valid(body) || !json.Valid(body) {
@@ -254,7 +255,7 @@ func flatten(body []byte) (values []byte, count int, err error) {
 	return values, count, nil
 }
 
-// elements yields the values of a valid list, which are separated by commas, without the space around them. Nothing is copied.
+// elements yields the comma-separated values of a valid JSON list, without the space around them. It copies nothing.
 func elements(list []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		begin, depth, text := 0, 0, false
@@ -282,7 +283,7 @@ func elements(list []byte) iter.Seq[[]byte] {
 	}
 }
 
-// array puts values between brackets.
+// array returns values in brackets, as a JSON array.
 func array(values []byte) []byte {
 	out := make([]byte, 0, len(values)+2)
 	out = append(out, '[')

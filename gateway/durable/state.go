@@ -13,14 +13,14 @@ const (
 	maxProducers = 1000    // that ever wrote to it
 )
 
-// producer is a writer whose retries are found out, with the place that it has reached.
+// producer is a writer that numbers its appends, so that repeated ones are detected, with the epoch and number that it has reached.
 type producer struct {
 	ID    string `json:"id"`
 	Epoch uint64 `json:"epoch"`
 	Seq   uint64 `json:"seq"`
 }
 
-// state is what follows from all messages of a stream; each message carries the one after it.
+// state is what a stream's messages add up to. Each message stores the state after it.
 type state struct {
 	Closed    bool      `json:"closed,omitzero"`
 	Seq       string    `json:"seq,omitzero"` // the greatest Stream-Seq
@@ -29,11 +29,11 @@ type state struct {
 	Producer  *producer `json:"producer,omitzero"`  // who wrote this message
 }
 
-// decide says what an append of data does to a stream in state s, whose producer has reached before
-// (nil: it never wrote). Duplicate means that it was done already. It is pure.
+// decide returns the state after an append of data bytes to a stream in state s. Before is what the append's producer has reached, nil if
+// it never wrote. Duplicate means that the append was done before. It is pure.
 //
-// The order of the checks is that of the protocol: a producer that was replaced gets that error before any other, and a retry succeeds even
-// if the first attempt closed the stream.
+// The order of the checks is that of the protocol: a producer that was replaced gets that error before any other, and a retry succeeds
+// even if the first attempt closed the stream.
 func decide(s state, before *producer, a addition, data int) (next state, duplicate bool, err error) {
 	p := a.producer
 	if p != nil && before != nil {
@@ -70,7 +70,7 @@ func decide(s state, before *producer, a addition, data int) (next state, duplic
 	return next, false, nil
 }
 
-// checkOrder wants the next number of a producer, and a greater Stream-Seq.
+// checkOrder checks that the append has the producer's next number, and a greater Stream-Seq than the last. Codes: invalid, conflict.
 func checkOrder(s state, before *producer, a addition) error {
 	if p := a.producer; p != nil {
 		expected := uint64(0)
@@ -92,7 +92,7 @@ func checkOrder(s state, before *producer, a addition) error {
 	return nil
 }
 
-// RefusalError is an error with what HTTP has to say beside its code.
+// RefusalError is an error with an HTTP status and headers beside its code.
 type RefusalError struct {
 	status int
 	header http.Header
@@ -108,7 +108,7 @@ func (r *RefusalError) with(name, value string) *RefusalError {
 	return r
 }
 
-// HTTPStatus is the status of the answer.
+// HTTPStatus returns the status of the response.
 func (r *RefusalError) HTTPStatus() int { return r.status }
 
 func (r *RefusalError) Error() string { return r.err.Error() }

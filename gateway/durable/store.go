@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// store keeps streams on the log.
+// store reads and writes streams on the log.
 type store struct {
 	log     streams.Durable
 	records recordBucket
@@ -23,7 +23,7 @@ type store struct {
 	now     func() time.Time
 }
 
-// recordBucket is the part of a bucket that a store uses.
+// recordBucket is the part of a bucket that store uses.
 type recordBucket interface {
 	All(ctx context.Context) iter.Seq2[streams.BucketEntry[Record], error]
 	Get(ctx context.Context, key string) (streams.BucketEntry[Record], error)
@@ -38,14 +38,15 @@ func newStore(b *streams.Bus, maxStreams int) *store {
 	}
 }
 
-// found is a record with its revision.
+// found is a stream's record with its revision.
 type found struct {
 	Record
 
 	revision uint64
 }
 
-// lookup finds a stream that may be ended. Code: not_found.
+// lookup returns the record of a stream, which may have been deleted and be kept for its forks (Ended). An expired stream is removed.
+// Code: not_found.
 func (s *store) lookup(ctx context.Context, a schemas.AccountID, path string) (found, error) {
 	p, err := s.records.Get(ctx, recordKey(a, path))
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -70,7 +71,8 @@ func (s *store) lookup(ctx context.Context, a schemas.AccountID, path string) (f
 	return f, nil
 }
 
-// live finds a stream that is in use. Codes: not_found, also with the status 410.
+// live returns the record of a stream that is in use. Code: not_found, with the status 410 if the stream was deleted and is kept for its
+// forks.
 func (s *store) live(ctx context.Context, a schemas.AccountID, path string) (found, error) {
 	f, err := s.lookup(ctx, a, path)
 	if err == nil && f.Ended {
@@ -79,7 +81,7 @@ func (s *store) live(ctx context.Context, a schemas.AccountID, path string) (fou
 	return f, err
 }
 
-// touch lets a stream with a TTL live on.
+// touch extends the life of a stream with a TTL: it writes the time of this use, if that is due.
 func (s *store) touch(ctx context.Context, f *found) error {
 	if !f.stale(s.now()) {
 		return nil
@@ -99,8 +101,8 @@ func (s *store) touch(ctx context.Context, f *found) error {
 	return err
 }
 
-// change writes a changed record, and tries again if another process has written it meanwhile. Code not_found: the path belongs to another
-// stream by now, or to none.
+// change applies how to the record and writes it, and tries again if another process has written it meanwhile. Code not_found: the stream
+// with this id is not at the path any more.
 func (s *store) change(ctx context.Context, a schemas.AccountID, path, id string, how func(*Record) error) (found, error) {
 	var contest streams.Contest
 	for {
@@ -127,7 +129,7 @@ func (s *store) change(ctx context.Context, a schemas.AccountID, path, id string
 	}
 }
 
-// end is the last message of a stream.
+// end is the sequence of a stream's last message and the state after it.
 type end struct {
 	seq   uint64
 	state state
@@ -151,7 +153,7 @@ func decodeState(e streams.DurableEntry) (state, error) {
 	return s, nil
 }
 
-// appended is the answer to an append.
+// appended is the result of an append.
 type appended struct {
 	end
 
@@ -159,7 +161,7 @@ type appended struct {
 	reached   *producer
 }
 
-// append adds data to a stream. A refusal comes with the stream's end.
+// append adds data to a stream. With a refusal, it also returns the stream's end.
 func (s *store) append(ctx context.Context, f found, a addition, data []byte) (appended, error) {
 	n, err := s.lanes.enter(ctx, f.Account, f.ID)
 	if err != nil {
@@ -202,8 +204,8 @@ func (s *store) append(ctx context.Context, f found, a addition, data []byte) (a
 	}
 }
 
-// inspect makes the lane know the stream's end, and returns where the producer is: nil if it never
-// wrote, or there is none.
+// inspect fills the lane's cache with the stream's end if it is empty, and returns what the producer has reached: nil if it never wrote,
+// or p is nil.
 func (s *store) inspect(ctx context.Context, f found, n *lane, p *producer) (*producer, error) {
 	if !n.known {
 		e, err := s.end(ctx, f)
@@ -244,7 +246,7 @@ func (s *store) write(ctx context.Context, f found, after uint64, st state, data
 	return s.log.Append(ctx, f.Account, f.ID, writer(st.Producer), after, line, data)
 }
 
-// writer is the word for a producer on the log; ids of clients may hold anything.
+// writer returns the subject token of a producer: a hash, since producer ids may contain any character. It is empty for nil.
 func writer(p *producer) string {
 	if p == nil {
 		return ""

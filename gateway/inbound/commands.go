@@ -16,7 +16,7 @@ const mostListed = 10
 // shownCommand is how much of a command a list shows, in bytes.
 const shownCommand = 80
 
-// command carries out a command and answers it in the chat.
+// command executes a command and posts the reply in the chat.
 func (h *Handler) command(ctx context.Context, c schemas.ChatChannel, chat schemas.Chat, m schemas.ChatMessage, s Step) error {
 	var text string
 	switch s.Command {
@@ -51,7 +51,7 @@ func (h *Handler) command(ctx context.Context, c schemas.ChatChannel, chat schem
 	return h.say(ctx, chat, m, text)
 }
 
-// run starts a command in the background: its end comes back to the chat as every job's does.
+// run starts a command as a background job. Its result is posted in the chat, as every job's is.
 func (h *Handler) run(ctx context.Context, c schemas.ChatChannel, chat schemas.Chat, m schemas.ChatMessage, line string) error {
 	if line == "" {
 		return h.say(ctx, chat, m, "Say what to run: `/run ls -l`")
@@ -102,7 +102,7 @@ func status(conv schemas.ConversationID, running []string) string {
 	return b.String()
 }
 
-// waiting lists questions with what answers them.
+// waiting returns the text that lists open approvals with the commands that answer them.
 func waiting(open admission.ApprovalList) string {
 	if len(open.Approvals) == 0 {
 		return "No question waits for an answer here."

@@ -14,7 +14,7 @@ const Any = "*"
 // SettingRun is the setting of a channel that lets those who are listened to run commands by /run; its value is "true".
 const SettingRun = "run"
 
-// Kind is what is done about something that came in.
+// Kind is the kind of a [Step].
 type Kind string
 
 // The kinds.
@@ -37,7 +37,7 @@ const (
 	Deny    = "/deny"
 )
 
-// Step is what is done about something that came in.
+// Step is the decision about one request of a chat service.
 type Step struct {
 	Kind Kind
 	// Why it is ignored, for the log.
@@ -49,11 +49,11 @@ type Step struct {
 	Approved bool
 }
 
-// Decide says what is done about something that came in by a channel. It is pure.
+// Decide returns what to do about a message that came in by a channel. It is pure.
 //
-// A message counts where its place is one of the record's and its writer one of the record's users; without any users, messages of everyone
-// in those places count. Only users whom the record names answer approvals: permission to write in a room does not imply permission to
-// approve.
+// A message is accepted if its place is listed in the channel's record and its writer is one of the record's users; if the record lists no
+// users, messages of all users in those places are accepted. Only users that the record names may answer approvals: permission to write in
+// a room does not imply permission to approve.
 func Decide(c schemas.ChatChannel, in channel.Inbound) Step {
 	switch {
 	case in.Kind == channel.Handshake:
@@ -88,7 +88,7 @@ func Decide(c schemas.ChatChannel, in channel.Inbound) Step {
 	return Step{Kind: Deliver}
 }
 
-// pressed reads the data of a button of ours.
+// pressed decides about the press of a button, from the data that we put into it.
 func pressed(c schemas.ChatChannel, in channel.Inbound) Step {
 	verb, id, _ := strings.Cut(in.Data, ":")
 	switch verb {
@@ -123,8 +123,9 @@ func listed(list []string, s string) bool {
 	return slices.Contains(list, s) && s != "" || slices.Contains(list, Any)
 }
 
-// command is the first word of a text in lower case, where it begins with a slash and is a word of ours: as people type it in rooms
-// where several bots are, /status@name, it is for whom the service hands it to.
+// command splits a text that begins with a slash into its first word in lower case, without a suffix @name as it is typed in rooms with
+// several bots, and the rest. Both are empty for any other text. The suffix is not checked: the service routes such a command to the right
+// bot.
 func command(text string) (word, rest string) {
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, "/") {

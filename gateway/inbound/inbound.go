@@ -20,7 +20,7 @@ import (
 // MaxBody is how large a request of a chat service may be, in bytes. What the services send is far below.
 const MaxBody = 1 << 20
 
-// Channels keeps the records of chat channels. Its methods may be called from many goroutines, and should cost no round trip.
+// Channels provides the records of chat channels. It must be safe for concurrent use, and should need no round trip.
 type Channels interface {
 	// Get returns a record with its secrets. Codes: not_found, unavailable.
 	Get(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error)
@@ -28,7 +28,7 @@ type Channels interface {
 	List(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error)
 }
 
-// Handler takes what chat services post. Its methods may be called from many goroutines.
+// Handler processes the requests of chat services. It is safe for concurrent use.
 type Handler struct {
 	Bus      *streams.Bus
 	Channels Channels
@@ -51,9 +51,9 @@ type Handler struct {
 	Log      *slog.Logger // nil: silent
 }
 
-// Post takes what the service of a channel posts to /webhooks/{account}/{channel}, where the channel is named by its id, its name or
-// its kind. It answers once what follows is on the log. Codes: not_found (also: the channel is disabled), denied (it is not
-// from the service: 401), invalid, exhausted, unavailable: the service posts it again.
+// Post processes a request of a chat service to /webhooks/{account}/{channel}; the channel is named by its id, its name or its kind. It
+// answers once all consequences are on the log. Codes: not_found (also if the channel is disabled), denied (the signature is wrong, status
+// 401), invalid, exhausted, unavailable. After an error the service posts the request again.
 func (h *Handler) Post(w http.ResponseWriter, r *http.Request) error {
 	c, err := h.find(r.Context(), schemas.AccountID(r.PathValue("account")), strings.ToValidUTF8(r.PathValue("channel"), "\uFFFD"))
 	if err != nil {
@@ -74,7 +74,7 @@ func (h *Handler) Post(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Simulated is the result of a simulated message.
+// Simulated is the result of [Handler.Simulate].
 type Simulated struct {
 	Done Kind `json:"done"`
 	// Reason says why it was ignored.
@@ -82,8 +82,8 @@ type Simulated struct {
 	Conversation schemas.ConversationID `json:"conversation,omitzero"`
 }
 
-// Simulate takes a text as if its service had posted it: signed with the channel's secret, and verified and read as every request is.
-// Codes: not_found, unsupported (the service signs with a private key of its own), and those of [Handler.Post].
+// Simulate processes a text as if the chat service had posted it: the request is signed with the channel's secret, then verified and read
+// as every other. Codes: not_found, unsupported (the service signs with a private key of its own), and those of [Handler.Post].
 func (h *Handler) Simulate(ctx context.Context, a schemas.AccountID, name string, said channel.Said) (Simulated, error) {
 	c, err := h.find(ctx, a, name)
 	if err != nil {
@@ -113,7 +113,7 @@ func (h *Handler) Simulate(ctx context.Context, a schemas.AccountID, name string
 	return out, nil
 }
 
-// receive verifies a request, reads it, and does what follows.
+// receive verifies and parses a request, decides what to do, and does it.
 func (h *Handler) receive(ctx context.Context, c schemas.ChatChannel, r channel.Request) (in channel.Inbound, s Step, err error) {
 	receiver, ok := h.Receiver(c.Kind)
 	if !ok {
@@ -146,7 +146,7 @@ func writeAnswer(w http.ResponseWriter, a channel.Answer) {
 	_, _ = w.Write(a.Body) // the service posts again what it has no answer to
 }
 
-// find finds a channel by its id, its name or, where the account has one of it alone, its kind.
+// find returns the enabled channel with this id, name or, if the account has only one of it, kind. Code: not_found.
 func (h *Handler) find(ctx context.Context, a schemas.AccountID, name string) (schemas.ChatChannel, error) {
 	none := schemas.Errorf(schemas.NotFound, "there is no chat channel %q that takes messages", schemas.Quotable(name))
 	if a.Validate() != nil {
@@ -179,7 +179,8 @@ func (h *Handler) find(ctx context.Context, a schemas.AccountID, name string) (s
 	return schemas.ChatChannel{}, none
 }
 
-// take does what follows from something that came in.
+// take carries out the decision about a message: it records the chat, and then delivers the message, executes the command or answers the
+// approval.
 func (h *Handler) take(ctx context.Context, c schemas.ChatChannel, in channel.Inbound, step Step) error {
 	log := h.log().With("account", c.Account, "channel", c.ID, "kind", c.Kind, "event", in.Event)
 	if h.Received != nil {
@@ -215,8 +216,8 @@ func (h *Handler) take(ctx context.Context, c schemas.ChatChannel, in channel.In
 	return err
 }
 
-// deliver begins a turn: at once, or once the files of the message are there, and those of the one before it. The deliverer that fetches
-// the files continues from there, see package delivery/inbox.
+// deliver begins a turn. If the message has files, or an earlier message of the chat still waits for its files, it stores a delivery
+// instead; the deliverer fetches the files and begins the turn, see package delivery/inbox.
 func (h *Handler) deliver(ctx context.Context, chat schemas.Chat, agent schemas.AgentID, m schemas.ChatMessage) error {
 	if err := h.Bus.RoomFor(ctx, chat.Account, len(m.Text)); err != nil {
 		return err
@@ -238,7 +239,8 @@ func (h *Handler) deliver(ctx context.Context, chat schemas.Chat, agent schemas.
 	return lifecycle.Receive(ctx, h.Bus, turn, endpoints)
 }
 
-// later is what waits for files. Nil: nothing does.
+// later returns the delivery of a turn that must wait for files, its own or those of an earlier message; nil if it can begin at once, or
+// was begun already.
 func (h *Handler) later(ctx context.Context, chat schemas.Chat, turn schemas.FollowUp) (*schemas.Incoming, error) {
 	after := chat.After(turn.ID, h.Bus.Now())
 	if after != "" {
@@ -260,7 +262,7 @@ func (h *Handler) later(ctx context.Context, chat schemas.Chat, turn schemas.Fol
 	return &schemas.Incoming{Turn: turn, After: after}, nil
 }
 
-// decide answers an approval. Of one that is answered already it says how.
+// decide answers an approval. If it was answered already, it posts the earlier decision in the chat.
 func (h *Handler) decide(ctx context.Context, chat schemas.Chat, m schemas.ChatMessage, step Step) error {
 	state := schemas.ApprovalDenied
 	if step.Approved {
@@ -282,13 +284,13 @@ func (h *Handler) decide(ctx context.Context, chat schemas.Chat, m schemas.ChatM
 	return err // the outcome is reported where every answer is, see [lifecycle.FinishDecision]
 }
 
-// asked reports whether the question about a call was put to a chat: in any of its conversations, also one before /new, or because
-// the call says that it came from the chat's channel.
+// asked reports whether the approval of a call was requested in a chat: the call belongs to one of the chat's conversations, also one
+// before /new, or it names the chat's channel as its origin.
 func asked(c schemas.Call, chat schemas.Chat) bool {
 	return schemas.ChatKey(c.Account, c.Conversation) == chat.Key() || c.Origin != nil && c.Origin.ChannelID == chat.Channel
 }
 
-// decided words an answered approval.
+// decided returns the text that says how an approval was answered.
 func decided(a schemas.Approval) string {
 	text := fmt.Sprintf("`%s` is %s already", a.ID, a.State)
 	if a.Reason != "" {
@@ -297,7 +299,7 @@ func decided(a schemas.Approval) string {
 	return text + "."
 }
 
-// who names the writer of a message.
+// who returns the name and id of a message's writer, for people.
 func who(m schemas.ChatMessage) string {
 	if m.UserName != "" && m.UserName != m.User {
 		return m.UserName + " (" + m.User + ")"
@@ -305,7 +307,7 @@ func who(m schemas.ChatMessage) string {
 	return m.User
 }
 
-// say puts an answer of ours to a message on the log, once for each message.
+// say stores a delivery of a reply to a message. It is stored once for each message.
 func (h *Handler) say(ctx context.Context, chat schemas.Chat, m schemas.ChatMessage, text string) error {
 	about := schemas.Event{
 		ID: schemas.MessageReceivedID(chat.Account, schemas.MakeMessageID(m.Channel, m.Event)), Type: schemas.MessageReceived,
@@ -315,7 +317,7 @@ func (h *Handler) say(ctx context.Context, chat schemas.Chat, m schemas.ChatMess
 		schemas.ChatBody{Text: text, Reply: true}, h.Bus.Now()))
 }
 
-// message is what came in, within its limits.
+// message returns the incoming message with its text, files and names cut to their limits.
 func message(c schemas.ChatChannel, in channel.Inbound, now time.Time) schemas.ChatMessage {
 	m := schemas.ChatMessage{
 		Channel: c.ID, Kind: c.Kind, Event: in.Event, Place: in.Place, User: in.User, UserName: in.UserName,

@@ -16,9 +16,8 @@ const (
 	markWithin   = 5 * time.Second // a request
 )
 
-// Marker marks messages as seen, and shows that an answer is being made, beside the answer to the service. A mark is a courtesy: it
-// is left out where the service does not take it, and nothing waits for it. Make it with [NewMarker]; its methods may be called from
-// many goroutines.
+// Marker marks messages as seen with a reaction, and shows a typing indicator, without delaying the answer to the service. Marks are best
+// effort: failures are only logged. Make it with [NewMarker]; it is safe for concurrent use.
 type Marker struct {
 	adapter func(kind string) (channel.Adapter, bool)
 	log     *slog.Logger
@@ -30,7 +29,7 @@ type marked struct {
 	message channel.Inbound
 }
 
-// NewMarker makes a Marker that finds the adapter of a kind by a function. The log may be nil.
+// NewMarker returns a Marker; adapter returns the adapter of a kind of channel. The log may be nil.
 func NewMarker(adapter func(kind string) (channel.Adapter, bool), log *slog.Logger) *Marker {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -38,7 +37,7 @@ func NewMarker(adapter func(kind string) (channel.Adapter, bool), log *slog.Logg
 	return &Marker{adapter: adapter, log: log, waiting: make(chan marked, marksWaiting)}
 }
 
-// Seen has a message marked. It does not block: where many wait already, this one gets no mark.
+// Seen queues a message for its mark. It does not block: if the queue is full, the message gets no mark.
 func (m *Marker) Seen(c schemas.ChatChannel, in channel.Inbound) {
 	select {
 	case m.waiting <- marked{c, in}:
@@ -46,7 +45,7 @@ func (m *Marker) Seen(c schemas.ChatChannel, in channel.Inbound) {
 	}
 }
 
-// Run marks until ctx ends, and returns nil.
+// Run marks the queued messages until ctx is done, then returns nil.
 func (m *Marker) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	for range marksAtOnce {

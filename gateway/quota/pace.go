@@ -7,9 +7,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Pace holds what goes out to each account to a number of bytes per second. It delays and drops nothing:
-// who sends asks how long to wait first. A second's worth may go out at once. It is safe for concurrent
-// use.
+// Pace limits the bytes per second that are sent for each account. It neither blocks nor drops: a sender calls Take, and sleeps for as
+// long as it says. Bursts of up to one second's bytes pass without a delay. It is safe for concurrent use.
 type Pace struct {
 	rate float64 // bytes per second; 0: any
 
@@ -20,13 +19,13 @@ type Pace struct {
 // mostPaced is how many accounts are remembered before those without debts are forgotten.
 const mostPaced = 1024
 
-// NewPace returns a pace of some bytes per second for each account; less than 1 means any.
+// NewPace returns a Pace of bytesPerSecond for each account; less than 1 means no limit.
 func NewPace(bytesPerSecond int64) *Pace {
 	return &Pace{rate: float64(max(bytesPerSecond, 0)), debts: map[schemas.AccountID]time.Time{}}
 }
 
-// Take counts n bytes of an account at a time and returns how long to wait after they were sent: 0 while
-// the account is within its pace. Several who send for one account share it.
+// Take counts n bytes that an account sends at now, and returns how long the sender must sleep after it: 0 while the account is within its
+// rate. All senders of an account share the rate.
 func (p *Pace) Take(a schemas.AccountID, n int, now time.Time) time.Duration {
 	if p.rate == 0 || n <= 0 {
 		return 0
@@ -45,7 +44,7 @@ func (p *Pace) Take(a schemas.AccountID, n int, now time.Time) time.Duration {
 	return max(free.Sub(now), 0)
 }
 
-// forget drops the accounts that are as good as new.
+// forget drops the accounts that may send a full burst again. The caller holds the lock.
 func (p *Pace) forget(now time.Time) {
 	for a, free := range p.debts {
 		if free.Before(now.Add(-time.Second)) {

@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Full says which ceiling a refusal is about.
+// Full says which limit was reached.
 type Full int
 
 // The answers of [Ledger.Take] and [Place.Grow].
@@ -27,20 +27,19 @@ type Ledger struct {
 	total int64
 }
 
-// NewLedger returns a ledger of at most each places for an account and all of all accounts together; less
-// than 1 means no ceiling.
+// NewLedger returns a ledger of at most each slots per account and all slots in total; less than 1 means no limit.
 func NewLedger(each, all int64) *Ledger {
 	return &Ledger{each: each, all: all, held: map[schemas.AccountID]int64{}}
 }
 
-// Place is what was taken. It is safe for concurrent use.
+// Place is a number of slots taken for an account. It is safe for concurrent use.
 type Place struct {
 	account schemas.AccountID
 	ledger  *Ledger
 	n       int64 // guarded by the ledger; 0 once it was released
 }
 
-// Fit is n, or the most that an account may ever hold at once where that is less.
+// Fit returns n, or the largest number of slots that an account may hold if that is less.
 func (l *Ledger) Fit(n int64) int64 {
 	for _, most := range []int64{l.each, l.all} {
 		if most > 0 {
@@ -50,10 +49,10 @@ func (l *Ledger) Fit(n int64) int64 {
 	return n
 }
 
-// Take takes a place for the account, if both ceilings leave one.
+// Take takes one slot for the account. If none is free it returns nil and the limit that was reached.
 func (l *Ledger) Take(a schemas.AccountID) (*Place, Full) { return l.TakeMany(a, 1) }
 
-// TakeMany takes n places at once, or none.
+// TakeMany takes n slots, or none: then it returns nil and the limit that was reached.
 func (l *Ledger) TakeMany(a schemas.AccountID, n int64) (*Place, Full) {
 	p := &Place{account: a, ledger: l}
 	if full := p.Grow(n); full != Free {
@@ -62,7 +61,7 @@ func (l *Ledger) TakeMany(a schemas.AccountID, n int64) (*Place, Full) {
 	return p, Free
 }
 
-// Grow takes n places more, or none.
+// Grow takes n more slots, or none: then it returns the limit that was reached.
 func (p *Place) Grow(n int64) Full {
 	l := p.ledger
 	l.mu.Lock()
@@ -79,7 +78,7 @@ func (p *Place) Grow(n int64) Full {
 	return Free
 }
 
-// Release returns what was taken. Only the first call does anything; the nil Place has nothing to give.
+// Release returns all slots of the Place. Only the first call has an effect. A nil Place is allowed.
 func (p *Place) Release() {
 	if p == nil {
 		return
@@ -97,14 +96,14 @@ func (p *Place) Release() {
 	p.n = 0
 }
 
-// Held is how many places an account holds at this moment.
+// Held returns how many slots an account holds.
 func (l *Ledger) Held(a schemas.AccountID) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.held[a]
 }
 
-// Total is how many places all accounts hold at this moment.
+// Total returns how many slots all accounts hold.
 func (l *Ledger) Total() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// known is what a conversation knew of itself before the log was asked about it.
+// known is the state of a conversation at the time a check began. compare checks it against the log's answer.
 type known struct {
 	c             *conversation
 	epoch         string
@@ -16,11 +16,11 @@ type known struct {
 	doubts        uint64
 }
 
-// check asks the log about conversations that are in doubt or were silent for long: the last event
-// may have got lost on its way here, with nothing behind it to show it.
+// check starts a check of the conversations whose turn it is and of those in doubt: the last live event may have been lost, and no later
+// one shows that.
 //
-// It does not wait for the answers: a reader with a new event gets it meanwhile as soon as the shard is known to be
-// the same. One check at a time.
+// It does not wait for the log's answers. Until they arrive, new events are delivered again as soon as the conversation's stream is known
+// to be the same (trust). If a check is still running, it only notes that another one is due.
 func (h *Hub) check(turn []*conversation) {
 	doubted := h.list(h.doubted)
 	if len(turn)+len(doubted) == 0 {
@@ -63,7 +63,8 @@ func (h *Hub) check(turn []*conversation) {
 	}
 }
 
-// ask asks the log about conversations, shard by shard, some questions at a time.
+// ask runs the check of the conversations in due, by shard, with at most askAtOnce requests to the log at a time. It returns when all are
+// answered.
 func (h *Hub) ask(due map[int][]known) {
 	defer func() {
 		h.checking.Store(false)
@@ -107,8 +108,8 @@ func (h *Hub) ask(due map[int][]known) {
 	}
 }
 
-// sameServer reports whether a shard was last asked of the same process of the server. After a crash it is another one,
-// and then events may lie at the places of others, which were lost.
+// sameServer reports whether the server process that answers for a shard is the one of the last request, and records the new one. After a
+// crash another process answers; then events may have been lost and their sequences reused.
 func (h *Hub) sameServer(shard int, server string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,12 +118,14 @@ func (h *Hub) sameServer(shard int, server string) bool {
 	return known && former == server
 }
 
-// needsLast reports whether the state of the shard alone cannot prove that nothing was missed.
+// needsLast reports whether the state of the shard does not prove that nothing was missed, so that the conversation's last event must be
+// read.
 func needsLast(k known, state streams.ShardState) bool {
 	return k.epoch == state.Epoch && state.Last > k.checked && state.Last > k.head
 }
 
-// compare holds what is known of a conversation against the log.
+// compare compares a conversation's state with the log. It has the loader read missed events, begins a new incarnation if the stream was
+// recreated, and otherwise ends the doubt.
 func (h *Hub) compare(k known, state streams.ShardState, last schemas.Cursor) {
 	c := k.c
 	if needsLast(k, state) && last.Seq < k.head { // head is gone: what came behind it may have gone since the state was asked
@@ -169,8 +172,8 @@ const (
 	cut                      // what came since then may have been removed already
 )
 
-// judge compares what is known of a conversation with its shard. Last is the conversation's last
-// event, of interest only if the shard has grown since it was looked at.
+// judge compares what is known of a conversation with its shard. Last is the sequence of the conversation's last event; it counts only if
+// the shard has grown since the last check. It is pure.
 func judge(epoch string, head, checked uint64, state streams.ShardState, last uint64) verdict {
 	switch {
 	case epoch != state.Epoch, state.Last < head:

@@ -17,7 +17,7 @@ const (
 	shotsRead = 16 // places that one pass over the log takes snapshots of: each may have 256 KiB
 )
 
-// fate is what becomes of an event on its way to a reader who wants finished things whole.
+// fate says how an event is delivered to a compact reader.
 type fate int
 
 const (
@@ -26,18 +26,16 @@ const (
 	afterSnapshot      // delivered, but its beginning was not: a snapshot comes first
 )
 
-// compact is what a reader has of its own who wants finished things whole. What it takes to decide about
-// events is the conversation's, and read once for all such readers: where calls end (index), and what a
-// call had printed before a place (shot).
+// compact is the per-reader state of a compact reader, which receives the output of a finished call as one event. The state shared by all
+// compact readers of a conversation is in the conversation: where calls end (index), and what calls had printed before a sequence (shots).
 //
-// Two things hold. A piece is left out only when the end of its call is known to lie behind it on the log: the reader gets
-// that instead. And a piece is delivered only when the reader has all that its stream printed before, from its beginning or
-// from a snapshot ([streams.Shown]), but for gaps, which are reported to it. What is not known yet is never
-// guessed: the reader waits, and the seeker reads it, in a goroutine beside the loader so that other readers do not wait too.
+// Two invariants: A piece of output is left out only when the end of its call is known to be later on the log; the reader gets that
+// instead. And a piece is delivered only when the reader has all earlier output of its stream, either from its beginning or from a
+// snapshot ([outputs.Shown]), except for gaps, which are reported to the reader. If one of these is not known yet, the reader waits, and
+// the seeker reads it in a goroutine of its own, so that readers that wait for the loader are not delayed.
 //
-// The index has no hole either: it is begun at head and grows there with each event that is added, and a scan moves its beginning
-// back only after it has read up to the former one. Snapshots are made from the log for a place, so readers who come to the
-// same one share it.
+// The index has no gaps: it begins at head and grows there with each new event, and a scan moves its beginning back only after it has read
+// all events up to the former one. A snapshot belongs to one piece, so readers that continue at the same piece share it.
 type compact struct {
 	shown   outputs.Shown // like skipped of the goroutine that reads
 	skipped int           // events left out since the last that was delivered
@@ -47,13 +45,13 @@ type compact struct {
 	shot *Snapshot // what was made for it
 }
 
-// need is what has to be known before a frame can be delivered.
+// need is the knowledge that a reader waits for before it can deliver a frame.
 type need struct {
 	index bool // where calls end from the frame on; else a snapshot before it
 	at    outputs.PlacedPiece
 }
 
-// index knows where calls end behind a place. It exists while compact readers replay, and counts for the hub's budget.
+// index records where calls end after a sequence. It exists while compact readers replay, and its memory counts towards the hub's budget.
 type index struct {
 	on    bool
 	from  uint64 // it knows everything behind it
@@ -67,7 +65,7 @@ func newIndex(from uint64, tick int64) index {
 	return index{on: true, from: from, whole: map[string]uint64{}, since: tick}
 }
 
-// add notes the end of a call.
+// add records that the end of the call with this subject is at seq.
 func (i *index) add(subject string, seq uint64) {
 	at, ok := i.whole[subject]
 	if !ok {
@@ -76,18 +74,17 @@ func (i *index) add(subject string, seq uint64) {
 	i.whole[subject] = max(at, seq)
 }
 
-// covers reports whether the end of whatever an event is a part of would be known.
+// covers reports whether the index has the end of every call that has an event at seq and ends after it.
 func (i *index) covers(seq uint64) bool { return i.on && i.from <= seq }
 
-// note takes in a frame behind all others.
+// note adds a new frame, later than all others, to the index if it ends a call.
 func (i *index) note(f *Frame) {
 	if i.on && f.gap == nil && outputs.IsWhole(f.Type) {
 		i.add(f.subject, f.Seq)
 	}
 }
 
-// Snapshot is what a call had printed before a place, ready to be sent: the same bytes for every reader. It
-// never changes.
+// Snapshot is what a call had printed before one of its pieces, encoded for sending: the same bytes for every reader. It is immutable.
 type Snapshot struct {
 	at   outputs.PlacedPiece
 	op   []byte // {"op":"snapshot","conv":…,"snapshot":…}
@@ -103,10 +100,10 @@ func newSnapshot(conv []byte, at outputs.PlacedPiece, s outputs.Snapshot) (*Snap
 	return &Snapshot{at, append(append(op, data...), '}'), len(op)}, nil
 }
 
-// Op is the snapshot as the object that a WebSocket's client gets. It must not be changed.
+// Op returns the snapshot as the JSON object that WebSocket clients get. The caller must not change it.
 func (s *Snapshot) Op() []byte { return s.op }
 
-// Data is the [streams.Snapshot] as JSON, nil of nil. It must not be changed.
+// Data returns the [outputs.Snapshot] as JSON; nil if s is nil. The caller must not change it.
 func (s *Snapshot) Data() []byte {
 	if s == nil {
 		return nil
@@ -114,8 +111,8 @@ func (s *Snapshot) Data() []byte {
 	return s.op[s.data : len(s.op)-1]
 }
 
-// decide says what becomes of a frame for a compact reader. It reports false, and has the reader woken
-// later, if that is not known yet.
+// decide returns how a frame is delivered to a compact reader, and the snapshot that must be delivered before it, if any. If that is not
+// known yet, known is false, and the reader is woken when it can be decided.
 func (c *conversation) decide(r *Reader, f *Frame, replay bool) (what fate, s *Snapshot, known bool) {
 	switch {
 	case f.gap != nil:
@@ -152,7 +149,7 @@ func (c *conversation) decide(r *Reader, f *Frame, replay bool) (what fate, s *S
 	return afterSnapshot, s, true
 }
 
-// shotAt is the snapshot before a piece, nil if there is none.
+// shotAt returns the snapshot for a piece; nil if there is none. The caller holds the lock.
 func (c *conversation) shotAt(r *Reader, at outputs.PlacedPiece) *Snapshot {
 	if s := r.compact.shot; s != nil && s.at == at {
 		return s
@@ -165,8 +162,8 @@ func (c *conversation) shotAt(r *Reader, at outputs.PlacedPiece) *Snapshot {
 	return nil
 }
 
-// want has the seeker find what a reader needs. It reports false: the reader waits. What has come
-// meanwhile wakes it at once.
+// want records what a reader needs and starts the seeker if it is not running. It always returns false: the reader must wait until it is
+// woken.
 func (c *conversation) want(r *Reader, n *need) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,8 +183,7 @@ func (c *conversation) want(r *Reader, n *need) bool {
 	return false
 }
 
-// seek reads what compact readers need until they need nothing. It is beside the loader, which the others
-// wait for.
+// seek reads what compact readers need until none needs anything. It runs beside the loader, so that other readers are not delayed.
 func (c *conversation) seek() {
 	ctx := c.hub.ctx
 	for failed := 0; ; {
@@ -218,8 +214,8 @@ func (c *conversation) seek() {
 	}
 }
 
-// unknown wakes the readers who have what they need, and is the next thing to read for the others, nil if there
-// is none: where calls end first, from the place of the one that is furthest behind.
+// unknown wakes the compact readers that can continue and returns the next read that the others need; nil if there is none. Reads of where
+// calls end come first, from the earliest sequence that any reader needs. The caller holds the lock.
 func (c *conversation) unknown() func(context.Context) error {
 	var from uint64
 	behind := false
@@ -248,7 +244,7 @@ func (c *conversation) unknown() func(context.Context) error {
 	return nil
 }
 
-// scan finds out where calls end between a place and what the index knows.
+// scan reads the events after from up to the beginning of the index, and adds the ends of calls to it.
 func (c *conversation) scan(ctx context.Context, from uint64) error {
 	c.mu.Lock()
 	if !c.index.on { // it was forgotten, or the conversation was recreated, meanwhile
@@ -292,7 +288,7 @@ func (c *conversation) scan(ctx context.Context, from uint64) error {
 	return nil
 }
 
-// shoot reads the snapshots before some places, and gives them to those who wait there.
+// shoot reads the snapshots for some pieces and stores them for the readers that wait for them.
 func (c *conversation) shoot(ctx context.Context, places []outputs.PlacedPiece) error {
 	c.mu.RLock()
 	gen := c.gen
@@ -331,7 +327,7 @@ func (c *conversation) shoot(ctx context.Context, places []outputs.PlacedPiece) 
 	return nil
 }
 
-// forgetIndex lets go of where calls end once no reader could ask for it for a while.
+// forgetIndex drops the index once no reader has needed it for two of the conversation's turns. The caller holds the lock.
 func (c *conversation) forgetIndex() {
 	if !c.index.on {
 		return
@@ -345,12 +341,12 @@ func (c *conversation) forgetIndex() {
 	}
 }
 
-// wantsIndex reports whether a reader may ask where calls end.
+// wantsIndex reports whether a compact reader replays or is about to, and so may need the index.
 func (c *conversation) wantsIndex() bool {
 	return slices.ContainsFunc(c.readers, func(r *Reader) bool { return r.compact != nil && (r.phase == opening || r.phase == replaying) })
 }
 
-// dropIndex forgets where calls end: a reader that needs it has it read again.
+// dropIndex drops the index. A reader that needs it later has the log read again.
 func (c *conversation) dropIndex() {
 	c.hub.count(-c.index.bytes)
 	c.index = index{}

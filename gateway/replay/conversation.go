@@ -10,12 +10,11 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// conversation is what the hub knows of one conversation: how far the log is known without a hole,
-// the latest frames, some older ones, and who reads.
+// conversation is the state that the hub has of one conversation: the sequence up to which all events are known (head), the latest frames,
+// some older pages, and the readers.
 //
-// Live events are added by the goroutine of the log; whatever must be read is read by the loader,
-// one goroutine that exists only while there is something to read, so that any number of readers
-// that need the same are one read.
+// Live events are added by the goroutine that receives them. Everything else is read by the loader, one goroutine that exists only while
+// there is something to read, so that any number of readers that need the same events cost one read.
 type conversation struct {
 	hub     *Hub
 	account schemas.AccountID
@@ -53,7 +52,8 @@ func (c *conversation) cursor(seq uint64) schemas.Cursor {
 	return schemas.Cursor{Epoch: c.epoch, Seq: seq}
 }
 
-// receive takes a live event.
+// receive is called with each live event. It adds the event to the ring if it directly follows head; otherwise the loader reads what is
+// missing.
 func (c *conversation) receive(e streams.LiveEvent) {
 	seq := e.Cursor.Seq
 	c.mu.Lock()
@@ -82,15 +82,15 @@ func (c *conversation) receive(e streams.LiveEvent) {
 	}
 }
 
-// doubtIt has the log asked whether something was missed.
+// doubtIt marks the conversation as one in doubt: the next check asks the log whether events were missed. The caller holds the lock.
 func (c *conversation) doubtIt() {
 	c.doubt, c.same = true, false
 	c.doubts++
 	c.hub.note(c.hub.doubted, c)
 }
 
-// trust lets live events of a conversation in doubt through again once its stream is known to be the same: each names
-// the one before it, so what was missed shows.
+// trust lets live events of a conversation in doubt through again once its stream is known to be the same one: each event names its
+// predecessor, so a missed event is noticed.
 func (c *conversation) trust(k known, epoch string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +103,7 @@ func (c *conversation) trust(k known, epoch string) {
 	}
 }
 
-// push adds the event after head to the ring.
+// push adds the event that follows head to the ring. The caller holds the lock.
 func (c *conversation) push(e streams.Entry[schemas.Event]) {
 	c.pushFrame(newFrame(c.quoted, c.epoch, c.lastFrame(), e.Value, e.Cursor))
 	c.stored = e.Stored
@@ -119,7 +119,7 @@ func (c *conversation) pushFrame(f *Frame) {
 	c.hub.count(c.ring.bytes + c.index.bytes - before)
 }
 
-// lastFrame is the place of the last event, as a reader knows it that has it.
+// lastFrame returns the cursor of the event at head, with its mark if that is known.
 func (c *conversation) lastFrame() schemas.Cursor {
 	if n := len(c.ring.frames); n > 0 && c.ring.frames[n-1].gap == nil {
 		return c.ring.frames[n-1].Cursor()
@@ -130,7 +130,7 @@ func (c *conversation) lastFrame() schemas.Cursor {
 	return c.cursor(c.head)
 }
 
-// wakeAll notifies every reader that there is something new.
+// wakeAll wakes every reader. The caller holds the lock.
 func (c *conversation) wakeAll() {
 	for _, r := range c.readers {
 		r.waits = false
@@ -138,7 +138,8 @@ func (c *conversation) wakeAll() {
 	}
 }
 
-// reset begins with another incarnation of the conversation.
+// reset begins a new incarnation of the conversation, for a stream that was recreated or has lost its end: it drops all frames and sets
+// head. The caller holds the lock.
 func (c *conversation) reset(epoch string, head uint64) {
 	c.hub.count(-c.bytes())
 	c.epoch, c.head, c.received, c.checked, c.stored = epoch, head, head, 0, time.Time{}
@@ -149,8 +150,8 @@ func (c *conversation) reset(epoch string, head uint64) {
 	c.ring, c.pages, c.shots, c.index = span{from: head, to: head}, nil, nil, index{}
 }
 
-// evict forgets every frame, and where calls end; readers that need them have them read again. What was read for a reader is left to it for
-// a while: one that comes for it soon must not come too late each time.
+// evict drops all frames, snapshots and, unless readers still use it, the index, to save memory. They are read again when needed. A reader
+// keeps the frames that were read for it (given) for givenKept ticks, so that one that takes them soon makes progress.
 func (c *conversation) evict() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +179,7 @@ func (c *conversation) bytes() int {
 	return n
 }
 
-// keep takes a part that was read: into the ring if it reaches up to it, else as a page.
+// keep stores a part that was read: in the ring if it reaches the ring's beginning and fits, else as a page.
 func (c *conversation) keep(s *span) {
 	before := c.bytes()
 	if !c.ring.precede(s) {
@@ -190,7 +191,7 @@ func (c *conversation) keep(s *span) {
 	c.hub.count(c.bytes() - before)
 }
 
-// page finds a part in which a place lies, and remembers that it was used.
+// page returns the stored page that covers a sequence, and marks it as used last; nil if there is none.
 func (c *conversation) page(seq uint64) *span {
 	for i, p := range slices.Backward(c.pages) {
 		if p.covers(seq) {
@@ -202,8 +203,7 @@ func (c *conversation) page(seq uint64) *span {
 	return nil
 }
 
-// knows reports whether a sequence is a place of the conversation from which all that follows is
-// there.
+// knows reports whether seq is an event, or the beginning, of the conversation from which a reader can continue without asking the log.
 func (c *conversation) knows(seq uint64) bool {
 	if seq == 0 || seq == c.head || c.ring.has(seq) {
 		return true
@@ -216,14 +216,15 @@ func (c *conversation) knows(seq uint64) bool {
 	return false
 }
 
-// proof is the cursor of a place, with its mark if that is at hand.
+// proof returns the cursor of seq, with its mark if that is in memory.
 func (c *conversation) proof(seq uint64) schemas.Cursor {
 	at := c.cursor(seq)
 	at.Mark, _ = c.markAt(seq)
 	return at
 }
 
-// lose puts a reader whose event was lost with the log's end at the beginning.
+// lose moves a reader to the beginning of the conversation, and records a gap, because the event of its cursor was lost with the end of
+// the log.
 func (c *conversation) lose(r *Reader) {
 	gap := &streams.Gap{From: r.after(), To: c.cursor(0)}
 	c.settle(r, 0)
@@ -231,7 +232,7 @@ func (c *conversation) lose(r *Reader) {
 	r.proven = true
 }
 
-// markAt is the mark of the event at a place, if that is at hand.
+// markAt returns the mark of the event at seq; known is false if it is not in memory.
 func (c *conversation) markAt(seq uint64) (mark uint16, known bool) {
 	f := c.ring.at(seq)
 	for i := 0; f == nil && i < len(c.pages); i++ {
@@ -246,7 +247,7 @@ func (c *conversation) markAt(seq uint64) (mark uint16, known bool) {
 	return 0, false
 }
 
-// join adds a reader.
+// join adds a reader. The caller holds the lock.
 func (c *conversation) join(r *Reader) {
 	r.index = len(c.readers)
 	c.readers = append(c.readers, r)
@@ -274,15 +275,14 @@ func (c *conversation) leave(r *Reader) {
 // abandoned reports whether the conversation is followed without a reader.
 func (c *conversation) abandoned() bool { return len(c.readers) == 0 && !c.working && c.stop != nil }
 
-// advance moves a reader behind the events that it got.
+// advance sets the reader's position to seq, and its cursor to last, the event that it got last.
 func (c *conversation) advance(r *Reader, seq uint64, last schemas.Cursor) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	r.seq, r.last = seq, last
 }
 
-// take is the next that a reader can get: a step, or frames, or nothing; more says that there
-// may be something behind it.
+// take returns what the reader can get next: a step, or frames, or neither. More is true if there may be more after it.
 func (c *conversation) take(r *Reader) (frames []*Frame, step *Step, more bool) {
 	c.used.Store(c.hub.tick.Load())
 	c.mu.RLock()
@@ -299,7 +299,7 @@ func (c *conversation) take(r *Reader) (frames []*Frame, step *Step, more bool) 
 	return c.find(r)
 }
 
-// find is take for what is not simply in the ring.
+// find is the slow path of take, for readers that the ring alone cannot serve. The caller holds the lock.
 func (c *conversation) find(r *Reader) (frames []*Frame, step *Step, more bool) {
 	if r.phase == ended {
 		if r.err == nil {
@@ -352,7 +352,8 @@ func (c *conversation) find(r *Reader) (frames []*Frame, step *Step, more bool) 
 	return nil, nil, false
 }
 
-// place finds out where in this incarnation a reader is, and reports false if that must be read.
+// place sets the reader's position in the present incarnation from its cursor. It returns false if the loader must read the log first. The
+// caller holds the lock.
 func (c *conversation) place(r *Reader) bool {
 	if r.tail && r.phase == opening { // it was recreated before the reader got it
 		r.last, r.tail = schemas.Tail, false
@@ -387,7 +388,7 @@ func (c *conversation) place(r *Reader) bool {
 	return true
 }
 
-// settle puts a reader on a place of this incarnation.
+// settle sets the reader's position to seq in the present incarnation. The caller holds the lock.
 func (c *conversation) settle(r *Reader, seq uint64) {
 	if r.compact != nil && r.gen != c.gen {
 		r.compact.need, r.compact.shot = nil, nil
@@ -395,7 +396,7 @@ func (c *conversation) settle(r *Reader, seq uint64) {
 	r.gen, r.epoch, r.seq, r.given = c.gen, c.epoch, seq, nil
 }
 
-// give gives a reader the beginning of what was read for it: the rest may be forgotten before it comes.
+// give stores the first frames of a part that was read for a reader with the reader: the page may be evicted before the reader takes it.
 func (c *conversation) give(r *Reader, s *span) {
 	frames := s.after(r.seq)
 	var few [partFrames]*Frame
@@ -406,13 +407,13 @@ func (c *conversation) give(r *Reader, s *span) {
 	r.given, r.givenAt = given, c.hub.tick.Load()
 }
 
-// await has the loader wake a reader once it has read what the reader needs.
+// await marks the reader as waiting for the loader, and starts the loader if it does not run. The caller holds the lock.
 func (c *conversation) await(r *Reader) {
 	r.waits = true
 	c.work()
 }
 
-// work starts the loader unless it runs.
+// work starts the loader unless it runs. The caller holds the lock.
 func (c *conversation) work() {
 	if !c.working {
 		c.working = c.hub.start(c.load)
@@ -422,7 +423,7 @@ func (c *conversation) work() {
 	}
 }
 
-// fail ends every reader.
+// fail ends every reader with err. The caller holds the lock.
 func (c *conversation) fail(err error) {
 	for _, r := range c.readers {
 		if r.phase != ended {

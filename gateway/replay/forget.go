@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// forget stops following conversations without readers, and drops those of which nothing is kept. Conversations whose turn it is release
-// what only some readers need, and their frames if they have had no reader for long: memory of a busy hour is not held until the next.
+// forget stops following conversations that have had no reader for a while, and drops those that have no frames. The conversations in turn
+// also drop their index if no reader needs it, and their frames if they have had no reader for unreadKept ticks.
 func (h *Hub) forget(turn []*conversation) {
 	for _, c := range turn {
 		c.mu.Lock()
@@ -42,8 +42,8 @@ func (h *Hub) forget(turn []*conversation) {
 	}
 }
 
-// patience is how long conversations without readers are followed that have been without for so long: a client that
-// goes from one to the next must not leave any number of them behind.
+// patience returns for how long a conversation without readers is followed, given how long each has been without: linger, or less if there
+// are more than idleKept, so that a client that visits one after the other cannot make their number grow without bound.
 func patience(idle []time.Duration) time.Duration {
 	if len(idle) <= idleKept {
 		return linger
@@ -52,7 +52,7 @@ func patience(idle []time.Duration) time.Duration {
 	return min(linger, idle[idleKept])
 }
 
-// drop removes a conversation that is not followed and of which nothing is kept.
+// drop removes a conversation from the hub if it is not followed and has no readers and no frames.
 func (h *Hub) drop(c *conversation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,8 +67,7 @@ func (h *Hub) drop(c *conversation) {
 	}
 }
 
-// trim forgets the frames of the conversations that were not read for longest until the budget is
-// kept.
+// trim evicts the conversations that have not been read for longest, if the hub is over its budget, until a tenth of the budget is free.
 func (h *Hub) trim() {
 	if h.bytes.Load() <= h.budget {
 		return

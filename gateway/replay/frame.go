@@ -9,8 +9,7 @@ import (
 	"github.com/sandjet/sandjet/streams/outputs"
 )
 
-// Frame is one event of a conversation, ready to be sent: the same bytes for every reader. It never
-// changes.
+// Frame is one event of a conversation, encoded for sending: the same bytes for every reader. It is immutable.
 type Frame struct {
 	// Seq is the event's place, Type what it is about.
 	Seq  uint64
@@ -38,7 +37,7 @@ const (
 // frameCost is what a frame takes beside its text, about.
 const frameCost = 128
 
-// newFrame makes the frame of an event that follows prev.
+// newFrame encodes the event e at a cursor; prev is the cursor of the event before it.
 func newFrame(conv []byte, epoch string, prev schemas.Cursor, e schemas.Event, at schemas.Cursor) *Frame {
 	data, err := schemas.EncodeJSON(e)
 	if err != nil {
@@ -61,7 +60,7 @@ func newFrame(conv []byte, epoch string, prev schemas.Cursor, e schemas.Event, a
 	return f
 }
 
-// newGap makes what stands in a ring for events that are gone.
+// newGap returns the frame that stands in a ring for the removed events after prev up to upTo.
 func newGap(epoch string, prev, upTo uint64) *Frame {
 	return &Frame{Seq: upTo, epoch: epoch, prev: prev, gap: &streams.Gap{
 		From: schemas.Cursor{Epoch: epoch, Seq: prev}, To: schemas.Cursor{Epoch: epoch, Seq: upTo},
@@ -74,12 +73,12 @@ func appendCursor(b []byte, c schemas.Cursor) []byte {
 	return append(b, '"')
 }
 
-// Cursor is the position of the event: a reader that gives it continues behind the event.
+// Cursor returns the position of the event. A reader that attaches with it continues after the event.
 func (f *Frame) Cursor() schemas.Cursor {
 	return schemas.Cursor{Epoch: f.epoch, Seq: f.Seq, Mark: f.mark}
 }
 
-// before is the cursor of the frame before, as those see it who had that.
+// before returns the cursor of the frame before.
 func (f *Frame) before() schemas.Cursor {
 	if f.prev == 0 {
 		return schemas.Cursor{}
@@ -87,13 +86,13 @@ func (f *Frame) before() schemas.Cursor {
 	return schemas.Cursor{Epoch: f.epoch, Seq: f.prev, Mark: f.prevMark}
 }
 
-// Data is the event as JSON. It must not be changed.
+// Data returns the event as JSON. The caller must not change it.
 func (f *Frame) Data() []byte { return f.text[f.body+len(keyData) : len(f.text)-1] }
 
-// Body is the end of the frame's text, from the event on. It must not be changed.
+// Body returns the end of the frame's text, from the key "data" on. The caller must not change it.
 func (f *Frame) Body() []byte { return f.text[f.body:] }
 
-// piece is what the event is a piece of, nil if that cannot be said. It is read when a compact reader first asks.
+// piece returns the piece of output that the event is; nil if it cannot be decoded. It is decoded at the first call.
 func (f *Frame) piece() *outputs.Piece {
 	if p := f.part.Load(); p != nil {
 		return p

@@ -32,16 +32,16 @@ type Options struct {
 	Budget int          // bytes of frames, about. Default [DefaultBudget]
 }
 
-// Hub shows conversations to readers. Its methods may be called from many goroutines.
+// Hub delivers the events of conversations to readers. It is safe for concurrent use.
 //
-// A live event is only a hint: the server may lose any of them, and nothing shows that the last one was lost. So an event is shown only
-// when the one that it names as its predecessor is the last that is known; otherwise the conversation's loader reads what lies between. A
-// lost last event is found by asking: each conversation with readers is compared with the log once in checkEvery ticks (each is in one slot
-// of a ring, which spreads the requests), and at once when it is in doubt. It is in doubt when events may have been lost (shaken) or an
-// event came for a place that is known already, as after a crash of the server that took the end of the log. What is in doubt shows no live
-// events until its stream is known to be the same.
+// A live event is only a hint: the server may lose any of them, and a lost last event is not noticed. So a live event is delivered only if
+// the event that it names as its predecessor is the last that is known; otherwise the conversation's loader reads the events between. A
+// lost last event is found by a check against the log: each conversation with readers is checked once in checkEvery ticks (each is in one
+// slot of a ring, which spreads the requests), and at once when it is in doubt. It is in doubt when live events may have been lost
+// (shaken), or when a new event has a sequence that is known already, as after a crash of the server that lost the end of the log. A
+// conversation in doubt delivers no live events until its stream is known to be the same.
 //
-// Locks are taken in the order mu, a conversation's, lists, and none is held while the log is asked.
+// The order of the locks is mu, a conversation's, lists. None is held during a request to the log.
 type Hub struct {
 	from   Log
 	log    *slog.Logger
@@ -78,7 +78,7 @@ type key struct {
 	id      schemas.ConversationID
 }
 
-// New makes a hub. Readers may attach at once; they are served once it runs.
+// New returns a hub. Readers may attach before it runs; they are served once it does.
 func New(from Log, o Options) *Hub {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -95,8 +95,7 @@ func New(from Log, o Options) *Hub {
 	return h
 }
 
-// Run follows the log until ctx ends, then ends every reader and returns nil. A hub cannot be run
-// again.
+// Run follows the log until ctx is done, then ends every reader and returns nil. A hub cannot be run twice.
 func (h *Hub) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, h.end)()
 	var err error
@@ -112,15 +111,15 @@ func (h *Hub) Run(ctx context.Context) error {
 	return err
 }
 
-// Attach adds a reader of a conversation after a cursor. It does not wait: the first step that the reader gets is StepAttached or
-// StepFailed. Wake is called whenever there may be something to deliver, from any goroutine, also before Attach returns; it must not block
-// and not call the reader.
+// Attach adds a reader of a conversation after a cursor. It does not block: the reader's first step is StepAttached or StepFailed. Wake is
+// called whenever there may be something to deliver, from any goroutine, possibly before Attach returns; it must not block and must not
+// call the reader.
 func (h *Hub) Attach(a schemas.AccountID, id schemas.ConversationID, after schemas.Cursor, wake func()) *Reader {
 	return h.attach(a, id, &Reader{wake: wake, last: after, index: -1})
 }
 
-// AttachCompact is Attach for who wants finished things whole: before StepLive, pieces of output are left out
-// whose whole follows, and a call that runs never begins in its middle: a snapshot of it comes first.
+// AttachCompact is Attach for a compact reader: before StepLive, pieces of output whose call has ended are left out, as the call's end
+// contains the output; and for a call that is running, the reader gets a snapshot of the earlier output before the first piece.
 func (h *Hub) AttachCompact(a schemas.AccountID, id schemas.ConversationID, after schemas.Cursor, wake func()) *Reader {
 	return h.attach(a, id, &Reader{wake: wake, last: after, index: -1, compact: &compact{}})
 }
@@ -148,8 +147,7 @@ func (h *Hub) attach(a schemas.AccountID, id schemas.ConversationID, r *Reader) 
 	return r
 }
 
-// Follows reports whether a conversation is followed already, so that reading it here costs the log
-// little or nothing.
+// Follows reports whether a conversation is being followed, so that another reader costs the log little or nothing.
 func (h *Hub) Follows(a schemas.AccountID, id schemas.ConversationID) bool {
 	h.mu.Lock()
 	c := h.known[key{a, id}]
@@ -162,18 +160,18 @@ func (h *Hub) Follows(a schemas.AccountID, id schemas.ConversationID) bool {
 	return c.synced
 }
 
-// Bytes is how much the hub keeps, about.
+// Bytes returns about how much memory the hub uses for frames, snapshots and indexes, in bytes.
 func (h *Hub) Bytes() int { return int(h.bytes.Load()) }
 
-// count adds to what is kept, or takes from it. Only more has the hub look at its budget: not all can be let go of at once, and what was is
-// no reason to try again.
+// count adds to the number of bytes in use; negative subtracts. Only an increase over the budget triggers a trim: not everything can be
+// evicted at once, and a decrease is no reason to try again.
 func (h *Hub) count(bytes int) {
 	if h.bytes.Add(int64(bytes)) > h.budget && bytes > 0 {
 		h.checkSoon()
 	}
 }
 
-// checkSoon makes the hub check the conversations in doubt, and its budget.
+// checkSoon makes watch check the conversations in doubt, and the budget, without waiting for the next tick.
 func (h *Hub) checkSoon() {
 	select {
 	case h.urgent <- struct{}{}:
@@ -181,7 +179,7 @@ func (h *Hub) checkSoon() {
 	}
 }
 
-// start runs a part unless the hub has ended.
+// start runs part in a goroutine that Run waits for. It returns false if the hub has ended.
 func (h *Hub) start(part func()) bool {
 	if h.ctx.Err() != nil {
 		return false
@@ -190,7 +188,7 @@ func (h *Hub) start(part func()) bool {
 	return true
 }
 
-// watch checks the conversations until the hub ends.
+// watch runs the checks, the forgetting and the trimming of conversations, at each tick and when checkSoon was called, until the hub ends.
 func (h *Hub) watch() {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
@@ -221,14 +219,14 @@ func (h *Hub) watch() {
 	}
 }
 
-// turnOf are the conversations whose turn a tick is.
+// turnOf returns the conversations that are checked in a tick.
 func (h *Hub) turnOf(tick int64) []*conversation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Collect(maps.Keys(h.slots[tick%checkEvery]))
 }
 
-// list copies one of the lists.
+// list returns a copy of a set that is guarded by lists.
 func (h *Hub) list(of set) []*conversation {
 	h.lists.Lock()
 	defer h.lists.Unlock()

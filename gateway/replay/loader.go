@@ -14,17 +14,17 @@ import (
 // moment behind.
 const staleReads = 5
 
-// load reads what the conversation needs until it needs nothing.
+// load reads what the readers of the conversation need, until they need nothing.
 //
-// It keeps this true: everything up to head is known, and the ring has it without a hole from ring.from to head, an event or a gap
-// for each place that the log had. Within an incarnation head moves only to the end of what was read, or to a live event that names
-// head as the one before it, so a reader that has got everything up to a place misses nothing by reading on from there.
+// Invariant: everything up to head is known, and the ring has no holes from ring.from to head: it has an event or a gap for each sequence
+// that the log had. Within an incarnation, head moves only to the end of what was read, or to a live event that names head as its
+// predecessor, so a reader that has everything up to a sequence misses nothing by continuing after it.
 //
-// There is one loader at a time (working), so any number of readers that need the same cost one read: it reads for the one that is
-// furthest behind and wakes all. The lock is not held while the log is asked. Hence each answer is held against gen, which counts
-// the incarnations of the conversation, and dropped if that has changed. A read begins at the known place itself, not behind it:
-// old events go first, so while that one is there nothing behind it was removed, and its mark shows that it is still the same
-// event. Where it is gone, the log is asked how much is missing after the read, not before, since more may go meanwhile.
+// One loader runs at a time (working), so any number of readers that need the same cost one read: it reads for the reader that is furthest
+// behind and wakes all. It holds no lock during requests to the log. So it compares gen, the number of the incarnation, after each request
+// and drops the answer if it has changed. A read begins at the known event itself, not after it: old events are removed first, so while
+// that one exists nothing after it was removed, and its mark shows that it is the same event. If it no longer exists, the log is asked how
+// much is missing after the read, not before, since more may be removed in between.
 func (c *conversation) load() {
 	ctx := c.hub.ctx
 	stale := 0
@@ -64,7 +64,7 @@ func (c *conversation) load() {
 	}
 }
 
-// need is the next thing to read, nil if there is none.
+// need returns the next read; nil if there is none. The caller holds the lock.
 func (c *conversation) need(stale int) func(context.Context) (again bool, err error) {
 	if !slices.ContainsFunc(c.readers, func(r *Reader) bool { return r.phase != ended }) {
 		return nil
@@ -104,7 +104,8 @@ func (c *conversation) need(stale int) func(context.Context) (again bool, err er
 	return func(ctx context.Context) (bool, error) { return c.readPage(ctx, at, mark, stale) }
 }
 
-// unproven is the mark of a reader's cursor, 0 if nothing must be proven of it. The lock is held.
+// unproven returns the mark of a reader's cursor if the log must confirm that its event still exists; otherwise 0. The caller holds the
+// lock.
 func (c *conversation) unproven(r *Reader) uint16 {
 	if after := r.after(); r.gen != c.gen && !r.proven && after.Epoch == c.epoch {
 		return after.Mark
@@ -112,7 +113,7 @@ func (c *conversation) unproven(r *Reader) uint16 {
 	return 0
 }
 
-// tails are the readers that wait to begin at the present end.
+// tails returns the waiting readers that begin at the present end of the conversation. The caller holds the lock.
 func (c *conversation) tails() []*Reader {
 	var tails []*Reader
 	for _, r := range c.readers {
@@ -123,7 +124,7 @@ func (c *conversation) tails() []*Reader {
 	return tails
 }
 
-// placeTails asks once for all of them where the end is.
+// placeTails asks the log once for the present end, and sets the position of these readers to it.
 func (c *conversation) placeTails(ctx context.Context, tails []*Reader) error {
 	c.mu.RLock()
 	gen, epoch := c.gen, c.epoch
@@ -148,7 +149,8 @@ func (c *conversation) placeTails(ctx context.Context, tails []*Reader) error {
 	return nil
 }
 
-// prove asks the log whether the event of a reader's cursor is still there, for all readers with that cursor.
+// prove asks the log whether the event of a reader's cursor still exists, for all readers with that cursor. Those whose event was lost
+// begin at the beginning.
 func (c *conversation) prove(ctx context.Context, first *Reader) error {
 	c.mu.RLock()
 	gen, after := c.gen, first.after()
@@ -180,7 +182,7 @@ func (c *conversation) prove(ctx context.Context, first *Reader) error {
 	return nil
 }
 
-// wanted is the place after which a reader wants to read on.
+// wanted returns the sequence after which a reader continues.
 func (c *conversation) wanted(r *Reader) uint64 {
 	if r.gen == c.gen {
 		return r.seq
@@ -202,8 +204,7 @@ func (c *conversation) wakeWaiting() {
 	}
 }
 
-// open follows the conversation and finds its end. A failure ends the readers that are not attached
-// yet: they ask again.
+// open follows the conversation and reads its end. If that fails all its readers end with the error; clients attach again.
 func (c *conversation) open(ctx context.Context) error {
 	c.mu.Lock()
 	c.received = 0 // what counts is delivered from here on
@@ -240,7 +241,7 @@ func (c *conversation) follow(ctx context.Context) (last schemas.Cursor, stop fu
 	return last, stop, err
 }
 
-// repair reads on after head.
+// repair reads the events after head. Again is true if an event that arrived live could not be read yet.
 func (c *conversation) repair(ctx context.Context, stale int) (again bool, err error) {
 	c.mu.RLock()
 	gen, epoch, head, received := c.gen, c.epoch, c.head, c.received
@@ -315,7 +316,7 @@ func (c *conversation) repair(ctx context.Context, stale int) (again bool, err e
 	return false, nil
 }
 
-// again begins with the incarnation of the conversation that the log has now.
+// again begins a new incarnation with the conversation's present end on the log, unless another goroutine has done so since gen.
 func (c *conversation) again(ctx context.Context, gen uint64) error {
 	log := c.hub.from
 	if _, err := log.State(ctx, log.Shard(c.id)); err != nil { // the epoch that is remembered may be old
@@ -337,8 +338,8 @@ func (c *conversation) again(ctx context.Context, gen uint64) error {
 	return nil
 }
 
-// readPage reads what lies after a place, and the place too: while it is there, nothing behind it was
-// removed.
+// readPage reads the events after at, and the event at at too: while that exists, nothing after it was removed. Mark is the one that it
+// must have, 0 for any. Again is true if the log was behind and must be read again.
 func (c *conversation) readPage(ctx context.Context, at uint64, mark uint16, stale int) (again bool, err error) {
 	c.mu.RLock()
 	gen, epoch := c.gen, c.epoch
@@ -411,8 +412,8 @@ func (c *conversation) readPage(ctx context.Context, at uint64, mark uint16, sta
 	return false, nil
 }
 
-// hand gives a part that was read for a place to those who wait there or in it: it may be forgotten
-// before they come. Gap is what is missing between the two.
+// hand passes a part that was read after the sequence at to the readers that wait for it: it may be evicted before they take it. Mark is
+// that of the event at at, if known. Gap is what is missing between at and the part; nil if nothing is.
 func (c *conversation) hand(s *span, at uint64, mark uint16, known bool, gap *streams.Gap) {
 	for _, r := range c.readers {
 		if !r.waits {
@@ -435,8 +436,8 @@ func (c *conversation) hand(s *span, at uint64, mark uint16, known bool, gap *st
 	}
 }
 
-// proven holds the mark of a reader's cursor against what was read, and puts the reader at the beginning if its
-// event is lost.
+// proven compares the mark of a reader's cursor with what was read. It returns true if they match. If they differ, the event was lost, and
+// the reader is moved to the beginning.
 func (c *conversation) proven(r *Reader, s *span, at uint64, mark uint16, known bool) bool {
 	after := r.after()
 	if after.Seq != at {
@@ -453,7 +454,7 @@ func (c *conversation) proven(r *Reader, s *span, at uint64, mark uint16, known 
 	return known
 }
 
-// loseAll puts the readers with a cursor at the beginning.
+// loseAll moves the readers with the cursor after to the beginning, because its event was lost with the end of the log.
 func (c *conversation) loseAll(gen uint64, after schemas.Cursor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -469,7 +470,7 @@ func (c *conversation) loseAll(gen uint64, after schemas.Cursor) {
 // whileAway is how long it takes until the log is read again that could not be.
 var whileAway = wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second} //nolint:gochecknoglobals // settings, never changed
 
-// passing reports whether a failure of the log will pass.
+// passing reports whether a request to the log that failed with err should be retried.
 func passing(err error) bool {
 	code := schemas.CodeOf(err)
 	return code == schemas.Unavailable || code == schemas.NotFound // a stream that is being recreated

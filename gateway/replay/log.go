@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/streams/outputs"
 )
 
-// Log is what a [Hub] reads. [BusLog] is the real one; tests count or fake.
+// Log is the part of the log that a [Hub] reads. [BusLog] implements it; tests use fakes.
 type Log interface {
 	// Run delivers live events to the followers until ctx ends, then returns nil. It calls lost, which must not block, whenever live events of
 	// any conversation may have been lost.
@@ -28,14 +28,14 @@ type Log interface {
 	State(ctx context.Context, shard int) (streams.ShardState, error)
 }
 
-// BusLog is the log behind a Bus. Make it with [NewBusLog].
+// BusLog implements [Log] with a Bus. Make it with [NewBusLog].
 type BusLog struct {
 	bus  *streams.Bus
 	tail *streams.Tail
 	lost func() // set by Run
 }
 
-// NewBusLog makes the [Log] of a Bus.
+// NewBusLog returns the [Log] of a Bus.
 func NewBusLog(b *streams.Bus) *BusLog {
 	l := &BusLog{bus: b}
 	l.tail = streams.NewTail(b, func() { l.lost() })

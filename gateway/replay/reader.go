@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// StepKind says what a [Step] is.
+// StepKind is the kind of a [Step].
 type StepKind int
 
 // The kinds.
@@ -20,7 +20,7 @@ const (
 	StepFailed                   // the last: the log failed for good
 )
 
-// Step is one thing that a reader gets.
+// Step is one thing that a reader delivers: an event, or a change of its state.
 type Step struct {
 	Kind StepKind
 	// Frame is the event of a StepEvent, Prev what the reader had before it, Replay whether it came
@@ -41,13 +41,12 @@ type Step struct {
 	Err error // of StepFailed
 }
 
-// AppendEvent adds the event of a StepEvent as the object that a WebSocket's client gets. Nearly
-// always that is the frame's shared text.
+// AppendEvent appends the event of a StepEvent as the JSON object that WebSocket clients get. Nearly always that is the frame's shared text.
 func (s Step) AppendEvent(b []byte) []byte {
 	return append(s.AppendHead(b), s.Frame.text[s.Frame.body:]...)
 }
 
-// AppendHead adds what AppendEvent does but for the event itself, which is [Frame.Body].
+// AppendHead appends what AppendEvent does, without [Frame.Body].
 func (s Step) AppendHead(b []byte) []byte {
 	f := s.Frame
 	if s.Prev == f.before() {
@@ -66,7 +65,7 @@ func (s Step) AppendHead(b []byte) []byte {
 	return b
 }
 
-// EventSize is how many bytes AppendEvent adds.
+// EventSize returns how many bytes AppendEvent adds.
 func (s Step) EventSize() int {
 	n := len(s.Frame.text)
 	if s.Prev != s.Frame.before() {
@@ -90,8 +89,8 @@ const (
 	ended
 )
 
-// Reader is a place in a conversation. Ready and Close belong to one goroutine at a time; wake is
-// called from others.
+// Reader is one reader's position in a conversation. Ready and Close must not be called concurrently; wake is called from other
+// goroutines.
 type Reader struct {
 	c     *conversation
 	wake  func()
@@ -118,19 +117,20 @@ type Reader struct {
 	err     error
 }
 
-// Cursor is where the reader is: it resumes after it. Before StepAttached it is what it began with.
+// Cursor returns the reader's position, after which another attach would continue. Before StepAttached it is the cursor that the reader
+// was attached with.
 func (r *Reader) Cursor() schemas.Cursor {
 	r.c.mu.RLock()
 	defer r.c.mu.RUnlock()
 	return r.last
 }
 
-// Ask has the reader ask before each frame of more than small bytes whether there is room for it. Where there is none, [Reader.Ready] ends
-// before the event; a caller that refuses looks again later. It is for before the first Ready.
+// Ask makes [Reader.Ready] call room before it yields a frame of more than small bytes. If room returns false, Ready ends before the
+// event, and the caller must call it again when there is room. Ask must be called before the first Ready.
 func (r *Reader) Ask(small int, room func(frame int) bool) { r.small, r.room = small, room }
 
-// Ready is what the reader can get now. It never waits: when nothing is left, wake is called
-// once there may be more. What was yielded counts as delivered.
+// Ready yields what the reader can get now. It does not block: after the last step, wake is called once there may be more. Each yielded
+// step counts as delivered.
 func (r *Reader) Ready() iter.Seq[Step] {
 	return func(yield func(Step) bool) {
 		var few [partFrames]*Frame
@@ -157,7 +157,7 @@ const (
 	partBytes  = 64 << 10
 )
 
-// part copies the first frames.
+// part copies the first frames, up to partFrames and about partBytes, into an array, and returns that part of it.
 func part(into *[partFrames]*Frame, frames []*Frame) []*Frame {
 	n := 0
 	for size := 0; n < len(frames) && n < len(into) && size < partBytes; n++ {
@@ -167,8 +167,8 @@ func part(into *[partFrames]*Frame, frames []*Frame) []*Frame {
 	return into[:n]
 }
 
-// yieldFrames yields frames and moves the reader behind what was yielded. It reports false if no more is to be
-// delivered now.
+// yieldFrames yields frames and moves the reader's position behind them. It returns false if the caller stopped, there is no room, or a
+// compact reader must wait.
 func (r *Reader) yieldFrames(frames []*Frame, yield func(Step) bool) bool {
 	if len(frames) == 0 {
 		return true
@@ -214,7 +214,7 @@ func (r *Reader) yieldFrames(frames []*Frame, yield func(Step) bool) bool {
 	return goOn
 }
 
-// after is the cursor by which the reader's place is found in another incarnation.
+// after returns the cursor from which the reader's position in another incarnation is found.
 func (r *Reader) after() schemas.Cursor {
 	if r.phase == opening {
 		return r.last
@@ -226,7 +226,7 @@ func (r *Reader) after() schemas.Cursor {
 	return at
 }
 
-// miss notes a gap that is reported next; one that was not reported yet grows by it.
+// miss records a gap to report next; nil does nothing. A gap that was not reported yet is extended.
 func (r *Reader) miss(gap *streams.Gap) {
 	if gap != nil && r.gap != nil {
 		gap = &streams.Gap{From: r.gap.From, To: gap.To}
@@ -236,8 +236,7 @@ func (r *Reader) miss(gap *streams.Gap) {
 	}
 }
 
-// Close ends the reader: wake is not called again once it has returned, but for a call that is on
-// its way.
+// Close removes the reader. After it has returned, at most a call of wake that was already running is still in progress.
 func (r *Reader) Close() { r.c.leave(r) }
 
 func quoted(s string) []byte {

@@ -10,9 +10,8 @@ const (
 	pagesKept  = 8
 )
 
-// span is a part of a conversation without a hole: everything after From up to the last frame.
-// Frames are only ever added behind what a reader may hold, so that a copy of the slice may be read
-// without a lock.
+// span is a part of a conversation without holes: all frames after from, up to to. Frames are only added at the end, or into a new slice,
+// so a copy of the slice can be read without a lock.
 type span struct {
 	from   uint64
 	first  bool   // there was nothing at or before from when it was read
@@ -21,7 +20,7 @@ type span struct {
 	bytes  int
 }
 
-// after returns the frames behind a place of the span.
+// after returns the frames after seq; nil if there are none.
 func (s *span) after(seq uint64) []*Frame {
 	n := len(s.frames)
 	if n == 0 || s.to <= seq {
@@ -30,13 +29,12 @@ func (s *span) after(seq uint64) []*Frame {
 	return s.frames[sort.Search(n, func(i int) bool { return s.frames[i].Seq > seq }):]
 }
 
-// covers reports whether what comes after a place begins here, without anything in between.
+// covers reports whether a reader that has everything up to seq can continue with this span.
 func (s *span) covers(seq uint64) bool {
 	return seq < s.to && (s.from <= seq || seq == 0 && s.first)
 }
 
-// has reports whether a sequence is a place of the span that was there once: its beginning or a
-// frame's.
+// has reports whether seq is the beginning of the span or the sequence of one of its frames.
 func (s *span) has(seq uint64) bool {
 	if seq == s.from {
 		return true
@@ -45,7 +43,7 @@ func (s *span) has(seq uint64) bool {
 	return i < len(s.frames) && s.frames[i].Seq == seq
 }
 
-// at is the frame of a place, nil if it is not here.
+// at returns the frame with the sequence seq; nil if it is not in the span.
 func (s *span) at(seq uint64) *Frame {
 	i := sort.Search(len(s.frames), func(i int) bool { return s.frames[i].Seq >= seq })
 	if i < len(s.frames) && s.frames[i].Seq == seq {
@@ -60,7 +58,7 @@ func (s *span) add(f *Frame) {
 	s.bytes += f.cost()
 }
 
-// cut drops the oldest frames of a ring that has grown above its limits.
+// cut drops the oldest frames of a ring that exceeds its limits by more than a quarter.
 func (s *span) cut() {
 	if len(s.frames) <= ringFrames+ringFrames/ringSlack && s.bytes <= ringBytes+ringBytes/ringSlack {
 		return
@@ -73,7 +71,8 @@ func (s *span) cut() {
 	s.frames = append(make([]*Frame, 0, ringFrames+ringFrames/ringSlack+1), s.frames[drop:]...)
 }
 
-// precede puts an older span that reaches up to this one before it, if both fit into a ring.
+// precede puts an older span that reaches the beginning of s before it. It returns false, and changes nothing, if there is a hole between
+// them or both together exceed the limits of a ring.
 func (s *span) precede(old *span) bool {
 	if old.to < s.from || old.from >= s.from {
 		return false
