@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// execution is code that a client has run.
+// execution is a parsed request to run code.
 type execution struct {
 	Code     string            `json:"code"`
 	Context  string            `json:"context_id"` // empty: the default one
@@ -23,7 +23,7 @@ type execution struct {
 	Env      map[string]string `json:"env_vars"`
 }
 
-// decodeExecution reads a request to run code. Codes: invalid, unsupported.
+// decodeExecution decodes a request to run code. Codes: invalid, unsupported.
 func decodeExecution(body []byte) (in execution, err error) {
 	if err := decode(body, &in); err != nil {
 		return in, err
@@ -54,15 +54,16 @@ const (
 	maxProblems = 2 << 10
 )
 
-// codeError is what a client gets as the error of its code, where this is not the code's own. The lines before it stand.
+// codeError is an error that is reported to the client as the last line of its output, if code could not be run to its end for a reason of
+// the sandbox's.
 type codeError struct{ name, message string }
 
 func (e codeError) Error() string { return e.name + ": " + e.message }
 
-// codeInterpreter runs code in kernels of a sandbox, and serves their contexts.
+// codeInterpreter serves the code interpreter: it runs code in kernels of a sandbox and manages their contexts.
 type codeInterpreter struct{ *base }
 
-// execute runs code and shows what it shows until it ends. A client that leaves has it interrupted.
+// execute runs code and streams its output until it ends. If the client disconnects, the code is cancelled.
 func (f *codeInterpreter) execute(w http.ResponseWriter, r *http.Request, b *box) error {
 	body, err := web.ReadBody(w, r, schemas.MaxRequest, "write the code into a file and run that")
 	if err != nil {
@@ -89,7 +90,7 @@ func (f *codeInterpreter) execute(w http.ResponseWriter, r *http.Request, b *box
 	return nil
 }
 
-// codeLines is the answer to a request to run code: a JSON value on each line, as the kernel writes them.
+// codeLines is the response to a request to run code: one JSON value per line, as the kernel prints them.
 type codeLines struct {
 	*stream
 
@@ -135,7 +136,8 @@ func (l *codeLines) fail(e codeError) error {
 	return l.push(append(text, '\n'))
 }
 
-// outcome is how the program that asked the kernel ended; again says that the code has not run, because there was no kernel.
+// outcome interprets the exit of the program that sent the code to the kernel. Again is true if the code has not run because there was no
+// kernel.
 func (l *codeLines) outcome() (again bool, err error) {
 	switch e := l.ended; {
 	case !e.Exited:
@@ -159,7 +161,7 @@ const exitNotFound = 127 // bash's, of a command that is not there
 
 func noPython() error { return unsupported("the sandbox has no python3, without which running code") }
 
-// code runs code in the kernel of its context, and begins one where there is none.
+// code runs code in the kernel of its context, and starts a kernel if there is none.
 func (f *codeInterpreter) code(ctx context.Context, l *codeLines, b *box, in execution) error {
 	until, begun := time.Now().Add(kernelWait), 0
 	for n := 1; ; n++ {
@@ -178,7 +180,7 @@ func (f *codeInterpreter) code(ctx context.Context, l *codeLines, b *box, in exe
 	}
 }
 
-// runIn runs code in a kernel.
+// runIn runs code in a kernel. Again is true if the kernel was not there, and the code has not run.
 func (f *codeInterpreter) runIn(ctx context.Context, l *codeLines, b *box, s schemas.SandboxSession, c schemas.CodeContext, in execution) (
 	again bool, err error,
 ) {
@@ -206,7 +208,7 @@ func (f *codeInterpreter) runIn(ctx context.Context, l *codeLines, b *box, s sch
 	return l.outcome()
 }
 
-// interrupt ends code whose client has left.
+// interrupt cancels the call of code whose client has disconnected.
 func (f *codeInterpreter) interrupt(ctx context.Context, call schemas.Call) {
 	const patience = 10 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
@@ -219,7 +221,7 @@ func (f *codeInterpreter) interrupt(ctx context.Context, call schemas.Call) {
 
 func newPID() uint32 { return uint32(minPID + rand.Int32N(1<<31-1-minPID)) } // a name, no secret
 
-// submit has a command run in a sandbox.
+// submit submits the call of a command in a sandbox.
 func (f *base) submit(ctx context.Context, b *box, s schemas.SandboxSession, r schemas.Request, in schemas.BashInput) (schemas.Call, error) {
 	text, err := schemas.EncodeJSON(in)
 	if err != nil {

@@ -22,12 +22,13 @@ const (
 	minPID    = 1000
 )
 
-// callOf is the call of a process: its number is chosen by chance, so that no gateway has to keep who has which.
+// callOf returns the id of the call that runs a process. The number of a process is random, so that gateways need no record of the numbers
+// in use.
 func callOf(sandbox string, pid uint32) schemas.CallID {
 	return schemas.CallID(callBegin + sandbox + "_" + strconv.FormatUint(uint64(pid), 10))
 }
 
-// pidOf is the number of a call's process, 0 of a call that is none's.
+// pidOf returns the number of the process that a call runs; 0 if the call runs none.
 func pidOf(sandbox string, id schemas.CallID) uint32 {
 	text, ok := strings.CutPrefix(string(id), callBegin+sandbox+"_")
 	n, err := strconv.ParseUint(text, 10, 31)
@@ -37,7 +38,7 @@ func pidOf(sandbox string, id schemas.CallID) uint32 {
 	return uint32(n)
 }
 
-// starting is a request for a new process.
+// starting is a parsed request for a new process.
 type starting struct {
 	Process process         `json:"process"`
 	Stdin   *bool           `json:"stdin"`
@@ -45,7 +46,7 @@ type starting struct {
 	PTY     json.RawMessage `json:"pty"`
 }
 
-// decodeStart reads a request for a new process. Codes: invalid, unsupported.
+// decodeStart decodes a request for a new process. Codes: invalid, unsupported.
 func decodeStart(body []byte) (in starting, err error) {
 	message, err := readFrame(body)
 	if err == nil {
@@ -64,9 +65,11 @@ func decodeStart(body []byte) (in starting, err error) {
 	return in, nil
 }
 
-// call is the request for the call that runs a process in a sandbox with variables of its own, within a time: 0 is without end.
+// call returns the input and the timeout of the call that runs the process, with the sandbox's variables env. A within of 0 means no time
+// limit.
 //
-// A call in the foreground has no standard input and an end: what needs one of these is a background job.
+// A call in the foreground has no standard input and has a time limit; a process that needs a standard input or no limit is a background
+// job.
 func (in starting) call(env map[string]string, within time.Duration) (input schemas.BashInput, timeout time.Duration, err error) {
 	p := in.Process
 	p.Dir = dirOf(p.Dir)
@@ -84,7 +87,7 @@ func (in starting) call(env map[string]string, within time.Duration) (input sche
 	return input, timeout, nil
 }
 
-// withinOf is the time that a client gives a stream; 0: as long as it takes. Code: invalid.
+// withinOf returns the time limit that a client sets for a stream; 0 if there is none. Code: invalid.
 func withinOf(h http.Header) (time.Duration, error) {
 	v := h.Get("Connect-Timeout-Ms")
 	if v == "" {
@@ -97,7 +100,7 @@ func withinOf(h http.Header) (time.Duration, error) {
 	return time.Duration(n) * time.Millisecond, nil
 }
 
-// checkUser refuses a user that the command would not run as. Code: unsupported.
+// checkUser rejects a user other than the one that commands run as. Code: unsupported.
 func checkUser(r *http.Request) error {
 	if user, _, ok := r.BasicAuth(); ok && user != "user" {
 		return unsupported("running as the user " + schemas.Quotable(user) + " is not served, leave the user out")
@@ -108,10 +111,10 @@ func checkUser(r *http.Request) error {
 	return nil
 }
 
-// processes serves the commands of a sandbox, envd's process service.
+// processes serves the commands of a sandbox: envd's process service.
 type processes struct{ *base }
 
-// start runs a process and shows what it prints until it ends. A client that leaves leaves it running.
+// start runs a process and streams its output until it ends. If the client disconnects, the process continues.
 func (f *processes) start(w http.ResponseWriter, r *http.Request, b *box) error {
 	if err := checkStream(r); err != nil {
 		return err
@@ -151,13 +154,13 @@ func (f *processes) start(w http.ResponseWriter, r *http.Request, b *box) error 
 	})
 }
 
-// conversationOf is where the events of a process are: each has a conversation of its own, so that a client that connects to it reads no more
-// than what it has printed.
+// conversationOf returns the conversation with the events of a process. Each process has its own, so that a client that connects to it
+// reads only its events.
 func conversationOf(sandbox string, pid uint32) schemas.ConversationID {
 	return schemas.ConversationID("e2b:" + sandbox + ":" + strconv.FormatUint(uint64(pid), 10))
 }
 
-// attach shows what a process has printed, and what it prints until it ends.
+// attach streams the output of a process from its beginning until it ends.
 func (f *processes) attach(w http.ResponseWriter, r *http.Request, b *box) error {
 	if err := checkStream(r); err != nil {
 		return err
@@ -181,7 +184,7 @@ func (f *processes) attach(w http.ResponseWriter, r *http.Request, b *box) error
 	return f.streaming(w, r, b, func(ctx context.Context, s *stream) error { return f.follow(ctx, s, b, call, in.pid()) })
 }
 
-// checkStream refuses the forms of Connect that are not spoken. Code: unsupported.
+// checkStream rejects media types of Connect that are not supported. Code: unsupported.
 func checkStream(r *http.Request) error {
 	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); kind != streamType {
 		return web.WithStatus(http.StatusUnsupportedMediaType,
@@ -190,7 +193,7 @@ func checkStream(r *http.Request) error {
 	return nil
 }
 
-// streaming has the events of a process answered.
+// streaming serves the event stream of a process. After the stream has begun, an error is sent as its last frame.
 func (f *base) streaming(w http.ResponseWriter, r *http.Request, b *box, serve func(ctx context.Context, s *stream) error) error {
 	s := f.newStream(w, r, streamType)
 	err := f.held(w, r, b, func(ctx context.Context) error { return serve(ctx, s) })
@@ -202,14 +205,15 @@ func (f *base) streaming(w http.ResponseWriter, r *http.Request, b *box, serve f
 	return nil
 }
 
-// brokenOff logs that a stream ended before its time, where only the operator may see why.
+// brokenOff logs an internal error that ended a stream, since the client does not see it.
 func (f *base) brokenOff(w http.ResponseWriter, r *http.Request, err error) {
 	if schemas.CodeOf(err) == schemas.Internal && r.Context().Err() == nil {
 		f.Log.Warn("stream broken off", "request", w.Header().Get(web.HeaderRequestID), "error", err)
 	}
 }
 
-// held serves a request that takes long, for as long as the client is there, its key is good and the gateway is not asked to stop.
+// held serves a long request: it takes a slot, and cancels the request's context when its API key is revoked or the gateway stops; the
+// error is then the reason.
 func (f *base) held(w http.ResponseWriter, r *http.Request, b *box, serve func(ctx context.Context) error) error {
 	done, err := f.TakeWait(w, b.account)
 	if err != nil {
@@ -231,7 +235,7 @@ func (f *base) held(w http.ResponseWriter, r *http.Request, b *box, serve func(c
 	return err
 }
 
-// selector names a process, by its number alone.
+// selector names a process by its number.
 type selector struct {
 	Process struct {
 		PID *uint32 `json:"pid"`
@@ -239,7 +243,7 @@ type selector struct {
 	} `json:"process"`
 }
 
-// decode reads it. Codes: invalid, unsupported.
+// decode decodes a selector. Codes: invalid, unsupported.
 func (s *selector) decode(body []byte) error {
 	if err := decode(body, s); err != nil {
 		return err
@@ -259,7 +263,7 @@ func (s *selector) check() error {
 
 func (s *selector) pid() uint32 { return *s.Process.PID }
 
-// process finds the call of a process. Code: not_found.
+// process returns the call of a process of the sandbox. Code: not_found.
 func (f *processes) process(ctx context.Context, b *box, pid uint32) (schemas.Call, error) {
 	call, err := f.Calls.Find(ctx, b.account, callOf(b.id, pid))
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && call.Workspace != b.session.Workspace {
@@ -272,7 +276,7 @@ func noProcess(pid uint32) error {
 	return schemas.Errorf(schemas.NotFound, "process with pid %d not found", pid)
 }
 
-// running finds the call of a process that has not ended. Code: not_found.
+// running returns the call of a process that has not ended. Code: not_found.
 func (f *processes) running(ctx context.Context, b *box, pid uint32) (schemas.Call, error) {
 	call, err := f.process(ctx, b, pid)
 	if err != nil {
@@ -297,13 +301,13 @@ func (f *base) over(ctx context.Context, call schemas.Call) (bool, error) {
 	return err == nil && job.State.Final(), err
 }
 
-// shownProcess is a process as clients list it.
+// shownProcess is a process in the list for clients.
 type shownProcess struct {
 	PID    uint32  `json:"pid"`
 	Config process `json:"config"`
 }
 
-// list lists what runs in the sandbox by commands of this facade.
+// list lists the running processes of a sandbox that were started by this API.
 func (f *processes) list(w http.ResponseWriter, r *http.Request, b *box) error {
 	calls, jobs, err := f.Calls.Inside(r.Context(), b.account, b.session)
 	if err != nil {
@@ -347,7 +351,7 @@ func (f *processes) list(w http.ResponseWriter, r *http.Request, b *box) error {
 	return nil
 }
 
-// unary reads the body of a request of Connect that is no stream.
+// unary decodes the body of a Connect request that is not a stream.
 func unary(w http.ResponseWriter, r *http.Request, v any) error {
 	body, err := web.ReadBody(w, r, maxUnary, "send it in pieces")
 	if err != nil {
@@ -371,7 +375,7 @@ func (f *processes) input(w http.ResponseWriter, r *http.Request, b *box) error 
 	return f.onJob(w, r, b, in.selector, schemas.JobCommand{Action: schemas.JobActionStdin, Data: in.Input.Stdin})
 }
 
-// inputRequest is what is to be written to a process.
+// inputRequest is a parsed request to write to a process.
 type inputRequest struct {
 	selector
 
@@ -403,7 +407,7 @@ func (f *processes) closeInput(w http.ResponseWriter, r *http.Request, b *box) e
 	return f.onJob(w, r, b, in, schemas.JobCommand{Action: schemas.JobActionStdin, EOF: true})
 }
 
-// onJob has the job of a process controlled. It waits a while for a job that is only about to run.
+// onJob executes a command on the job of a process, and waits for a job that is about to run.
 func (f *processes) onJob(w http.ResponseWriter, r *http.Request, b *box, in selector, cmd schemas.JobCommand) error {
 	call, err := f.running(r.Context(), b, in.pid())
 	if err != nil {
@@ -420,7 +424,8 @@ func (f *processes) onJob(w http.ResponseWriter, r *http.Request, b *box, in sel
 	return nil
 }
 
-// atWork asks about a job as soon as it runs. Codes: conflict (it does not), unavailable.
+// atWork executes a command on a job, once the job runs; it waits for that for up to queueing. Codes: conflict (the job does not run),
+// unavailable.
 func (f *base) atWork(ctx context.Context, b *box, cmd schemas.JobCommand) (schemas.JobReply, error) {
 	until := time.Now().Add(queueing)
 	for n := 1; ; n++ {
@@ -436,7 +441,7 @@ func (f *base) atWork(ctx context.Context, b *box, cmd schemas.JobCommand) (sche
 	}
 }
 
-// signal ends a process, or sends its job another signal.
+// signal kills a process, or sends another signal to its job.
 func (f *processes) signal(w http.ResponseWriter, r *http.Request, b *box) error {
 	var in signalRequest
 	if err := unary(w, r, &in); err != nil {
@@ -469,14 +474,14 @@ func (f *processes) signal(w http.ResponseWriter, r *http.Request, b *box) error
 	return nil
 }
 
-// signalRequest is a signal to a process.
+// signalRequest is a parsed signal to a process.
 type signalRequest struct {
 	selector
 
 	Signal any `json:"signal"` // its name or number
 }
 
-// name is the signal's, as jobs have it. Codes: invalid, unsupported.
+// name returns the name of the signal for a job. Codes: invalid, unsupported.
 func (in *signalRequest) name() (string, error) {
 	if err := in.check(); err != nil {
 		return "", err

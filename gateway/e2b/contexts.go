@@ -20,7 +20,7 @@ import (
 // present kernel, by a number from which the id of the job's call follows. So any gateway finds it, two that begin it at once begin one,
 // and where it has ended, with its worker, its sandbox's idle time or by the code, the next number is the next kernel.
 
-// kernelName is unique among the kernels of all sandboxes.
+// kernelName returns the name of the present kernel of a context, unique among all sandboxes.
 func kernelName(sandbox string, c schemas.CodeContext) string {
 	return sandbox + "-" + c.ID + "-" + strconv.Itoa(c.Kernel)
 }
@@ -29,7 +29,7 @@ func kernelCall(sandbox string, c schemas.CodeContext) schemas.CallID {
 	return schemas.CallID(callBegin + kernelName(sandbox, c))
 }
 
-// findContext is where in a list the context of an id is, of no id the default one; -1: there is none.
+// findContext returns the index of the context with an id, or of the default context if id is empty; -1 if there is none.
 func findContext(list []schemas.CodeContext, id string) int {
 	return slices.IndexFunc(list, func(c schemas.CodeContext) bool { return id == "" && c.Default || id != "" && c.ID == id })
 }
@@ -38,7 +38,7 @@ func noContext(id string) error {
 	return schemas.Errorf(schemas.NotFound, "context %q not found", schemas.Quotable(id))
 }
 
-// newContext adds a context to a list that others keep. Code: exhausted.
+// newContext returns a copy of the list with c added, and c with its id. Code: exhausted.
 func newContext(list []schemas.CodeContext, c schemas.CodeContext) ([]schemas.CodeContext, schemas.CodeContext, error) {
 	if len(list) >= schemas.MaxCodeContexts {
 		return list, c, schemas.Errorf(schemas.Exhausted, "the sandbox has %d contexts, the most it may: remove one", len(list))
@@ -49,7 +49,7 @@ func newContext(list []schemas.CodeContext, c schemas.CodeContext) ([]schemas.Co
 	return append(slices.Clip(list), c), c, nil
 }
 
-// change changes the contexts of a sandbox.
+// change changes the contexts of a sandbox. change may be called more than once.
 func (f *codeInterpreter) change(ctx context.Context, b *box, change func(list []schemas.CodeContext) ([]schemas.CodeContext, error)) (
 	schemas.SandboxSession, error,
 ) {
@@ -60,7 +60,7 @@ func (f *codeInterpreter) change(ctx context.Context, b *box, change func(list [
 	return s, gone(err)
 }
 
-// gone says of a sandbox that is not there what clients expect.
+// gone replaces not_found by the error that clients expect for a sandbox that does not exist.
 func gone(err error) error {
 	if errors.Is(err, schemas.ErrNotFound) {
 		return errGone
@@ -68,9 +68,8 @@ func gone(err error) error {
 	return err
 }
 
-// kernel sees to it that the context of an id has a kernel, and that the sandbox is one of the active ones. begun is the number of the
-// kernel that this request has begun, if any: it is not begun again when it has ended. Codes: not_found (the context), those of a job
-// that could not begin.
+// kernel ensures that a context has a kernel, and that the sandbox is active. begun is the number of the kernel that this request has
+// started, 0 if none: if that one has ended, it is not started again. Codes: not_found (the context), those of a job that could not begin.
 func (f *codeInterpreter) kernel(ctx context.Context, b *box, id string, begun *int) (s schemas.SandboxSession, c schemas.CodeContext, err error) {
 	if s, err = f.Sessions.Enter(ctx, b.account, b.id); err != nil {
 		return s, c, gone(err)
@@ -116,14 +115,14 @@ func (f *codeInterpreter) kernel(ctx context.Context, b *box, id string, begun *
 	}
 }
 
-// begin has the kernel of a context run.
+// begin starts the kernel of a context.
 func (f *codeInterpreter) begin(ctx context.Context, b *box, s schemas.SandboxSession, c schemas.CodeContext) (schemas.Call, error) {
 	return f.submit(ctx, b, s, schemas.Request{
 		ID: kernelCall(b.id, c), Conversation: schemas.ConversationID("e2b:" + kernelName(b.id, c)),
 	}, schemas.BashInput{Command: prelude(s.Lease.Env, dirOf(c.Dir)) + notebook.Kernel(kernelName(b.id, c)), Background: true})
 }
 
-// nextKernel has a context's code run in another kernel from now on.
+// nextKernel advances the context to a new kernel, unless another request has done so.
 func (f *codeInterpreter) nextKernel(ctx context.Context, b *box, c schemas.CodeContext) (schemas.SandboxSession, error) {
 	return f.change(ctx, b, func(list []schemas.CodeContext) ([]schemas.CodeContext, error) {
 		if i := findContext(list, c.ID); i >= 0 && list[i].Kernel == c.Kernel { // no other request has seen to it
@@ -133,7 +132,7 @@ func (f *codeInterpreter) nextKernel(ctx context.Context, b *box, c schemas.Code
 	})
 }
 
-// whyEnded says why a kernel ended that had only begun.
+// whyEnded returns the error for a kernel that ended while it started.
 func (f *codeInterpreter) whyEnded(ctx context.Context, b *box, call schemas.Call) error {
 	job, err := f.Calls.Job(ctx, b.account, call.Job)
 	if errors.Is(err, schemas.ErrNotFound) { // the call has ended without a job, and says why
@@ -152,14 +151,14 @@ func (f *codeInterpreter) whyEnded(ctx context.Context, b *box, call schemas.Cal
 	return codeError{"KernelFailed", "the Python of the context ended as it began, in state " + string(job.State) + ": " + schemas.Quotable(said)}
 }
 
-// unseen is shown a process of which only the error matters.
+// unseen is a viewer that discards the output of a process.
 type unseen struct{}
 
 func (unseen) print(bool, []byte) error { return nil }
 func (unseen) end(endEvent) error       { return nil }
 func (unseen) alive() error             { return nil }
 
-// shownContext is a context as clients are shown it.
+// shownContext is a context in responses to clients.
 type shownContext struct {
 	ID       string `json:"id"`
 	Language string `json:"language"`
@@ -180,7 +179,7 @@ func (f *codeInterpreter) contexts(w http.ResponseWriter, _ *http.Request, b *bo
 	return nil
 }
 
-// decodeContext reads a request for a new context. Codes: invalid, unsupported.
+// decodeContext decodes a request for a new context. Codes: invalid, unsupported.
 func decodeContext(body []byte) (c schemas.CodeContext, err error) {
 	var in struct {
 		Language string `json:"language"`
@@ -198,7 +197,7 @@ func decodeContext(body []byte) (c schemas.CodeContext, err error) {
 	return schemas.CodeContext{Dir: in.Dir}, checkCommand("cwd", in.Dir)
 }
 
-// createContext adds a context. Its kernel begins with the first code.
+// createContext adds a context. Its kernel is started with the first code.
 func (f *codeInterpreter) createContext(w http.ResponseWriter, r *http.Request, b *box) error {
 	body, err := web.ReadBody(w, r, schemas.MaxRequest, "name a folder")
 	if err != nil {
@@ -219,7 +218,7 @@ func (f *codeInterpreter) createContext(w http.ResponseWriter, r *http.Request, 
 	return nil
 }
 
-// stopKernel ends the kernel of the context that a path names.
+// stopKernel kills the kernel of the context that a path names, if it runs.
 func (f *codeInterpreter) stopKernel(r *http.Request, b *box) (c schemas.CodeContext, err error) {
 	id := r.PathValue("context")
 	i := findContext(b.session.Lease.Contexts, id)
@@ -246,7 +245,7 @@ func (f *codeInterpreter) stopKernel(r *http.Request, b *box) (c schemas.CodeCon
 	return c, err
 }
 
-// removeContext removes a context with its kernel.
+// removeContext kills the kernel of a context and removes the context.
 func (f *codeInterpreter) removeContext(w http.ResponseWriter, r *http.Request, b *box) error {
 	c, err := f.stopKernel(r, b)
 	if err != nil {
@@ -262,7 +261,7 @@ func (f *codeInterpreter) removeContext(w http.ResponseWriter, r *http.Request, 
 	return nil
 }
 
-// restartContext ends the kernel of a context: the next code begins in a new one.
+// restartContext kills the kernel of a context. The next code runs in a new one.
 func (f *codeInterpreter) restartContext(w http.ResponseWriter, r *http.Request, b *box) error {
 	c, err := f.stopKernel(r, b)
 	if err == nil {

@@ -18,7 +18,7 @@ import (
 // 0.5.7 on they upload files as they are, from 0.6.2 on with metadata, which is not kept here.
 const envdVersion = "0.5.7"
 
-// sandbox is a sandbox as clients are shown it when they make it or connect to it.
+// sandbox is the response to a create or connect.
 type sandbox struct {
 	SandboxID       string  `json:"sandboxID"`
 	TemplateID      string  `json:"templateID"`
@@ -29,7 +29,7 @@ type sandbox struct {
 	Domain          *string `json:"domain"`                      // null: the client's own
 }
 
-// listed is a sandbox as clients list it.
+// listed is a sandbox in lists and details.
 type listed struct {
 	sandbox
 
@@ -42,10 +42,10 @@ type listed struct {
 	Metadata   map[string]string `json:"metadata"`
 }
 
-// controlPlane serves sandboxes as E2B's API does.
+// controlPlane serves E2B's API for sandboxes.
 type controlPlane struct{ *base }
 
-// create makes a sandbox. With an Idempotency-Key one that was made with it is that one.
+// create makes a sandbox. If one was made with the same Idempotency-Key, it returns that one.
 func (f *controlPlane) create(w http.ResponseWriter, r *http.Request, a schemas.AccountID, key string) error {
 	body, err := web.ReadBody(w, r, schemas.MaxRequest, "send fewer variables")
 	if err != nil {
@@ -79,7 +79,7 @@ func (f *controlPlane) create(w http.ResponseWriter, r *http.Request, a schemas.
 
 const maxIdempotencyKey = 255
 
-// newSandboxID is the id of a new sandbox, or of that which the key stands for.
+// newSandboxID returns a random sandbox id, or the one that is derived from an Idempotency-Key and the account.
 func newSandboxID(key string, a schemas.AccountID) (string, error) {
 	if len(key) > maxIdempotencyKey {
 		return "", schemas.Invalidf("Idempotency-Key", "has more than %d bytes", maxIdempotencyKey)
@@ -110,7 +110,7 @@ func (f *controlPlane) shown(s schemas.SandboxSession, a schemas.AccountID, key 
 	return l, err
 }
 
-// the finds the sandbox that a path names. Code: not_found.
+// the returns the sandbox that a path names. Code: not_found.
 func (f *controlPlane) the(r *http.Request, a schemas.AccountID) (schemas.SandboxSession, error) {
 	id := strings.ToValidUTF8(r.PathValue("id"), "\uFFFD")
 	list, err := f.Sessions.Leased(r.Context(), a)
@@ -125,7 +125,7 @@ func (f *controlPlane) the(r *http.Request, a schemas.AccountID) (schemas.Sandbo
 	return schemas.SandboxSession{}, schemas.Errorf(schemas.NotFound, "sandbox %q not found", schemas.Quotable(id))
 }
 
-// detail shows a sandbox.
+// detail serves the details of a sandbox.
 func (f *controlPlane) detail(w http.ResponseWriter, r *http.Request, a schemas.AccountID, key string) error {
 	s, err := f.the(r, a)
 	if err != nil {
@@ -139,7 +139,7 @@ func (f *controlPlane) detail(w http.ResponseWriter, r *http.Request, a schemas.
 	return nil
 }
 
-// kill ends a sandbox with all that is in it.
+// kill ends a sandbox and everything in it.
 func (f *controlPlane) kill(w http.ResponseWriter, r *http.Request, a schemas.AccountID, _ string) error {
 	s, err := f.the(r, a)
 	if err != nil {
@@ -157,7 +157,7 @@ func (f *controlPlane) kill(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	return nil
 }
 
-// lifetime reads how long a sandbox shall live from now on. Code: invalid.
+// lifetime returns the life of a sandbox from now on that a request asks for. Code: invalid.
 func lifetime(w http.ResponseWriter, r *http.Request) (time.Duration, error) {
 	body, err := web.ReadBody(w, r, schemas.MaxRequest, "send a timeout alone")
 	if err != nil {
@@ -166,7 +166,7 @@ func lifetime(w http.ResponseWriter, r *http.Request) (time.Duration, error) {
 	return decodeLifetime(body)
 }
 
-// timeout sets when a sandbox ends.
+// timeout sets the time at which a sandbox ends.
 func (f *controlPlane) timeout(w http.ResponseWriter, r *http.Request, a schemas.AccountID, _ string) error {
 	life, err := lifetime(w, r)
 	if err != nil {
@@ -188,7 +188,7 @@ func (f *controlPlane) timeout(w http.ResponseWriter, r *http.Request, a schemas
 	return nil
 }
 
-// connect shows a sandbox, which lives for a while from now on at least.
+// connect returns a sandbox, and extends its life to at least the requested time from now.
 func (f *controlPlane) connect(w http.ResponseWriter, r *http.Request, a schemas.AccountID, key string) error {
 	life, err := lifetime(w, r)
 	if err != nil {
@@ -216,7 +216,7 @@ func (f *controlPlane) connect(w http.ResponseWriter, r *http.Request, a schemas
 	return nil
 }
 
-// list answers a page of the account's sandboxes, by when they began.
+// list serves a page of the account's sandboxes, sorted by their creation.
 func (f *controlPlane) list(w http.ResponseWriter, r *http.Request, a schemas.AccountID, _ string) error {
 	q, err := decodeList(r.URL.RawQuery)
 	if err != nil {
@@ -240,7 +240,7 @@ func (f *controlPlane) list(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	return nil
 }
 
-// page is the part of all sandboxes that is asked for, and the token of the next part.
+// page returns the matching sandboxes of one page, and the token of the next; empty if there is none.
 func (q listQuery) page(all []schemas.SandboxSession) (page []schemas.SandboxSession, next string) {
 	for _, s := range all {
 		fits := q.running && (q.template == "" || s.Lease.Template == q.template) && !s.Created.Before(q.after)

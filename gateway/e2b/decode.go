@@ -17,7 +17,7 @@ import (
 // Bodies are read as the wire's own servers do: members that are not known are left alone, since clients of later versions send more.
 // What changes what the client gets is refused by name.
 
-// decode reads one JSON value. Code: invalid.
+// decode decodes one JSON value; unknown members are ignored. Code: invalid.
 func decode(body []byte, v any) error {
 	if !utf8.Valid(body) {
 		return schemas.Invalidf("", "the body is not UTF-8")
@@ -44,7 +44,7 @@ func lifeOf(seconds *int64) (time.Duration, error) {
 	return time.Duration(*seconds) * time.Second, nil
 }
 
-// decodeLifetime reads a body with a timeout alone. Code: invalid.
+// decodeLifetime decodes a body that has only a timeout, or is empty. Code: invalid.
 func decodeLifetime(body []byte) (time.Duration, error) {
 	var in struct {
 		Timeout *int64 `json:"timeout"`
@@ -57,7 +57,7 @@ func decodeLifetime(body []byte) (time.Duration, error) {
 	return lifeOf(in.Timeout)
 }
 
-// creation is what a create asks for.
+// creation is a parsed request for a new sandbox.
 type creation struct {
 	Template   string            `json:"templateID"`
 	Timeout    *int64            `json:"timeout"`
@@ -74,10 +74,11 @@ type creation struct {
 	Mounts   json.RawMessage `json:"volumeMounts"`
 }
 
-// templates are the names that clients have for a sandbox as it comes. All are the same here.
+// templates returns the template names that are accepted. They all mean the same sandbox.
 func templates() []string { return []string{"base", "code-interpreter-v1"} }
 
-// decodeCreate reads a request for a new sandbox, on a network. Codes: invalid, not_found (the template), unsupported.
+// decodeCreate decodes a request for a new sandbox; network is the one that all sandboxes have. Codes: invalid, not_found (the template),
+// unsupported.
 func decodeCreate(body []byte, network schemas.NetworkMode) (lease schemas.SandboxLease, life time.Duration, err error) {
 	var in creation
 	if err := decode(body, &in); err != nil {
@@ -121,7 +122,7 @@ func decodeCreate(body []byte, network schemas.NetworkMode) (lease schemas.Sandb
 	return lease, life, err
 }
 
-// checkEnv refuses variables that a shell cannot have. Code: invalid.
+// checkEnv checks the names and values of variables. Code: invalid.
 func checkEnv(field string, env map[string]string) error {
 	for name, value := range env {
 		bad := name == "" || name[0] >= '0' && name[0] <= '9'
@@ -138,7 +139,7 @@ func checkEnv(field string, env map[string]string) error {
 	return nil
 }
 
-// listQuery is which sandboxes are asked for.
+// listQuery is the parsed query of a list.
 type listQuery struct {
 	metadata  map[string]string
 	running   bool
@@ -151,7 +152,7 @@ type listQuery struct {
 
 const maxPage = 100
 
-// decodeList reads the query of a list. Code: invalid.
+// decodeList decodes the query of a list. Code: invalid.
 func decodeList(raw string) (q listQuery, err error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -207,7 +208,7 @@ const (
 	streamType = "application/connect+json"
 )
 
-// readFrame is the one message of a request for a stream. Code: invalid.
+// readFrame returns the one message of a request for a stream, without its frame. Code: invalid.
 func readFrame(body []byte) ([]byte, error) {
 	switch {
 	case len(body) < frameHead:
@@ -220,7 +221,7 @@ func readFrame(body []byte) ([]byte, error) {
 	return body[frameHead:], nil
 }
 
-// frame is a message of a stream.
+// frame encodes a message of a stream as a frame.
 func frame(flags byte, v any) []byte {
 	text, err := schemas.EncodeJSON(v)
 	if err != nil { // a type of ours that JSON cannot hold: a defect
@@ -232,7 +233,7 @@ func frame(flags byte, v any) []byte {
 	return append(b, text...)
 }
 
-// lastFrame ends a stream; f is nil where that is no failure.
+// lastFrame encodes the frame that ends a stream; f is nil if it ended without a failure.
 func lastFrame(f *failure) []byte {
 	return frame(flagEnd, struct {
 		Error *failure `json:"error,omitempty"`
@@ -245,7 +246,7 @@ const (
 	workspace = "/workspace"
 )
 
-// inside is the path below the workspace that a client's path means. Codes: invalid, unsupported (it is elsewhere in the sandbox).
+// inside returns a client's path relative to the workspace. Codes: invalid, unsupported (it is elsewhere in the sandbox).
 func inside(field, name string) (string, error) {
 	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) || len(name) > schemas.MaxFilePath {
 		return "", schemas.Invalidf(field, "is UTF-8 of at most %d bytes without NUL", schemas.MaxFilePath)
@@ -270,5 +271,5 @@ func inside(field, name string) (string, error) {
 	return p, nil
 }
 
-// outside is how a path below the workspace is shown.
+// outside returns the absolute path for clients of a path relative to the workspace.
 func outside(p string) string { return path.Join(workspace, p) }

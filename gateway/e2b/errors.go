@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// httpStatus is the status with which an error is answered.
+// httpStatus returns the HTTP status for an error.
 func httpStatus(err error) int {
 	var own interface{ HTTPStatus() int }
 	if errors.As(err, &own) {
@@ -23,7 +23,7 @@ func httpStatus(err error) int {
 	}[schemas.Public(err).Code]
 }
 
-// sentence is what is public of an error, with the field that it is about.
+// sentence returns the public message of an error, with the field that it is about.
 func sentence(w http.ResponseWriter, err error) string {
 	public := schemas.Public(err)
 	switch {
@@ -35,7 +35,7 @@ func sentence(w http.ResponseWriter, err error) string {
 	return public.Message
 }
 
-// failure is the body of an answer that is no success.
+// failure is the body of an error response.
 type failure struct {
 	Code    any    `json:"code"` // the status, or Connect's word for it
 	Message string `json:"message"`
@@ -47,14 +47,14 @@ func later(w http.ResponseWriter, err error) {
 	}
 }
 
-// writeError answers as E2B's own API does.
+// writeError writes an error in the format of E2B's own API.
 func writeError(w http.ResponseWriter, err error) {
 	later(w, err)
 	status := httpStatus(err)
 	web.WriteJSON(w, status, failure{status, sentence(w, err)})
 }
 
-// rpcCode is Connect's word for what an error is.
+// rpcCode returns the Connect code for an error.
 func rpcCode(err error) string {
 	switch httpStatus(err) {
 	case http.StatusUnauthorized:
@@ -70,13 +70,13 @@ func rpcCode(err error) string {
 	}[schemas.Public(err).Code]
 }
 
-// writeRPCError answers a request of Connect that is no stream.
+// writeRPCError writes the error response to a Connect request that is not a stream.
 func writeRPCError(w http.ResponseWriter, err error) {
 	later(w, err)
 	web.WriteJSON(w, httpStatus(err), failure{rpcCode(err), sentence(w, err)})
 }
 
-// writeStreamError answers a request for a stream that has not begun.
+// writeStreamError writes the error response to a stream request, if the stream has not begun.
 func writeStreamError(w http.ResponseWriter, err error) {
 	if httpStatus(err) == http.StatusBadGateway { // the client asks then whether the sandbox is there
 		writeError(w, err)
@@ -86,7 +86,7 @@ func writeStreamError(w http.ResponseWriter, err error) {
 	_, _ = w.Write(lastFrame(&failure{rpcCode(err), sentence(w, err)})) // the client may have gone
 }
 
-// alreadyExists answers that what is to be made is there. The client has a word of its own for that.
+// alreadyExists writes the error already_exists, a Connect code that no error of ours maps to.
 func alreadyExists(w http.ResponseWriter, message string) {
 	web.WriteJSON(w, http.StatusConflict, failure{"already_exists", message})
 }

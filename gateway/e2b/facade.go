@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Sessions keeps the sandboxes. Its methods may be called from many goroutines.
+// Sessions stores the sandboxes. It must be safe for concurrent use.
 type Sessions interface {
 	// Make makes a sandbox; one that was made alike is that one. Codes: conflict, exhausted, unavailable, unsupported.
 	Make(ctx context.Context, a schemas.AccountID, id string, lease schemas.SandboxLease) (schemas.SandboxSession, error)
@@ -32,7 +32,7 @@ type Sessions interface {
 	Touch(ctx context.Context, a schemas.AccountID, id string)
 }
 
-// Calls carries out commands. Its methods may be called from many goroutines.
+// Calls executes commands. It must be safe for concurrent use.
 type Calls interface {
 	// Submit admits a call that waits for its turn as long as waiting says. A request whose id is there already is that call.
 	Submit(ctx context.Context, a schemas.AccountID, r schemas.Request, waiting time.Duration) (schemas.Call, error)
@@ -52,7 +52,7 @@ type Calls interface {
 	Control(ctx context.Context, c schemas.JobCommand) (schemas.JobReply, error)
 }
 
-// Files reaches the files of workspaces.
+// Files reads and writes the files of workspaces.
 type Files interface {
 	// Get and Put answer a request for one file, whose path values "id" and "path" name it.
 	Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error
@@ -61,7 +61,7 @@ type Files interface {
 	Do(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID, q schemas.FileRequest) (schemas.FileReply, error)
 }
 
-// Options are the parts of a [Facade]. All must be there.
+// Options are the settings of a [Facade]. All are required.
 type Options struct {
 	Sessions    Sessions
 	Calls       Calls
@@ -80,7 +80,7 @@ type Options struct {
 	TakeWait func(w http.ResponseWriter, a schemas.AccountID) (done func(), err error)
 }
 
-// Facade is the handlers. They may be called from many goroutines.
+// Facade has the handlers. It is safe for concurrent use.
 type Facade struct {
 	*base
 
@@ -90,22 +90,22 @@ type Facade struct {
 	files     filesystem
 }
 
-// New makes the handlers.
+// New returns the handlers.
 func New(o Options) *Facade {
 	b := &base{o}
 	return &Facade{b, controlPlane{b}, processes{b}, codeInterpreter{b}, filesystem{b}}
 }
 
-// base is what all handlers share: whose sandbox a request is for, and answers that are streams.
+// base is what all handlers share.
 type base struct{ Options }
 
-// Route is one row of what is served. Method is empty where all are.
+// Route is one route. An empty Method means all methods.
 type Route struct {
 	Method, Path string
 	Serve        web.Handler
 }
 
-// Routes lists what is served.
+// Routes returns all routes, including those that answer that something is not supported.
 func (f *Facade) Routes() []Route {
 	control, plain := f.control, func(h boxHandler) web.Handler { return f.inBox(h, writeError) }
 	unary := func(h boxHandler) web.Handler { return f.inBox(h, writeRPCError) }
@@ -150,7 +150,7 @@ func (f *Facade) Routes() []Route {
 		Route{"", "/filesystem.Filesystem/", unserved(writeRPCError)})
 }
 
-// unserved answers what is not there.
+// unserved returns a handler that answers that a route is not supported.
 func unserved(say func(http.ResponseWriter, error)) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		say(w, unsupported(schemas.Quotable(r.Method+" "+r.URL.Path)+" is not served"))
@@ -158,7 +158,7 @@ func unserved(say func(http.ResponseWriter, error)) web.Handler {
 	}
 }
 
-// unsupported says that something cannot be done, and where it is written what can.
+// unsupported returns an error of the code unsupported, with a reference to the documentation.
 func unsupported(what string) error {
 	return schemas.Errorf(schemas.Unsupported, "%s: docs/guides/e2b.md of Sandjet lists what is served", what)
 }
@@ -174,7 +174,7 @@ func keyOf(header string) string {
 	return text
 }
 
-// control asks for an API key first.
+// control wraps a handler of the control plane: it authenticates the request by its API key.
 func (f *Facade) control(h func(w http.ResponseWriter, r *http.Request, a schemas.AccountID, key string) error) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		key := keyOf(r.Header.Get("X-Api-Key"))
@@ -194,7 +194,7 @@ func (f *Facade) control(h func(w http.ResponseWriter, r *http.Request, a schema
 	}
 }
 
-// box is a sandbox that a request is for.
+// box is the sandbox that a request addresses.
 type box struct {
 	account schemas.AccountID
 	id      string
@@ -204,7 +204,7 @@ type box struct {
 
 type boxHandler func(w http.ResponseWriter, r *http.Request, b *box) error
 
-// inBox asks for the token of a sandbox first.
+// inBox wraps a handler of requests to a sandbox: it authenticates the request by the sandbox's token, and finds the sandbox.
 func (f *Facade) inBox(h boxHandler, say func(http.ResponseWriter, error)) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		b, err := f.open(r)
@@ -222,7 +222,7 @@ func (f *Facade) inBox(h boxHandler, say func(http.ResponseWriter, error)) web.H
 	}
 }
 
-// answer answers with an error. What only the operator may see goes to the log.
+// answer writes the response for an error, if there is one. Internal errors are logged.
 func (f *Facade) answer(w http.ResponseWriter, r *http.Request, err error, say func(http.ResponseWriter, error)) {
 	if err == nil || r.Context().Err() != nil && !errors.Is(err, schemas.ErrDenied) {
 		return // done, or no client listens any more
@@ -237,7 +237,7 @@ func (f *Facade) answer(w http.ResponseWriter, r *http.Request, err error, say f
 var errGone = web.WithStatus(http.StatusBadGateway,
 	schemas.Errorf(schemas.NotFound, "the sandbox was not found: it was killed, or its time is over"))
 
-// find finds the sandbox of a request.
+// find returns the sandbox of a request, or errGone.
 func (f *base) find(ctx context.Context, b *box) (schemas.SandboxSession, error) {
 	list, err := f.Sessions.Leased(ctx, b.account)
 	if err != nil {
@@ -251,7 +251,7 @@ func (f *base) find(ctx context.Context, b *box) (schemas.SandboxSession, error)
 	return schemas.SandboxSession{}, errGone
 }
 
-// health says that a sandbox is there.
+// health answers 204 if the sandbox exists.
 func (f *Facade) health(w http.ResponseWriter, _ *http.Request, _ *box) error {
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -17,13 +17,13 @@ import (
 
 type principalKey struct{}
 
-// KeyOf is the fingerprint of the API key by which a request for a file came in.
+// KeyOf returns the fingerprint of the API key that a request for a file was authenticated with.
 func KeyOf(ctx context.Context) attachtoken.Fingerprint {
 	k, _ := ctx.Value(principalKey{}).(attachtoken.Fingerprint)
 	return k
 }
 
-// about is a request to the routes of files about one file.
+// about returns the request to the file routes for one file.
 func about(r *http.Request, b *box, p string) *http.Request {
 	out := r.Clone(context.WithValue(r.Context(), principalKey{}, b.key))
 	out.URL.RawQuery = ""
@@ -35,10 +35,10 @@ func about(r *http.Request, b *box, p string) *http.Request {
 	return out
 }
 
-// filesystem serves the files of a sandbox, envd's filesystem service.
+// filesystem serves the files of a sandbox: envd's filesystem service.
 type filesystem struct{ *base }
 
-// read answers a file.
+// read serves a file.
 func (f *filesystem) read(w http.ResponseWriter, r *http.Request, b *box) error {
 	if err := checkUser(r); err != nil {
 		return err
@@ -50,14 +50,14 @@ func (f *filesystem) read(w http.ResponseWriter, r *http.Request, b *box) error 
 	return f.Files.Get(w, about(r, b, p), b.account)
 }
 
-// written is a file as clients are shown it when they have written it.
+// written is a file in the response to a write.
 type written struct {
 	Name string `json:"name"`
 	Type string `json:"type"`
 	Path string `json:"path"`
 }
 
-// write stores a file that is the body, or those of a form.
+// write stores the request's body as a file, or the files of a form.
 func (f *filesystem) write(w http.ResponseWriter, r *http.Request, b *box) error {
 	if err := checkUser(r); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (f *filesystem) write(w http.ResponseWriter, r *http.Request, b *box) error
 // maxFiles is the most files of one form.
 const maxFiles = 1000
 
-// fileName is the name of a form's file with its folders, as browsers and Node.js write it.
+// fileName returns the name of a form's file, including its folders, as browsers and Node.js encode it; empty if there is none.
 func fileName(disposition string) string {
 	_, after, ok := strings.Cut(disposition, `filename="`)
 	if !ok {
@@ -126,7 +126,7 @@ func fileName(disposition string) string {
 	return strings.NewReplacer("%22", `"`, "%0D", "\r", "%0A", "\n").Replace(name)
 }
 
-// store stores a file.
+// store stores one file. A negative length means unknown.
 func (f *filesystem) store(w http.ResponseWriter, r *http.Request, b *box, name string, body io.Reader, length int64) (written, error) {
 	p, err := inside("path", name)
 	if err != nil {
@@ -144,7 +144,7 @@ func (f *filesystem) store(w http.ResponseWriter, r *http.Request, b *box, name 
 	return written{path.Base(p), "file", outside(p)}, nil
 }
 
-// silent keeps an answer to itself.
+// silent is a response writer that discards the response.
 type silent struct {
 	http.ResponseWriter
 
@@ -163,7 +163,7 @@ func (s *silent) Write(b []byte) (int, error) { return len(b), nil }
 // Unwrap lets http.ResponseController reach the writer below.
 func (s *silent) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// entry is a file or a folder as clients are shown it.
+// entry is a file or folder in responses to clients.
 type entry struct {
 	Name        string `json:"name"`
 	Type        string `json:"type"`
@@ -195,13 +195,13 @@ func entryOf(i schemas.FileInfo) entry {
 	return e
 }
 
-// pathRequest names a file or a folder.
+// pathRequest is a parsed request about a file or folder.
 type pathRequest struct {
 	Path  string  `json:"path"`
 	Depth *uint32 `json:"depth"`
 }
 
-// asked reads a request about one path.
+// asked decodes a request about one path, and returns the path relative to the workspace.
 func asked(w http.ResponseWriter, r *http.Request, in *pathRequest) (string, error) {
 	if err := checkUser(r); err != nil {
 		return "", err
@@ -224,7 +224,7 @@ func writeEntry(w http.ResponseWriter, i schemas.FileInfo) {
 	web.WriteJSON(w, http.StatusOK, map[string]entry{"entry": entryOf(i)})
 }
 
-// stat describes a file or a folder.
+// stat serves the description of a file or folder.
 func (f *filesystem) stat(w http.ResponseWriter, r *http.Request, b *box) error {
 	p, err := asked(w, r, &pathRequest{})
 	if err != nil {
@@ -241,7 +241,7 @@ func (f *filesystem) stat(w http.ResponseWriter, r *http.Request, b *box) error 
 // maxEntries is the most entries of one listing.
 const maxEntries = 10_000
 
-// listDir lists a folder, and as many levels below it as are asked for.
+// listDir lists a folder to the requested depth.
 func (f *filesystem) listDir(w http.ResponseWriter, r *http.Request, b *box) error {
 	var in pathRequest
 	p, err := asked(w, r, &in)
@@ -280,7 +280,7 @@ func (f *filesystem) listDir(w http.ResponseWriter, r *http.Request, b *box) err
 	return nil
 }
 
-// makeDir makes a folder with its parents.
+// makeDir makes a folder and its parents.
 func (f *filesystem) makeDir(w http.ResponseWriter, r *http.Request, b *box) error {
 	p, err := asked(w, r, &pathRequest{})
 	if err != nil {
@@ -303,7 +303,7 @@ func (f *filesystem) makeDir(w http.ResponseWriter, r *http.Request, b *box) err
 	return nil
 }
 
-// move gives a file or a folder another name; a file takes the place of another.
+// move renames a file or folder. An existing file at the destination is replaced.
 func (f *filesystem) move(w http.ResponseWriter, r *http.Request, b *box) error {
 	var in struct {
 		Source      string `json:"source"`
@@ -342,7 +342,7 @@ func (f *filesystem) move(w http.ResponseWriter, r *http.Request, b *box) error 
 	return nil
 }
 
-// remove removes a file, or a folder with all that is in it. What is not there is no error.
+// remove removes a file, or a folder with everything in it. It succeeds if there is none.
 func (f *filesystem) remove(w http.ResponseWriter, r *http.Request, b *box) error {
 	p, err := asked(w, r, &pathRequest{})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// stream is an answer that is written piece by piece.
+// stream is a streaming response.
 type stream struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
@@ -28,7 +28,7 @@ func (f *base) newStream(w http.ResponseWriter, r *http.Request, kind string) *s
 	return &stream{w: w, rc: http.NewResponseController(w), kind: kind, stall: f.Stall, ping: pingOf(r.Header)}
 }
 
-// viewer is shown a process.
+// viewer receives the output and the end of a process.
 type viewer interface {
 	print(stderr bool, b []byte) error
 	// end says how the process ended, and that this was all.
@@ -42,7 +42,7 @@ const (
 	maxPing     = 90 * time.Second
 )
 
-// pingOf is the interval at which a client wants pings.
+// pingOf returns the keep-alive interval that a client asks for, or the default.
 func pingOf(h http.Header) time.Duration {
 	n, err := strconv.Atoi(h.Get("Keepalive-Ping-Interval"))
 	if err != nil || n < 1 {
@@ -62,7 +62,7 @@ func (s *stream) push(b []byte) error {
 	return web.Push(s.w, s.rc, b, s.stall)
 }
 
-// event is one event of a process; one of its members is there.
+// event is one event of a process; exactly one member is set.
 type event struct {
 	Start     *startEvent `json:"start,omitempty"`
 	Data      *dataEvent  `json:"data,omitempty"`
@@ -119,7 +119,7 @@ func (s *stream) print(stderr bool, b []byte) error {
 	return nil
 }
 
-// outputs is how much of a call's output its reader has.
+// outputs records how much of a call's output was sent to its reader.
 type outputs struct {
 	attempt int
 	raw     [2]int64 // bytes that were printed, of stdout and stderr
@@ -127,7 +127,8 @@ type outputs struct {
 	hole    bool     // something in the middle is missing: nothing more is sent
 }
 
-// take says what of a piece the reader lacks.
+// take returns the part of a piece of output that the reader does not have yet. If pieces are missing before it, hole is set, and nothing
+// more is returned.
 func (o *outputs) take(d schemas.OutputData) (text string, stderr bool) {
 	i := 0
 	if d.Stream == "stderr" {
@@ -145,7 +146,7 @@ func (o *outputs) take(d schemas.OutputData) (text string, stderr bool) {
 	return d.Text, i == 1
 }
 
-// rest is what of a result the reader lacks. Code: exhausted (it is not all there).
+// rest returns the output in a result that the reader does not have yet. Code exhausted: a part of it was not kept.
 func (o *outputs) rest(r schemas.Output) (stdout, stderr string, err error) {
 	switch {
 	case o.raw[0]+o.raw[1] == r.TotalBytes && r.TotalBytes > 0:
@@ -158,12 +159,12 @@ func (o *outputs) rest(r schemas.Output) (stdout, stderr string, err error) {
 	return r.Stdout[o.text[0]:], r.Stderr[o.text[1]:], nil
 }
 
-// killed is how a process ends that was killed.
+// killed returns the end event of a killed process.
 func killed() endEvent {
 	return endEvent{ExitCode: -1, Status: "signal: killed", Error: "signal: killed"}
 }
 
-// endOf is how a call's process ended. Codes: those of what has not run, and timeout.
+// endOf returns the end event of a call's process, or the error if it was not run or timed out.
 func endOf(r schemas.Result) (endEvent, error) {
 	message := r.Text
 	if r.Error != nil {
@@ -194,7 +195,7 @@ func exitOf(code int) endEvent {
 	return e
 }
 
-// follow shows a process from its start to its end.
+// follow streams a process from its start to its end.
 func (f *processes) follow(ctx context.Context, s *stream, b *box, call schemas.Call, pid uint32) error {
 	if err := s.event(event{Start: &startEvent{pid}}); err != nil {
 		return err
@@ -207,7 +208,8 @@ func (f *processes) follow(ctx context.Context, s *stream, b *box, call schemas.
 
 var errEnded = errors.New("ended")
 
-// followCall shows what a call prints, and then what of its result was not shown.
+// followCall sends the output of a call to v as it is printed, then what its result has in addition, and its end. It returns after the
+// end.
 func (f *base) followCall(ctx context.Context, v viewer, ping time.Duration, b *box, call schemas.Call) error {
 	ctx, cancel := context.WithCancel(ctx)
 	type step struct {
@@ -258,7 +260,7 @@ func (f *base) followCall(ctx context.Context, v viewer, ping time.Duration, b *
 	}
 }
 
-// event shows one event of a call. It returns errEnded after the last.
+// event handles one event of a call. It returns errEnded after the last.
 func (o *outputs) event(v viewer, call schemas.CallID, e schemas.Event) error {
 	if e.Subject != string(call) {
 		return nil
@@ -300,7 +302,7 @@ func (o *outputs) event(v viewer, call schemas.CallID, e schemas.Event) error {
 // betweenLooks is the pause between two looks at a job that has nothing new.
 var betweenLooks = wait.Backoff{First: 50 * time.Millisecond, Most: time.Second} //nolint:gochecknoglobals // settings, never changed
 
-// followJob shows what a job prints, all of it as standard output, until it ends.
+// followJob streams the output of a job, all of it as standard output, until the job ends.
 func (f *processes) followJob(ctx context.Context, s *stream, b *box, call schemas.Call) error {
 	at, spoken := int64(0), time.Now()
 	cmd := schemas.JobCommand{Account: b.account, Job: call.Job, Action: schemas.JobActionLogs, Limit: schemas.MaxJobLogPage}
@@ -349,7 +351,8 @@ func (f *processes) followJob(ctx context.Context, s *stream, b *box, call schem
 	}
 }
 
-// settled shows what of a job's log is left, from a place on, and how it ended.
+// settled sends the rest of a finished job's log, from the byte at on, and how the job ended. Code exhausted: a part of the log was not
+// kept.
 func (s *stream) settled(job schemas.Job, at int64) error {
 	c := job.Completion
 	if c == nil {
@@ -367,7 +370,7 @@ func (s *stream) settled(job schemas.Job, at int64) error {
 	return s.end(endOfJob(*c))
 }
 
-// endOfJob is how a job's process ended.
+// endOfJob returns the end event of a job's process.
 func endOfJob(c schemas.Completion) endEvent {
 	const kill = 128 + 9
 	switch {

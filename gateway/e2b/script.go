@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// process is a program that runs in a sandbox, as clients say it.
+// process is a program to run in a sandbox.
 type process struct {
 	Cmd  string            `json:"cmd"`
 	Args []string          `json:"args"`
@@ -18,7 +18,7 @@ type process struct {
 	Dir  string            `json:"cwd,omitempty"`
 }
 
-// script is the command that runs a process. Codes: invalid.
+// script returns the shell command that runs the process. Code: invalid.
 func (p process) script() (string, error) {
 	if p.Cmd == "" {
 		return "", schemas.Invalidf("process.cmd", "must not be empty")
@@ -34,7 +34,7 @@ func (p process) script() (string, error) {
 	return s, checkCommand("process", s)
 }
 
-// prelude is what stands before a command with variables and a folder of its own.
+// prelude returns the shell commands that set variables and the working folder.
 func prelude(env map[string]string, dir string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(env)) { // so that the same process is the same command
@@ -46,7 +46,7 @@ func prelude(env map[string]string, dir string) string {
 	return b.String()
 }
 
-// checkCommand refuses what no call may have. Code: invalid.
+// checkCommand checks that a command is not too long and has no NUL. Code: invalid.
 func checkCommand(field, s string) error {
 	if strings.ContainsRune(s, 0) {
 		return schemas.Invalidf(field, "has a NUL")
@@ -57,7 +57,7 @@ func checkCommand(field, s string) error {
 	return nil
 }
 
-// dirOf is the working folder that a client means: below the workspace, or elsewhere in the sandbox.
+// dirOf returns the working folder in the sandbox for a client's path; empty means the workspace.
 func dirOf(dir string) string {
 	switch p := path.Clean(dir); {
 	case dir == "", p == home, p == workspace:
@@ -72,7 +72,7 @@ func dirOf(dir string) string {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// unquote reads a word that quote has made.
+// unquote parses a word that quote has made, and returns the rest of the text.
 func unquote(s string) (word, rest string, ok bool) {
 	if !strings.HasPrefix(s, "'") {
 		return "", s, false
@@ -92,7 +92,7 @@ func unquote(s string) (word, rest string, ok bool) {
 	}
 }
 
-// processOf reads what script has made.
+// processOf parses a command that [process.script] has made; ok is false for any other.
 func processOf(script string) (p process, ok bool) {
 	s := script
 	for strings.HasPrefix(s, "export ") {

@@ -21,15 +21,15 @@ const (
 	maxToken     = 2048
 )
 
-// claims are what the token of a sandbox says. It ends with the API key that it was made with, and with the sandbox.
+// claims are the claims of a sandbox's token. The token is valid until its API key is revoked or the sandbox ends.
 type claims struct {
 	Account schemas.AccountID `json:"a"`
 	Sandbox string            `json:"s"`
 	Key     []byte            `json:"k"` // the API key's fingerprint
 }
 
-// token is the credential with which a client reaches what is in a sandbox: it has no other there. In front of what it says stand the id
-// of the signing key, with its length in a byte, and the signature.
+// token returns the token with which a client accesses the inside of a sandbox; clients do not send their API key there. Its bytes are the
+// length of the signing key's id in one byte, the id, the signature and the claims.
 func (f *base) token(a schemas.AccountID, sandbox, key string) (string, error) {
 	mark := credentials.Fingerprint(key)
 	body, err := json.Marshal(claims{a, sandbox, mark[:]})
@@ -47,7 +47,7 @@ func (f *base) token(a schemas.AccountID, sandbox, key string) (string, error) {
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(slices.Concat(head, mac, body)), nil
 }
 
-// open finds out which sandbox a request is for.
+// open authenticates a request by its token and returns the sandbox that it addresses.
 func (f *base) open(r *http.Request) (*box, error) {
 	token := r.Header.Get("X-Access-Token")
 	if token == "" { // requests about contexts have no other
@@ -72,7 +72,7 @@ func badToken() error {
 		"the header X-Access-Token is not the token of this sandbox: connect to the sandbox again with an API key of its account")
 }
 
-// readToken reads a token that one of the keys has signed. Code: denied.
+// readToken verifies and decodes a token. Code: denied.
 func readToken(keys attachtoken.Keys, token string) (c claims, err error) {
 	text, ok := strings.CutPrefix(token, tokenPrefix)
 	if !ok || len(token) > maxToken || strings.ContainsAny(text, "\r\n") {

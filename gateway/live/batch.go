@@ -6,14 +6,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// batch is a message of many replayed events in the making, for a client that asks for them so. What a round may gather
-// bounds it: 48 KiB and a little, before it is compressed.
+// batch is a WebSocket message under construction that holds many replayed events, for clients that ask for that ("batch":true). Its size
+// is bounded by what one round gathers: a little over 48 KiB before compression.
 type batch struct {
 	frames int // in it; 0: there is none
 	first  int // where the first of them begins
 }
 
-// add adds a replayed event to the batch, which begins with it if there is none.
+// add adds a replayed event to the batch; the first one begins it.
 func (b *batch) add(out *wsconn.Out, c schemas.ConversationID, step replay.Step) {
 	if b.frames == 0 {
 		out.Begin()
@@ -33,7 +33,7 @@ func (b *batch) add(out *wsconn.Out, c schemas.ConversationID, step replay.Step)
 	out.Append(step.AppendEvent)
 }
 
-// end ends the batch, if there is one. One event alone is sent as what it is.
+// end completes the batch, if there is one. A batch of one event is sent as a plain event.
 func (b *batch) end(out *wsconn.Out) {
 	of := *b
 	*b = batch{}

@@ -13,8 +13,8 @@ import (
 
 const closeWithin = time.Second // of the end of a stream whose client may not read
 
-// eventConn is the connection of an event stream over HTTP/1, in the gateway's own hands. While it is idle it is
-// one goroutine that reads, and only so as to see the client go; a ring makes it say something in time.
+// eventConn is the connection of an event stream over HTTP/1, taken over from net/http. While it is idle its only goroutine is a reader
+// that notices when the client disconnects; a ring calls Turn for the keep-alives.
 type eventConn struct {
 	*eventStream
 
@@ -28,14 +28,14 @@ type eventConn struct {
 	over    bool       // nothing is written any more
 }
 
-// outliving is a response writer whose connection can be taken over for a response that continues after its handler.
+// outliving is a response writer whose connection can be taken over, for a response that continues after its handler has returned.
 type outliving interface {
 	// Outlive gives the connection away. Ended is to be called when the answer has ended.
 	Outlive(r *http.Request, status int) (conn net.Conn, ended func(), err error)
 }
 
-// takeOver takes the connection out of net/http's hands and begins the answer. It reports false where that is not
-// possible: on HTTP/2 many requests share one.
+// takeOver takes the connection over from net/http and writes the beginning of the response. It returns false if that is not possible, as
+// on HTTP/2, where many requests share a connection.
 func (s *eventStream) takeOver(w http.ResponseWriter, r *http.Request, first []byte) bool {
 	writer, ok := w.(outliving)
 	if !ok || r.ProtoMajor != 1 || r.Method != http.MethodGet {
@@ -59,8 +59,8 @@ func (s *eventStream) takeOver(w http.ResponseWriter, r *http.Request, first []b
 	return true
 }
 
-// header is the beginning of the answer. The connection serves no further request: a client that reconnects after the end of a stream may
-// reach another gateway, or use another credential.
+// header returns the status line and header of the response. The connection serves no further request: a client that reconnects after the
+// end of a stream may reach another gateway, or use another credential.
 func (c *eventConn) header(h http.Header) []byte {
 	b := bytes.NewBufferString("HTTP/1.1 200 OK\r\n")
 	if c.chunked {
@@ -75,7 +75,7 @@ func (c *eventConn) header(h http.Header) []byte {
 	return b.Bytes()
 }
 
-// run lives as long as the connection.
+// run reads and discards what the client sends until the connection ends, and then releases everything.
 func (c *eventConn) run() {
 	for room := c.ahead[:]; ; {
 		n, err := c.net.Read(room)
@@ -99,13 +99,13 @@ func (c *eventConn) run() {
 // Slot implements [wsconn.Entry].
 func (c *eventConn) Slot() *int { return &c.slot }
 
-// Turn has the stream say something.
+// Turn implements [wsconn.Entry]: it makes the stream send a keep-alive.
 func (c *eventConn) Turn() {
 	c.keepaliveDue.Store(true)
 	c.wake()
 }
 
-// stop makes the stream end soon, also if a write blocks. It never waits.
+// stop makes the stream end soon, even if a write blocks. It does not block.
 func (c *eventConn) stop() {
 	_ = c.net.SetWriteDeadline(time.Now().Add(closeWithin)) // shows at the write
 	c.wake()
@@ -113,7 +113,7 @@ func (c *eventConn) stop() {
 
 func (c *eventConn) wake() { c.writer.Wake(c.drain) }
 
-// drain writes until nothing is left.
+// drain writes until nothing is left to write.
 func (c *eventConn) drain() {
 	buf := c.server.buffers.Get()
 	defer c.server.buffers.Put(buf)
@@ -126,7 +126,7 @@ func (c *eventConn) drain() {
 	}
 }
 
-// round writes once. It reports whether there may be more to write.
+// round does one write. It reports whether there may be more to write.
 func (c *eventConn) round(buf *[]byte) (more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,8 +154,8 @@ func (c *eventConn) round(buf *[]byte) (more bool) {
 // chunkRoom is room for the size of a chunk before its text.
 const chunkRoom = 16 + len("\r\n")
 
-// framed is what b holds behind its room as the answer has it, and the answer's end behind the last. It is written
-// over b.
+// framed returns the text in b after its first chunkRoom bytes as a chunk of the response, followed by the last chunk if last is true. It
+// overwrites b.
 func (c *eventConn) framed(b []byte, last bool) []byte {
 	if !c.chunked {
 		return b[chunkRoom:]
@@ -173,7 +173,7 @@ func (c *eventConn) framed(b []byte, last bool) []byte {
 	return b[start:]
 }
 
-// send writes in the hands of who holds mu.
+// send writes b to the connection. The caller holds mu.
 func (c *eventConn) send(b []byte) error {
 	_ = c.net.SetWriteDeadline(time.Now().Add(c.server.Stall)) // shows at the write
 	if c.server.Draining.Err() != nil {                        // by now what stop has set may have been overwritten
@@ -183,15 +183,15 @@ func (c *eventConn) send(b []byte) error {
 	return err
 }
 
-// drop ends a connection whose client does not take what is written.
+// drop closes a connection on which a write failed. The caller holds mu.
 func (c *eventConn) drop(err error) {
 	c.over = true
 	c.dropped(err)
 	_ = c.net.Close() // nothing can be done about it
 }
 
-// finish ends the writing. What the client still sends is read away for a moment: closing with unread bytes would
-// reset the connection, and the client might never see the end.
+// finish ends the writing. Data that the client still sends is read for a moment, since closing with unread data would reset the
+// connection, and the client might never see the end. The caller holds mu.
 func (c *eventConn) finish() {
 	c.over = true
 	_ = c.net.SetReadDeadline(time.Now().Add(closeWithin)) // shows at the read

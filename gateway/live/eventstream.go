@@ -31,8 +31,8 @@ type control struct {
 	Snapshot json.RawMessage `json:"snapshot,omitzero"`
 }
 
-// eventStream is a conversation that one client follows by server-sent events. Nothing is queued for it: what it
-// has not read stays in the ring or in the log. Its methods belong to one goroutine at a time, but for wake.
+// eventStream is a conversation that one client follows by server-sent events. Nothing is queued for the client: events that it has not
+// read stay in the ring or on the log. Except for wake, the methods must not be called concurrently.
 type eventStream struct {
 	server        *Server
 	who           credentials.Principal
@@ -44,8 +44,8 @@ type eventStream struct {
 	room          room
 }
 
-// Stream streams a conversation, within the limits of the account and for as long as its credential is good.
-// Over HTTP/1 the handler returns once the stream has begun, which gives net/http's buffers back.
+// Stream serves a conversation as server-sent events, within the limits of the account and until the credential ends. Over HTTP/1 it
+// returns once the stream has begun, which frees net/http's buffers.
 func (s *Server) Stream(w http.ResponseWriter, r *http.Request, who credentials.Principal, at View) error {
 	leave, err := s.enter()
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *Server) Stream(w http.ResponseWriter, r *http.Request, who credentials.
 	return nil
 }
 
-// newEventStream begins to follow a conversation. Codes: exhausted, unavailable.
+// newEventStream takes the stream's slots and attaches its reader. Codes: exhausted, unavailable.
 func (s *Server) newEventStream(who credentials.Principal, at View) (*eventStream, error) {
 	socket, err := s.Places.Socket(who.Account)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *eventStream) close() {
 	s.server.Metrics.Following(eventStreams, -1)
 }
 
-// wake makes the writing goroutine check for something to send. It never waits.
+// wake makes the writing goroutine check for something to send. It does not block.
 func (s *eventStream) wake() {
 	if c := s.away.Load(); c != nil {
 		c.wake()
@@ -118,7 +118,8 @@ func (s *eventStream) wake() {
 	notify(s.woken)()
 }
 
-// begin waits for the first that there is to send. Until then a failure is a proper answer.
+// begin waits for the first events to send and returns them as text. An error can still be answered as a problem, since nothing was
+// written.
 func (s *eventStream) begin(ctx context.Context) ([]byte, error) {
 	for {
 		b, _, failed := gather(nil, s.reader)
@@ -140,7 +141,8 @@ func (s *eventStream) begin(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// lapsed says why the client's credential is no longer good. Tokens end at their time, also between two looks.
+// lapsed returns why the client's credential is no longer valid, or nil. The end of a token is checked at each call, a revoked key only if
+// look is set.
 func (s *eventStream) lapsed(look bool) error {
 	now := s.server.Credentials.Now()
 	if t := s.who.Token; !look && (t == nil || now.Before(t.Expires)) {
@@ -150,8 +152,8 @@ func (s *eventStream) lapsed(look bool) error {
 	return why
 }
 
-// next adds what there is to send now to b. More says that there may be more at once, over that the stream ends
-// behind it. Nothing of the conversation is sent after a token's end.
+// next appends what can be sent now to b. More reports that there may be more at once, over that the stream ends after it. No events are
+// sent after the end of a token.
 func (s *eventStream) next(b []byte) (_ []byte, more, over bool) {
 	beat := s.keepaliveDue.Swap(false)
 	if why := s.lapsed(beat); why != nil {
@@ -168,7 +170,7 @@ func (s *eventStream) next(b []byte) (_ []byte, more, over bool) {
 	return b, more, failed != nil
 }
 
-// serve writes by net/http until the stream is over or the client goes.
+// serve writes the stream through net/http until it is over or the client disconnects.
 func (s *eventStream) serve(ctx context.Context, w http.ResponseWriter, text []byte) {
 	rc := http.NewResponseController(w)
 	beat := time.NewTicker(s.server.Heartbeat)
@@ -200,7 +202,7 @@ func (s *eventStream) serve(ctx context.Context, w http.ResponseWriter, text []b
 	}
 }
 
-// dropped notes that a write failed: the client has gone, or does not read.
+// dropped counts and logs that a write failed: the client has disconnected, or does not read.
 func (s *eventStream) dropped(err error) {
 	s.server.Metrics.Dropped(eventStreams)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -208,8 +210,8 @@ func (s *eventStream) dropped(err error) {
 	}
 }
 
-// gather adds what the reader has to b, until there is enough for one write. More says that there may be more;
-// failed ends the stream.
+// gather appends the reader's steps to b until that is enough for one write. More reports that there may be more; an error in failed ends
+// the stream.
 func gather(b []byte, reader *replay.Reader) (_ []byte, more bool, failed error) {
 	for step := range reader.Ready() {
 		b = appendStep(b, step)
@@ -223,7 +225,8 @@ func gather(b []byte, reader *replay.Reader) (_ []byte, more bool, failed error)
 	return b, false, nil
 }
 
-// appendStep adds one step of a conversation. Loss is reported in band: a browser cannot read headers.
+// appendStep appends one step of a conversation as server-sent events. Gaps are reported in the stream, since browsers cannot read the
+// headers of an event stream.
 func appendStep(b []byte, step replay.Step) []byte {
 	if step.Skipped > 0 || step.Snapshot != nil {
 		b = appendControl(b, "", control{Skipped: step.Skipped, Snapshot: step.Snapshot.Data()})

@@ -22,8 +22,8 @@ const (
 	MaxAttached = 256
 )
 
-// CloseCode is the code of a WebSocket's close frame. Below 4500 the client may come back and
-// resume after its cursor; from 4500 on, coming back would end the same way.
+// CloseCode is the code of a WebSocket's close frame. After a code below 4500 the client may reconnect and continue after its cursor;
+// after 4500 and above, a reconnect would fail in the same way.
 type CloseCode int
 
 // The close codes.
@@ -46,8 +46,7 @@ const (
 	opAuth    = "auth"
 )
 
-// clientOp is one frame from a client. ID is the client's own number for it and comes back in the
-// answer.
+// clientOp is one message from a client. ID is the client's number for the message and is returned in the answer.
 type clientOp struct {
 	Op    string `json:"op"`
 	ID    *int64 `json:"id"`
@@ -68,7 +67,7 @@ type clientOp struct {
 	Token string `json:"token"` // auth
 }
 
-// serverOp is one frame to a client.
+// serverOp is one message to a client.
 type serverOp struct {
 	Op           string          `json:"op"`
 	ID           *int64          `json:"id,omitzero"`
@@ -92,9 +91,8 @@ type serverOp struct {
 	Error        *schemas.Error  `json:"error,omitzero"`
 }
 
-// decodeOp reads a frame strictly. With malformed set the frame is no JSON object at all, which
-// ends the socket; any other error is answered and the socket lives on. The id is there whenever
-// it could be read, so that the answer finds its question.
+// decodeOp decodes a message strictly. If malformed is true, the message is not a JSON object, and the socket must be closed; any other
+// error is answered, and the socket stays open. The ID is set whenever it could be read, so that the error can be matched to its message.
 func decodeOp(b []byte) (op clientOp, malformed bool, err error) {
 	if err := schemas.DecodeStrict(b, MaxFrame, &op); err != nil {
 		var fields map[string]json.RawMessage
@@ -110,12 +108,12 @@ func decodeOp(b []byte) (op clientOp, malformed bool, err error) {
 	return op, false, op.validate()
 }
 
-// answer is what approve says.
+// answer returns the answer to an approval that the operation approve contains.
 func (o clientOp) answer() schemas.ApprovalAnswer {
 	return schemas.ApprovalAnswer{Approved: o.Approved, Reason: o.Reason, Remember: schemas.Remember(o.Remember)}
 }
 
-// validate reports what is missing or does not belong to the operation.
+// validate checks that the fields that the operation needs are set, and no others. Code: invalid.
 func (o clientOp) validate() error {
 	given := map[string]bool{
 		"conv": o.Conv != "", "after": o.After != "", "compact": o.Compact, "batch": o.Batch, "request": len(o.Request) > 0,

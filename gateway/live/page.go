@@ -11,8 +11,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Page is a part of a conversation, as the Page of package gateway is on the wire. There events are decoded, for the OpenAPI document and
-// for pages that are read from the log; here they are the JSON of the frames that all readers share, which are not decoded again.
+// Page is a part of a conversation, with the wire format of the Page of package gateway. That one has decoded events, for the OpenAPI
+// document and for pages that are read from the log; this one has the shared JSON of the frames, which is not decoded again.
 type Page struct {
 	Events    []PageEvent    `json:"events"`
 	Next      schemas.Cursor `json:"next"`
@@ -30,8 +30,9 @@ type PageEvent struct {
 	Snapshot json.RawMessage `json:"snapshot,omitzero"`
 }
 
-// Page reads at most limit events, and no more than 1 MiB of several. If there is none it waits for the first, until wait has passed or the gateway drains. Who waits
-// takes the places of an event stream, and gives the request's own hold back. Codes: exhausted, unavailable, those of the log.
+// Page returns at most limit events after a cursor, of at most 1 MiB in total unless a single one is larger. If there are none it waits
+// for the first, until wait has passed or the gateway drains. A waiting request occupies the slots of an event stream and releases its
+// hold (see [web.HoldOf]). Codes: exhausted, unavailable, those of the log.
 func (s *Server) Page(ctx context.Context, at View, limit int, wait time.Duration) (Page, error) {
 	leave, err := s.enter()
 	if err != nil {
@@ -78,14 +79,14 @@ func (s *Server) Page(ctx context.Context, at View, limit int, wait time.Duratio
 // pageBytes is how large a page of several events is at most, as one that is read from the log.
 const pageBytes = 1 << 20
 
-// filling is a page that is being made.
+// filling is a page under construction.
 type filling struct {
 	Page
 
 	limit, bytes int
 }
 
-// take adds a step to a page and reports whether the page ends with it.
+// take adds a step to a page and reports whether the page is complete.
 func (p *filling) take(step replay.Step) (full bool) {
 	switch step.Kind {
 	case replay.StepAttached:
@@ -110,7 +111,7 @@ func (p *filling) take(step replay.Step) (full bool) {
 	return false
 }
 
-// notify makes a reader's wake of a channel with room for one.
+// notify returns a wake function that sends to a channel with capacity one, without blocking.
 func notify(c chan<- struct{}) func() {
 	return func() {
 		select {

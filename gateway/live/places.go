@@ -5,7 +5,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Limits are what clients may hold of one server at the same time. 0 and less: no limit.
+// Limits are the limits of one server on what clients use at the same time. 0 or less means no limit.
 type Limits struct {
 	Sockets        int   // of an account: WebSockets, event streams, long polls, waits for results and followed logs
 	AllSockets     int   // of all accounts
@@ -14,14 +14,14 @@ type Limits struct {
 	BytesPerSecond int64 // to all WebSockets of an account
 }
 
-// Places count what [Limits] bound. Its methods may be called from many goroutines.
+// Places counts the slots that [Limits] bounds. It is safe for concurrent use.
 type Places struct {
 	sockets, attachments, handshakes *quota.Ledger
 
 	pace *quota.Pace
 }
 
-// NewPlaces makes places of which all are free.
+// NewPlaces returns Places with all slots free.
 func NewPlaces(l Limits) *Places {
 	return &Places{
 		sockets:     quota.NewLedger(int64(l.Sockets), int64(l.AllSockets)),
@@ -31,8 +31,8 @@ func NewPlaces(l Limits) *Places {
 	}
 }
 
-// Socket takes a slot for a socket, an event stream or a waiting request. Codes: exhausted (the account has as many as it may), unavailable
-// (this gateway does).
+// Socket takes a slot for a socket, an event stream or a waiting request. Codes: exhausted (the account has reached its limit),
+// unavailable (this gateway has).
 func (p *Places) Socket(a schemas.AccountID) (*quota.Place, error) {
 	place, full := p.sockets.Take(a)
 	switch full {
@@ -48,7 +48,7 @@ func (p *Places) Socket(a schemas.AccountID) (*quota.Place, error) {
 	return place, nil
 }
 
-// Attachment takes a place for a conversation that is followed. Code: exhausted.
+// Attachment takes a slot for a conversation that is followed. Code: exhausted.
 func (p *Places) Attachment(a schemas.AccountID) (*quota.Place, error) {
 	place, full := p.attachments.Take(a)
 	if full != quota.Free {
@@ -57,7 +57,7 @@ func (p *Places) Attachment(a schemas.AccountID) (*quota.Place, error) {
 	return place, nil
 }
 
-// handshake takes a place for a WebSocket that is being opened. Code: unavailable.
+// handshake takes a slot for a WebSocket that is being opened. Code: unavailable.
 func (p *Places) handshake() (*quota.Place, error) {
 	place, full := p.handshakes.Take("")
 	if full != quota.Free {
@@ -66,7 +66,7 @@ func (p *Places) handshake() (*quota.Place, error) {
 	return place, nil
 }
 
-// stream takes the places of a conversation that is followed without a socket, until release is called. Codes:
+// stream takes a socket slot and an attachment slot for a conversation that is followed without a socket, until release is called. Codes:
 // exhausted, unavailable.
 func (p *Places) stream(a schemas.AccountID) (release func(), err error) {
 	socket, err := p.Socket(a)

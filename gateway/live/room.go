@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// room is what one connection has of the memory for what clients have not read yet: that of one large event. A client that does not
-// read holds it until its connection is dropped, and others of its account wait meanwhile. It is safe for concurrent use.
+// room is the memory that one connection occupies of the limit for unread events: that of one large event at a time. A client that does
+// not read occupies it until its connection is dropped, and other clients of its account may have to wait. It is safe for concurrent use.
 type room struct {
 	answers *quota.Ledger // nil: there is no limit
 	copies  int64         // of an event that its writing makes
@@ -20,8 +20,8 @@ type room struct {
 	held *quota.Place
 }
 
-// take takes room for a large event instead of what was taken before, which is written by now or soon. Where there is none it reports
-// false, and again is called.
+// take reserves memory for a large event, and releases what was reserved for the one before, which has been written or soon will be. If
+// the limit is reached it returns false and calls again after a moment.
 func (m *room) take(a schemas.AccountID, bytes int) bool {
 	m.free()
 	if m.answers == nil {
@@ -39,7 +39,7 @@ func (m *room) take(a schemas.AccountID, bytes int) bool {
 	return false
 }
 
-// free releases what was taken, once it is written or dropped.
+// free releases the reserved memory, once the event is written or dropped.
 func (m *room) free() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

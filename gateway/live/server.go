@@ -25,7 +25,7 @@ const (
 	eventStreams = "sse"
 )
 
-// Calls is what sockets ask for beside conversations. Its methods may be called from many goroutines.
+// Calls are the operations of sockets on calls and approvals. It must be safe for concurrent use.
 type Calls interface {
 	// Send admits a call of the account, unless allow refuses what it resolves to. Codes: those of admission.
 	Send(ctx context.Context, a schemas.AccountID, r schemas.Request, allow func(schemas.Call) error) (admission.Accepted, error)
@@ -39,14 +39,14 @@ type Calls interface {
 	Decide(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID, answer schemas.ApprovalAnswer) (schemas.Approval, error)
 }
 
-// Metrics are called for what happens. They are called from many goroutines, and name transports: "websocket" or "sse".
+// Metrics are the callbacks of a server. They are called from many goroutines. A transport is "websocket" or "sse".
 type Metrics struct {
 	Sockets   func(more int)                   // WebSockets were opened, or closed where it is negative
 	Following func(transport string, more int) // conversations are followed from now on, or not any more
 	Dropped   func(transport string)           // a connection ended in a write
 }
 
-// Options are the parts and settings of a [Server]. All but Answers, Origins, Compression and ReplayBytes must be there.
+// Options are the settings of a [Server]. All but Answers, Origins, Compression and ReplayBytes are required.
 type Options struct {
 	Bus         *streams.Bus
 	Log         *slog.Logger
@@ -70,8 +70,7 @@ type Options struct {
 	Compression bool
 }
 
-// Server shows conversations to clients while they happen, by WebSockets, event streams and long polls. Its methods may be called
-// from many goroutines.
+// Server serves conversations to clients as they happen, by WebSockets, event streams and long polls. It is safe for concurrent use.
 type Server struct {
 	Options
 
@@ -86,22 +85,22 @@ type Server struct {
 	drops    sometimes.Counted
 }
 
-// New makes a server. It starts nothing before the first client comes.
+// New returns a server. It starts no goroutines before the first client connects.
 func New(o Options) *Server {
 	s := &Server{Options: o}
 	s.upgrader = newUpgrader(o)
 	return s
 }
 
-// Wait blocks until all connections have ended, which they do once Draining has. It is for after that.
+// Wait blocks until all connections have ended, which they do after Draining has. It must be called after that.
 func (s *Server) Wait() {
 	s.entrance.Lock()   // all requests that have entered are counted, and no further one enters
 	s.entrance.Unlock() //nolint:staticcheck // that is all: enter has ended
 	s.running.Wait()
 }
 
-// enter begins a handler, which Wait waits for: else a connection that has left net/http, and is not counted yet, would be
-// forgotten. Code unavailable: the gateway drains.
+// enter registers a handler that Wait waits for. Without it, a connection that was taken over from net/http but is not counted yet would
+// be missed. Code unavailable: the gateway drains.
 func (s *Server) enter() (leave func(), err error) {
 	s.entrance.Lock()
 	defer s.entrance.Unlock()
@@ -133,8 +132,8 @@ func newUpgrader(o Options) *wsconn.Server {
 	})
 }
 
-// Upgrade opens a WebSocket. It returns as soon as that is done, which gives net/http's buffers back; the session lives on by
-// itself. What it returns is to be answered as a problem. Codes: denied, exhausted, unavailable.
+// Upgrade opens a WebSocket. It returns as soon as that is done, which frees net/http's buffers; the session continues in goroutines of
+// its own. A returned error must be answered as a problem. Codes: denied, exhausted, unavailable.
 func (s *Server) Upgrade(w http.ResponseWriter, r *http.Request) error {
 	shake, err := s.Places.handshake()
 	if err != nil {
@@ -171,7 +170,8 @@ func (s *Server) Upgrade(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// principal finds who opens a socket. It returns none if the client will authenticate by its first frame.
+// principal returns the owner of the credential that opens a socket; the zero Principal if the client will authenticate in its first
+// message.
 func (s *Server) principal(r *http.Request) (credentials.Principal, error) {
 	credential := socketKey(r.Header)
 	if credential == "" && wsconn.Offers(r, authProtocol) {
@@ -180,8 +180,7 @@ func (s *Server) principal(r *http.Request) (credentials.Principal, error) {
 	return s.Credentials.Principal(r.Context(), credential)
 }
 
-// conversations is what shows conversations. With the first that asks for it the parts start that run until
-// the gateway drains.
+// conversations returns the hub. The first call starts the goroutines of the hub and of the rings, which run until the gateway drains.
 func (s *Server) conversations() *replay.Hub {
 	s.start.Do(func() {
 		s.hub = replay.New(replay.NewBusLog(s.Bus), replay.Options{Log: s.Log, Budget: s.ReplayBytes})
@@ -204,7 +203,7 @@ func (s *Server) conversations() *replay.Hub {
 	return s.hub
 }
 
-// View is what a client sees of a conversation.
+// View is what a client asks to read: a conversation, the cursor after which it begins, and the form.
 type View struct {
 	Account      schemas.AccountID
 	Conversation schemas.ConversationID
@@ -212,10 +211,10 @@ type View struct {
 	Compact      bool // output of finished calls is left out for their results
 }
 
-// Follows reports whether a reader here follows the conversation, so that reading it costs the log nothing.
+// Follows reports whether this server follows the conversation already, so that reading it costs the log nothing.
 func (s *Server) Follows(v View) bool { return s.conversations().Follows(v.Account, v.Conversation) }
 
-// follow adds a reader of a conversation.
+// follow attaches a reader to a conversation.
 func (s *Server) follow(v View, wake func()) *replay.Reader {
 	if v.Compact {
 		return s.conversations().AttachCompact(v.Account, v.Conversation, v.After, wake)
@@ -223,7 +222,7 @@ func (s *Server) follow(v View, wake func()) *replay.Reader {
 	return s.conversations().Attach(v.Account, v.Conversation, v.After, wake)
 }
 
-// socketKey reads the key from the header or, for browsers, from the offered subprotocols.
+// socketKey returns the credential in the Authorization header or, for browsers, in the offered subprotocols; empty if there is none.
 func socketKey(h http.Header) string {
 	if key := web.Bearer(h); key != "" {
 		return key

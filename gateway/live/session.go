@@ -24,9 +24,8 @@ const opWithin = 30 * time.Second // of one operation at the log
 // statusCancelling is what is answered about a call whose end was asked for.
 const statusCancelling = "cancelling"
 
-// session is one WebSocket. While it is idle it is one goroutine that reads; whatever there is to
-// write is taken from the conversations by a goroutine that lives until nothing is left. Nothing is
-// queued for a client: what it has not read stays in the ring or in the log.
+// session is one WebSocket. While it is idle it is one goroutine that reads. To write, a goroutine takes the events from the readers until
+// there are none left, and ends. Nothing is queued for a client: events that it has not read stay in the ring or on the log.
 type session struct {
 	server  *Server
 	conn    *wsconn.Conn
@@ -67,7 +66,7 @@ func newSession(server *Server, conn *wsconn.Conn, a schemas.AccountID) *session
 	return s
 }
 
-// begin is what comes before run: whatever needs a stack.
+// begin registers the session before run starts. It is not part of run, so that the stack of run's goroutine stays small.
 func (s *session) begin() {
 	s.server.Metrics.Sockets(1)
 	if !s.server.ring.Add(s) {
@@ -75,7 +74,7 @@ func (s *session) begin() {
 	}
 }
 
-// run lives as long as the socket.
+// run serves the socket until it is closed, and then releases everything.
 func (s *session) run() {
 	s.conn.Run()
 	s.server.ring.Remove(s)
@@ -96,7 +95,7 @@ func (s *session) run() {
 // Slot implements [wsconn.Entry].
 func (s *session) Slot() *int { return &s.slot }
 
-// Turn implements [wsconn.Entry]: who was let in by a key that is no longer good is closed.
+// Turn implements [wsconn.Entry]: it closes a session whose API key was revoked, and otherwise keeps the connection alive.
 func (s *session) Turn() {
 	if s.byKey.Load() && !s.conn.Closed() && !s.server.Credentials.Good(s.grant.Account, s.grant.Key) {
 		s.server.running.Go(func() { s.close(CloseAuth, schemas.Public(credentials.ErrKeyGone()).Message) }) // it may wait for a write
@@ -119,7 +118,7 @@ func (s *session) Closing(why error) {
 	}
 }
 
-// Message implements [wsconn.Handler]: it does what one message asks.
+// Message implements [wsconn.Handler]: it executes the operation in one message.
 func (s *session) Message(kind wsconn.Opcode, text []byte) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -145,7 +144,7 @@ func (s *session) Message(kind wsconn.Opcode, text []byte) {
 	}
 }
 
-// do carries out one operation.
+// do executes one operation. An error is answered by the caller.
 func (s *session) do(op clientOp) error {
 	if s.account == "" && op.Op != opAuth {
 		return schemas.Errorf(schemas.Denied, "authentication required: send {\"op\":\"auth\",\"token\":…} first")
@@ -205,7 +204,7 @@ func (s *session) do(op clientOp) error {
 	return nil
 }
 
-// submit admits a call.
+// submit admits a call and answers with its id.
 func (s *session) submit(ctx context.Context, op clientOp) error {
 	req, err := schemas.DecodeRequest(op.Request)
 	if err != nil {
@@ -229,7 +228,7 @@ func (s *session) submit(ctx context.Context, op clientOp) error {
 	return nil
 }
 
-// attach begins to follow a conversation; the answer is the first that its reader gets.
+// attach begins to follow a conversation; the reader's first step is the answer.
 func (s *session) attach(op clientOp) error {
 	conv := schemas.ConversationID(op.Conv)
 	after, err := schemas.ParseCursor(op.After)
@@ -269,8 +268,8 @@ func (s *session) attach(op clientOp) error {
 	return nil
 }
 
-// awaitPlaces waits until every attach before it was answered. Where "now" is, the log is asked: what were done meanwhile would come
-// before it.
+// awaitPlaces waits until all earlier attach operations were answered. An attach at "now" asks the log for the present end; what the next
+// operation causes must come after it.
 func (s *session) awaitPlaces(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -291,7 +290,7 @@ func (s *session) awaitPlaces(ctx context.Context) error {
 	}
 }
 
-// answered notes that an attach was answered, or that its reader has failed.
+// answered records that an attach was answered, or that its reader has failed.
 func (s *session) answered(at *attachment, failed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -302,7 +301,7 @@ func (s *session) answered(at *attachment, failed bool) {
 	}
 }
 
-// detach ends the following of a conversation: no frame of it comes after the answer.
+// detach stops following a conversation: no event of it is sent after the answer.
 func (s *session) detach(op clientOp) (err error) {
 	s.conn.Write(func(out *wsconn.Out) {
 		if err = s.remove(schemas.ConversationID(op.Conv)); err == nil {
@@ -312,7 +311,7 @@ func (s *session) detach(op clientOp) (err error) {
 	return err
 }
 
-// remove ends the following of a conversation, in the hands of who writes.
+// remove removes the attachment of a conversation. The caller has the right to write.
 func (s *session) remove(conv schemas.ConversationID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -335,7 +334,7 @@ func (s *session) forget(at *attachment) {
 	s.server.Metrics.Following(webSocket, -1)
 }
 
-// under names a field inside another.
+// under returns the name of the error's field, prefixed with the field outer that contains it.
 func under(outer string, err error) string {
 	if e, ok := errors.AsType[*schemas.Error](err); ok && e.Field != "" {
 		return outer + "." + e.Field

@@ -16,7 +16,7 @@ const authProtocol = "sandjet.auth"
 // authWithin is how long such a client has.
 const authWithin = 10 * time.Second
 
-// access is what a session may do, and the timer that checks its credential.
+// access is the principal of a session, and the timer that checks its credential.
 type access struct {
 	credentials.Principal
 
@@ -25,8 +25,8 @@ type access struct {
 	warned bool          // that it was warned
 }
 
-// begin begins the time of a principal. Of a short token the end is announced at half of its time, or else the client
-// would never stop renewing it.
+// begin sets the principal. The client of a token is warned ExpiringWithin before its end, or at half of its remaining time if that is
+// later; otherwise the client of a short token would renew it without pause.
 func (a *access) begin(h credentials.Principal, now time.Time) {
 	a.Principal, a.warned = h, false
 	if h.Token != nil {
@@ -34,7 +34,8 @@ func (a *access) begin(h credentials.Principal, now time.Time) {
 	}
 }
 
-// admit begins the session's time with who opened it. A session that has yet to say who it is ends soon.
+// admit sets the principal that opened the session, and starts the checks of its credential. A session that has yet to authenticate is
+// closed after authWithin.
 func (s *session) admit(h credentials.Principal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,14 +50,15 @@ func (s *session) admit(h credentials.Principal) {
 	}
 }
 
-// who is what the session may do at this moment.
+// who returns the session's present principal.
 func (s *session) who() credentials.Principal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.grant.Principal
 }
 
-// guard looks whether the session's token is still good, reports its end, and ends the session by it.
+// guard is called by the timer. It closes the session if its token is no longer valid, or if the client has not authenticated in time, and
+// warns the client before the token ends.
 func (s *session) guard() {
 	s.mu.Lock()
 	h, timer, warn, warned := s.grant.Principal, s.grant.timer, s.grant.warn, s.grant.warned
@@ -93,7 +95,7 @@ func (s *session) guard() {
 	timer.Reset(again)
 }
 
-// unguard ends the checks.
+// unguard stops the checks.
 func (s *session) unguard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +104,7 @@ func (s *session) unguard() {
 	}
 }
 
-// auth takes a new token, or the first, and ends the following of what it does not allow.
+// auth replaces the session's credential, or sets its first, and detaches conversations that the new one does not allow.
 func (s *session) auth(ctx context.Context, op clientOp) error {
 	if !attachtoken.Is(op.Token) && s.who().Account != "" {
 		return schemas.Invalidf("token", "must be an attach token: POST /v1/attach-tokens makes one")
@@ -115,7 +117,7 @@ func (s *session) auth(ctx context.Context, op clientOp) error {
 	return err
 }
 
-// renew takes who the session belongs to from now on, in the hands of who writes: what it does not allow is not sent any more.
+// renew sets the session's new principal and detaches the conversations that it does not allow. The caller has the right to write.
 func (s *session) renew(out *wsconn.Out, op clientOp, h credentials.Principal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,12 +157,13 @@ func (s *session) renew(out *wsconn.Out, op clientOp, h credentials.Principal) e
 	return nil
 }
 
-// allow refuses what the session may not do on a conversation. Code: denied.
+// allow checks that the session may do op on a conversation. Code: denied.
 func (s *session) allow(op attachtoken.Op, c schemas.ConversationID) error {
 	return s.who().Check(op, c)
 }
 
-// mayApprove refuses an answer to a question of a conversation that is not the session's.
+// mayApprove checks that the session may answer an approval: a token must allow it for the conversation of the call. Codes: denied,
+// not_found.
 func (s *session) mayApprove(ctx context.Context, id schemas.ApprovalID) error {
 	if s.who().Token == nil {
 		return nil
@@ -172,8 +175,9 @@ func (s *session) mayApprove(ctx context.Context, id schemas.ApprovalID) error {
 	return s.allow(attachtoken.Approve, asked.Call.Conversation)
 }
 
-// Wrote implements [wsconn.Handler]: it waits while the account gets more bytes per second than it may. Pings are sent meanwhile: a client
-// that receives nothing for long takes the connection for dead, and the gateway closes a connection from which it receives nothing.
+// Wrote implements [wsconn.Handler]: it blocks while the account exceeds its rate of bytes per second. Pings are sent meanwhile, since
+// clients take a connection for dead on which they receive nothing for long, and the gateway closes a connection from which it receives
+// nothing.
 func (s *session) Wrote(n int) {
 	const look = time.Second // whether one is due
 	s.room.free()

@@ -10,8 +10,8 @@ import (
 // largeEvent is the size from which an event is sent by itself, and not in a message of many.
 const largeEvent = wsconn.FlushAbove / 2
 
-// Gather implements [wsconn.Handler]: it takes from the conversations what their readers have, each in turn when the client
-// cannot take everything at once. Attachments are added meanwhile, and removed only here and by who writes.
+// Gather implements [wsconn.Handler]: it appends the steps of the conversations' readers, which take turns when the client cannot receive
+// everything at once. Attachments may be added meanwhile; only Gather and goroutines with the right to write remove them.
 func (s *session) Gather(out *wsconn.Out) (more bool) {
 	s.mu.Lock()
 	attached, first := s.attached, s.first
@@ -42,7 +42,7 @@ func (s *session) Gather(out *wsconn.Out) (more bool) {
 	return more
 }
 
-// writeStep adds one step of a conversation.
+// writeStep appends one step of a conversation to the output.
 func (s *session) writeStep(out *wsconn.Out, at *attachment, step replay.Step) {
 	if step.Kind != replay.StepEvent {
 		s.batch.end(out)
@@ -70,7 +70,7 @@ func (s *session) writeStep(out *wsconn.Out, at *attachment, step replay.Step) {
 	}
 }
 
-// event adds an event. What is replayed may be compressed, or packed with others.
+// event appends an event to the output. A replayed event may be compressed, or put into a batch.
 func (s *session) event(out *wsconn.Out, at *attachment, step replay.Step) {
 	if step.Snapshot != nil { // seldom, and large
 		s.batch.end(out)
@@ -89,7 +89,7 @@ func (s *session) event(out *wsconn.Out, at *attachment, step replay.Step) {
 	}
 }
 
-// large adds a message of two parts, compressed if it is of a replay.
+// large appends a message of two parts, compressed if it is replayed.
 func (s *session) large(out *wsconn.Out, replayed bool, head, body []byte) {
 	if replayed {
 		out.Compressed(head, body)
@@ -98,8 +98,8 @@ func (s *session) large(out *wsconn.Out, replayed bool, head, body []byte) {
 	out.Text(head, body)
 }
 
-// drop removes the attachments that have failed. Its caller holds mu and writes. A goroutine with a copy of the list still sees those
-// removed.
+// drop removes the attachments that have failed. The caller holds mu and has the right to write. A goroutine with a copy of the list still
+// sees the removed ones.
 func (s *session) drop() {
 	kept := s.attached[:0]
 	for _, at := range s.attached {
@@ -113,7 +113,7 @@ func (s *session) drop() {
 	s.attached = kept
 }
 
-// add adds a message of the gateway's own.
+// add appends a message that is not an event.
 func (s *session) add(out *wsconn.Out, op serverOp) {
 	if text := s.encode(op); text != nil {
 		out.Text(text)
@@ -129,12 +129,12 @@ func (s *session) encode(op serverOp) []byte {
 	return text
 }
 
-// say answers, and waits while the client does not read. It must not be called with mu held.
+// say sends an answer. It blocks while the client does not read. It must not be called with mu held.
 func (s *session) say(op serverOp) {
 	s.conn.Write(func(out *wsconn.Out) { s.add(out, op) })
 }
 
-// close ends the session, after saying why.
+// close ends the session with a close frame that has the code and the reason.
 func (s *session) close(code CloseCode, reason string) {
 	var last [][]byte
 	if code == CloseDrain {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
-// Answer is what a NATS client gets for its request: ID and Conversation, or Error.
+// Answer is the reply to a NATS client: ID and Conversation, or Error.
 type Answer struct {
 	ID           schemas.CallID         `json:"id,omitzero"`
 	Conversation schemas.ConversationID `json:"conversation,omitzero"`
@@ -29,8 +29,8 @@ func answerOf(got admission.Accepted) Answer {
 	return a
 }
 
-// replyInbox reads the inbox that the publisher wants its answer in. Only its own may be named: the consumer may publish anywhere, and must
-// not be made to do so for another account.
+// replyInbox returns the inbox to which the publisher wants its answer; empty if it names none. It must belong to the publisher's account:
+// the consumer may publish anywhere, and must not be made to do so for another account. Code: invalid.
 func replyInbox(h streams.Headers, a schemas.AccountID) (string, error) {
 	return checkInbox(h.Get(HeaderReply), a)
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// ApprovalAnswer is what a NATS client gets about one approval.
+// ApprovalAnswer is the reply to a NATS client with one approval.
 type ApprovalAnswer struct {
 	Approval json.RawMessage `json:"approval"` // a [schemas.Approval]
 }
 
-// ApprovalsAnswer is what a NATS client gets about many, the newest first.
+// ApprovalsAnswer is the reply to a NATS client with a list of approvals, the newest first.
 type ApprovalsAnswer struct {
 	Approvals []json.RawMessage `json:"approvals"` // each a [schemas.Approval]
 	// More says that there are older ones: beyond the limit, or that did not fit into the answer.
 	More bool `json:"more"`
 }
 
-// approvals does what is asked about approvals of an account, by the same rules as over HTTP. What does not
-// fit into one message is left out: the oldest of a list, and the input of a single one.
+// approvals executes an operation on approvals of an account, by the same rules as over HTTP. Parts that do not fit into one message are
+// left out: the oldest approvals of a list, and the input of a single one.
 func (s Service) approvals(ctx context.Context, a schemas.AccountID, body []byte) (any, error) {
 	op, err := schemas.DecodeApprovalOp(body)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s Service) approvals(ctx context.Context, a schemas.AccountID, body []byte
 	return ApprovalAnswer{b}, err
 }
 
-// fitApprovals ends a list where its answer would be larger than room bytes. The first is always in it.
+// fitApprovals returns as many approvals of a list as fit into room bytes, but at least one.
 func fitApprovals(list admission.ApprovalList, room int) (ApprovalsAnswer, error) {
 	answer, left := ApprovalsAnswer{Approvals: []json.RawMessage{}, More: list.More}, room
 	for _, a := range list.Approvals {
@@ -68,8 +68,8 @@ func fitApprovals(list admission.ApprovalList, room int) (ApprovalsAnswer, error
 	return answer, nil
 }
 
-// fitApproval is the approval as JSON, without its input where it would be larger than room bytes; its InputSize still says how large it
-// is.
+// fitApproval returns the approval as JSON, without its input if it would be larger than room bytes; InputSize still has the size of the
+// input.
 func fitApproval(a schemas.Approval, room int) (json.RawMessage, error) {
 	b, err := schemas.EncodeJSON(a)
 	if err == nil && len(b) > room {

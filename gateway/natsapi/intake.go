@@ -39,13 +39,12 @@ const (
 	defaultGrace = 10 * time.Second
 )
 
-// IntakeConsumer carries what NATS clients publish on sandjet.calls.auto.<account> over to the calls.
+// IntakeConsumer admits the calls that NATS clients publish on sandjet.calls.auto.<account>.
 //
-// A publication that cannot be admitted becomes a call.rejected event on its conversation and ends among the dead letters with the reason.
-// One that the consumer could not handle because a part was unavailable is tried again, for a week. If the consumer dies between admitting
-// a call and acknowledging its publication, the publication is redelivered; a request that names an id is then the same call. One without
-// an id gets an id made from its place on the log, so that it too is the same call. One that a person sends again from the dead letters has
-// the id that it had at first.
+// A publication that cannot be admitted becomes a call.rejected event on its conversation and a dead letter with the reason. One that
+// fails because a part is unavailable is tried again, for a week. If the consumer dies between admitting a call and acknowledging its
+// publication, the publication is redelivered; if its request names an id, that is the same call. A request without an id gets one made
+// from its position on the log, so it is the same call too. A dead letter that is sent again has the id that it had at first.
 type IntakeConsumer struct {
 	Bus     *streams.Bus
 	Records admission.Records
@@ -61,7 +60,7 @@ type IntakeConsumer struct {
 	defects *defects
 }
 
-// Run carries calls over until ctx ends, then finishes the publications in flight and returns nil. Several of them share the work.
+// Run admits calls until ctx is done, then finishes the publications in flight and returns nil. Several consumers share the work.
 func (c IntakeConsumer) Run(ctx context.Context) error {
 	const defaultSlots = 64
 	if c.Log == nil {
@@ -91,7 +90,7 @@ func (c IntakeConsumer) Run(ctx context.Context) error {
 	return errors.Join(err, <-ended)
 }
 
-// route handles one publication; its error is the verdict.
+// route handles one publication. Its error decides whether the publication is acknowledged, retried or dead-lettered.
 func (c IntakeConsumer) route(ctx context.Context, d streams.Delivery[streams.Raw]) error {
 	p := streams.PublicationOf(d)
 	age := c.Bus.Now().Sub(d.Published)
@@ -129,7 +128,7 @@ func (c IntakeConsumer) route(ctx context.Context, d streams.Delivery[streams.Ra
 	return streams.Terminate(err)
 }
 
-// admit admits the call of a publication. A defect of ours on the way is an error as any other.
+// admit admits the call of a publication. A panic is returned as an error of the code internal.
 func (c IntakeConsumer) admit(ctx context.Context, d streams.Delivery[streams.Raw], p streams.Publication,
 	inboxErr error) (got admission.Accepted, err error) {
 	defer func() {
@@ -166,9 +165,9 @@ var (
 	errAdmittedBefore = schemas.Errorf(schemas.Conflict, "it was admitted before")
 )
 
-// handledBefore are records that resolve a publication's request unless an earlier try got further than its
-// acknowledgement: one that was rejected stays so, and one whose call the log no longer knows by its id
-// must not become a second one. Only what is about to be admitted is looked up.
+// handledBefore wraps the Records of an admission. It resolves a publication's request only if no earlier try was interrupted before its
+// acknowledgement: a rejected publication stays rejected, and one whose call may have been admitted before must not become a second call.
+// It looks these up only for requests that are about to be admitted.
 type handledBefore struct {
 	admission.Records
 
@@ -208,7 +207,7 @@ func (h handledBefore) Resolve(ctx context.Context, a schemas.AccountID, req sch
 	return call, nil
 }
 
-// routeVerdict is what becomes of a publication.
+// routeVerdict is the decision about a publication.
 type routeVerdict string
 
 const (
@@ -220,8 +219,8 @@ const (
 	routeTimedOut  routeVerdict = "timed out" // nor could it for as long as it is tried
 )
 
-// verdictOf is the whole rule of the consumer. An unavailable part is waited for until the publication is too old. An error of our own,
-// which waiting rarely cures, is limited by tries.
+// verdictOf decides about a publication whose admission ended with err. If a part is unavailable, it is tried again until its time (left)
+// is over. An internal error, which waiting rarely cures, is retried a limited number of times.
 func verdictOf(err error, left time.Duration, defects int) routeVerdict {
 	code := schemas.CodeOf(err)
 	switch {
@@ -239,14 +238,12 @@ func verdictOf(err error, left time.Duration, defects int) routeVerdict {
 	return routeAgain
 }
 
-// routeDelay is how long a publication stays away that could not be admitted: longer each time, and not all
-// at once.
+// routeDelay returns how long to wait before the next try of a publication: longer each time, with jitter.
 func routeDelay(attempt int) time.Duration {
 	return wait.Backoff{First: time.Second, Most: 30 * time.Second}.After(attempt)
 }
 
-// answer answers the publisher, if it named an inbox. It is a courtesy: the result is on the
-// conversation, and an answer that is lost changes nothing.
+// answer replies to the publisher, if it named an inbox. The reply is best effort: the outcome is also on the conversation.
 func (c IntakeConsumer) answer(ctx context.Context, account schemas.AccountID, inbox string, a Answer) {
 	if inbox == "" {
 		return
@@ -260,7 +257,7 @@ func (c IntakeConsumer) answer(ctx context.Context, account schemas.AccountID, i
 	}
 }
 
-// passes reports whether the same publication may be admitted later as it is.
+// passes reports whether the same publication may be admitted later.
 func passes(err error) bool {
 	switch code := schemas.CodeOf(err); code {
 	case schemas.Timeout, schemas.Interrupted, schemas.Internal:

@@ -15,15 +15,15 @@ type publicationKey struct {
 	published int64
 }
 
-// defects counts how often each publication has met an error of our own in this process. Naks for other reasons do not count, however many.
-// There are as many entries as publications that wait after such an error. When there are more than one consumer can have, as when other
-// consumers have ended theirs, all counts begin again.
+// defects counts the internal errors of each publication in this process; redeliveries for other reasons do not count. It has one entry
+// for each publication that is retried after an internal error. If there are more entries than one consumer can have pending, as when
+// other consumers have finished theirs, all counts restart at 0.
 type defects struct {
 	mu  sync.Mutex
 	met map[publicationKey]int
 }
 
-// note counts one try and returns how many have met such an error.
+// note records the outcome of one try and returns how many tries of the publication have ended in an internal error.
 func (d *defects) note(p streams.Publication, err error) int {
 	key := publicationKey{p.Subject, p.Published.UnixNano()}
 	d.mu.Lock()
@@ -43,8 +43,8 @@ func (d *defects) note(p streams.Publication, err error) int {
 	return d.met[key]
 }
 
-// holdups remembers the accounts whose calls cannot be admitted now, so that one of their calls is tried each second and the rest,
-// thousands perhaps, takes no slot.
+// holdups remembers the accounts whose calls cannot be admitted now. One call of such an account is tried each second; the others,
+// possibly thousands, are delayed without occupying a slot.
 type holdups struct {
 	mu    sync.Mutex
 	until map[schemas.AccountID]time.Time // when one is tried next
@@ -58,7 +58,7 @@ const (
 	holdupKept = time.Minute
 )
 
-// ask reports whether a publication of an account is to be tried now, and if not when.
+// ask reports whether a publication of an account should be tried now, and if not, after how long.
 func (h *holdups) ask(a schemas.AccountID, now time.Time) (away time.Duration, try bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -19,11 +19,10 @@ const (
 	SubjectApprovals = subjects.RPCApprovals // for questions to people, and their answers
 )
 
-// Service answers requests of NATS clients at once: {id, conversation} once the call is safe on
-// the log, {approvals, more} or {approval} to a [schemas.ApprovalOp], or {error}. It is a NATS micro
-// service, so `nats micro info sandjet` finds it.
+// Service answers requests of NATS clients: with {id, conversation} once the call is stored on the log, with {approvals, more} or
+// {approval} to a [schemas.ApprovalOp], or with {error}. It is a NATS micro service, so `nats micro info sandjet` shows it.
 //
-// Who may ask for an account is decided by the server's permissions on the subject.
+// The NATS server's permissions on the subject decide which clients may use an account.
 type Service struct {
 	Bus     *streams.Bus
 	Records admission.Records
@@ -39,7 +38,7 @@ type Service struct {
 
 var semantic = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
-// Run answers until ctx ends, then returns nil. Several services share the work.
+// Run serves requests until ctx is done, then returns nil. Several services share the work.
 func (s Service) Run(ctx context.Context) error {
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
@@ -56,13 +55,13 @@ func (s Service) Run(ctx context.Context) error {
 	return s.Bus.Serve(ctx, o, s.serve)
 }
 
-// refused words the answer to a request that the service did not take.
+// refused returns the reply to a request that was not accepted.
 func refused(err error) []byte {
 	body, _ := schemas.EncodeJSON(Answer{Error: schemas.Public(err)}) // a type of ours that always encodes
 	return body
 }
 
-// serve answers one request. Failures are answers too: the service itself does not fail by them.
+// serve answers one request. Failures are replies too; an error is returned only if the reply cannot be encoded.
 func (s Service) serve(ctx context.Context, r streams.Request) ([]byte, error) {
 	account, subject := r.Account, SubjectRPC
 	if strings.HasPrefix(r.Subject, SubjectApprovals) {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Calls carries calls out. Its methods may be called from many goroutines.
+// Calls submits calls and reads their results. It must be safe for concurrent use.
 type Calls interface {
 	// Submit admits a call that ends when it has waited for as long as it may and run for its timeout. A request whose id is there
 	// already is that call.
@@ -25,7 +25,7 @@ type Calls interface {
 	Cancel(ctx context.Context, c schemas.Call, reason string) error
 }
 
-// Store keeps the sessions and their records. Its methods may be called from many goroutines.
+// Store stores the sessions and their records. It must be safe for concurrent use.
 type Store interface {
 	Get(ctx context.Context, a schemas.AccountID) (schemas.SandboxSessions, error)
 	// All must answer without a round trip.
@@ -45,7 +45,7 @@ type Store interface {
 	SandboxOf(a schemas.AccountID, provider string) schemas.SandboxID
 }
 
-// Boxes are the instances of sessions.
+// Boxes reads and ends the sandbox instances of sessions.
 type Boxes interface {
 	// Look reports whether a session has an instance, and whether a call or a job is in it.
 	Look(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) (there, busy bool, err error)
@@ -56,7 +56,7 @@ type Boxes interface {
 	Remove(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession, force bool) error
 }
 
-// Metrics are reported to. Every field must be there.
+// Metrics are callbacks. All are required.
 type Metrics struct {
 	// Executed is called for each request that ran something, with its outcome: ok, failed, timed_out, a status or a code.
 	Executed func(backend, tool, outcome string, took time.Duration)
@@ -67,7 +67,7 @@ type Metrics struct {
 	Artifacts func(n int)
 }
 
-// Options are the parts and settings of an [API].
+// Options are the settings of an [API].
 type Options struct {
 	Calls Calls
 	Store Store // nil: everything is answered unsupported
@@ -87,20 +87,20 @@ type Options struct {
 	Metrics  Metrics
 }
 
-// API is the handlers. Its methods may be called from many goroutines.
+// API has the handlers. It is safe for concurrent use.
 type API struct{ *sessions }
 
-// New makes the handlers.
+// New returns the handlers.
 func New(o Options) *API { return &API{&sessions{Options: o}} }
 
-// sessions are what the handlers share: it makes, enters, ends and destroys sessions.
+// sessions is the part that all handlers share: it makes, enters, ends and destroys sessions.
 type sessions struct {
 	Options
 
 	looking sync.Map // accounts for which a request looks for a place now
 }
 
-// Caller is who asks: an account, or the administrator, who may ask for any.
+// Caller is the sender of a request: an account, or the administrator, who may act for any account.
 type Caller struct {
 	Account schemas.AccountID
 	Admin   bool
@@ -113,10 +113,10 @@ func (a *sessions) ready() error {
 	return nil
 }
 
-// stopping reports whether the gateway is asked to stop.
+// stopping reports whether the gateway is shutting down.
 func (a *sessions) stopping() bool { return a.Draining.Err() != nil }
 
-// ActiveSessions is how many sessions of all accounts count for their limits. It costs no round trip.
+// ActiveSessions returns how many sessions of all accounts count towards their limits. It needs no round trip.
 func (a *sessions) ActiveSessions() int {
 	n := 0
 	if a.Store != nil {
@@ -127,7 +127,8 @@ func (a *sessions) ActiveSessions() int {
 	return n
 }
 
-// tenantOf is whose session a body means: the key's own account, or the one that the administrator names.
+// tenantOf returns the account of the session that a body names: the key's own account, or the one that the administrator names. Codes:
+// invalid, denied.
 func tenantOf(c Caller, named schemas.AccountID) (schemas.AccountID, error) {
 	switch {
 	case c.Admin && named == "":
@@ -140,10 +141,10 @@ func tenantOf(c Caller, named schemas.AccountID) (schemas.AccountID, error) {
 	return c.Account, nil
 }
 
-// body reads a request into q, which must have been made for its route.
+// body decodes a request's body into q.
 func body(w http.ResponseWriter, r *http.Request, q any) error { return web.DecodeBody(w, r, false, q) }
 
-// begin finds out whose session a request is about, takes a place to wait in, and enters the session.
+// begin validates the common fields of a request, takes a slot for it, and enters the session. The caller must call done.
 func (a *API) begin(w http.ResponseWriter, r *http.Request, caller Caller, tool string, c common) (x *execution, done func(), err error) {
 	if err := a.ready(); err != nil {
 		return nil, nil, err
@@ -183,7 +184,7 @@ func (a *API) open(w http.ResponseWriter, r *http.Request, tenant schemas.Accoun
 	return x, done, nil
 }
 
-// full answers 429 where there is no place for a session.
+// full writes the answer 429 if err is a [fullError], and then returns errAnswered; any other error is returned as it is.
 func full(w http.ResponseWriter, err error) error {
 	var f *fullError
 	if !errors.As(err, &f) {
@@ -200,7 +201,7 @@ func full(w http.ResponseWriter, err error) error {
 // errAnswered says that the answer is written.
 var errAnswered = errors.New("answered")
 
-// answered is the end of a handler: what it wrote itself is no error.
+// answered returns nil if the handler has written its answer itself.
 func answered(err error) error {
 	if errors.Is(err, errAnswered) {
 		return nil

@@ -2,7 +2,7 @@ package sandboxapi
 
 import "reflect"
 
-// Components are the types of these routes in the OpenAPI document, by name.
+// Components returns the types of these routes for the OpenAPI document, by name.
 func Components() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"SandboxExecute": reflect.TypeFor[ExecuteRequest](), "SandboxBash": reflect.TypeFor[BashRequest](),

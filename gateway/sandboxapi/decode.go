@@ -22,7 +22,7 @@ const (
 	MaxBinary    = 8 << 20   // bytes of a file that read_binary gives
 )
 
-// common is what every body may have.
+// common are the fields that every body may have.
 type common struct {
 	tenant  schemas.AccountID
 	session string
@@ -149,7 +149,7 @@ func (q LSRequest) common() common { return common{q.TenantID, q.SessionID, q.Ti
 
 func (q GlobRequest) common() common { return common{q.TenantID, q.SessionID, q.TimeoutMS, q.Env} }
 
-// checkCommon checks what every body has.
+// checkCommon validates the fields that every body may have. Code: invalid.
 func checkCommon(c common) error {
 	if c.session == "" {
 		return schemas.Invalidf("session_id", "is missing: name the session, such as \"main\"")
@@ -189,8 +189,8 @@ func isVariable(name string) bool {
 	})
 }
 
-// checkPath refuses what leaves the workspace and returns the path relative to its root, which is ".". The empty path is refused
-// unless it is optional: then it is the root.
+// checkPath checks that a path is inside the workspace and returns it relative to the workspace's root, which is ".". An empty path is
+// invalid unless optional is set: then it is the root. Code: invalid.
 func checkPath(field, p string, optional bool) (string, error) {
 	switch {
 	case p == "" && optional:
@@ -219,7 +219,7 @@ func checkPath(field, p string, optional bool) (string, error) {
 
 const workspaceRoot = "/workspace"
 
-// checkFile is checkPath for a file, which the root is not.
+// checkFile is checkPath for a file: it also rejects the root and paths that end with a slash.
 func checkFile(field, p string) (string, error) {
 	clean, err := checkPath(field, p, false)
 	if err == nil && (clean == "." || strings.HasSuffix(p, "/")) {
@@ -228,7 +228,7 @@ func checkFile(field, p string) (string, error) {
 	return clean, err
 }
 
-// checkText refuses an empty text, one that is too long, and one with NUL.
+// checkText rejects a text that is empty, longer than most bytes, or has a NUL byte. Code: invalid.
 func checkText(field, s string, most int) error {
 	switch {
 	case s == "":
@@ -241,7 +241,7 @@ func checkText(field, s string, most int) error {
 	return nil
 }
 
-// content reads what a write is to store: text, or bytes.
+// content returns the content of a write: text, or, if binary is true, data. Code: invalid.
 func (q WriteRequest) content() (text string, data []byte, binary bool, err error) {
 	switch {
 	case q.Content == nil && q.ContentBase64 == nil:
@@ -269,7 +269,7 @@ func decodeBase64(field, s string) ([]byte, error) {
 	return data, nil
 }
 
-// file is a file to be stored.
+// file is a file to store.
 type file struct {
 	path    string
 	data    []byte
@@ -278,7 +278,8 @@ type file struct {
 	ifMatch string
 }
 
-// files reads the files of a copy; bad has those that are wrong, by their place in the request.
+// files returns the files of a copy; bad has the errors of invalid ones, by their index in the request. The error is of the request as a
+// whole. Code: invalid.
 func (q CopyRequest) files() (list []file, bad map[int]*schemas.Error, err error) {
 	switch {
 	case len(q.Files) == 0:
@@ -312,7 +313,7 @@ func (q CopyRequest) files() (list []file, bad map[int]*schemas.Error, err error
 	return list, bad, nil
 }
 
-// checkKey reads the Idempotency-Key of a request; empty: it has none.
+// checkKey returns the Idempotency-Key of a request; empty if it has none. Code: invalid.
 func checkKey(h http.Header) (string, error) {
 	values := h.Values("Idempotency-Key")
 	if len(values) == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Destroy ends a session with everything that is in it: its calls and jobs, its instance and its files. Each step may be done again,
-// so that one that was broken off is finished by asking again, or by [API.EndExpired].
+// Destroy ends a session and everything in it: its calls and jobs, its instance and its files. Each step can be repeated, so an
+// interrupted one is finished by another request, or by [API.EndExpired].
 func (a *API) Destroy(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (a *API) Destroy(w http.ResponseWriter, r *http.Request, c Caller) error {
 	return nil
 }
 
-// Destroyed is the answer to a session's end.
+// Destroyed is the response to the destruction of a session.
 type Destroyed struct {
 	Deleted bool `json:"deleted"`
 }
@@ -46,8 +46,8 @@ const (
 	othersWithin = 2 * time.Minute
 )
 
-// Remove ends a session with everything that is in it. It blocks until that is done, also where another request or gateway does it.
-// One that was broken off is finished by asking again. Codes: not_found, unavailable, timeout, conflict (some files cannot be removed).
+// Remove ends a session and everything in it. It blocks until that is done, also if another request or gateway does it. After an
+// interruption it can be called again. Codes: not_found, unavailable, timeout, conflict (some files cannot be removed).
 func (a *sessions) Remove(ctx context.Context, tenant schemas.AccountID, id string) error {
 	l, err := a.Store.Get(ctx, tenant)
 	if err != nil {
@@ -75,7 +75,8 @@ func (a *sessions) Remove(ctx context.Context, tenant schemas.AccountID, id stri
 	}
 }
 
-// removeOverdue is [API.Remove] for a session that is to end by itself, if it still is and no other request has the turn.
+// removeOverdue is [API.Remove] for a session whose time is over. It does nothing if the session was extended meanwhile or another request
+// is destroying it.
 func (a *sessions) removeOverdue(ctx context.Context, tenant schemas.AccountID, seen schemas.SandboxSession) error {
 	who, mine := newDestroyer(), false
 	_, err := a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) (err error) {
@@ -107,10 +108,11 @@ func (a *sessions) takeTurn(ctx context.Context, tenant schemas.AccountID, seen 
 // errTurnLost: the process was suspended, and another has the turn or has finished.
 var errTurnLost = errors.New("another has the turn")
 
-// destroy destroys the session for the holder of the turn. It extends the turn meanwhile, and releases it after a failure.
+// destroy destroys the session for the request who, which holds the turn to do so. It extends the turn meanwhile, and releases it after a
+// failure.
 //
-// A process that was suspended for longer than its turn may repeat a step after another process has done it. No step does harm then: a call
-// that the other has cancelled is made again, and nothing is created that the other has removed.
+// A process that was suspended for longer than its turn may repeat a step that another process has done. That is harmless: a call that the
+// other has cancelled is made again, and nothing is created that the other has removed.
 func (a *sessions) destroy(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession, who string) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyedWithin)
 	defer cancel()
@@ -155,7 +157,7 @@ func (a *sessions) leaveTurn(ctx context.Context, tenant schemas.AccountID, s sc
 	}
 }
 
-// clear ends what is in a session and removes its files, its workspace last.
+// clear ends what runs in a session and removes its files, its workspace last.
 func (a *sessions) clear(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
 	if err := a.Boxes.Remove(ctx, tenant, s, true); err != nil {
 		return err
@@ -214,8 +216,8 @@ const (
 	overdueEach = 2
 )
 
-// EndExpired ends sandboxes whose time is over, and finishes what was broken off, until ctx ends. Several gateways may do it. Accounts
-// take turns.
+// EndExpired ends sessions whose time is over, and finishes interrupted destructions, until ctx is done. Several gateways may run it.
+// Accounts take turns.
 func (a *sessions) EndExpired(ctx context.Context) error {
 	var ends sync.WaitGroup
 	defer ends.Wait()

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// execution is one request: the calls that it makes. It belongs to the goroutine of its handler.
+// execution is one request and the calls that it makes. Only the goroutine of its handler uses it.
 type execution struct {
 	api     *sessions
 	tenant  schemas.AccountID
@@ -39,8 +39,8 @@ const (
 	look = schemas.SandboxSessionLag / 2
 )
 
-// id is the id of the n-th call of the request, from 1 on. With a key it is made of that and the session, so that a repeat finds
-// the same calls.
+// id returns the id of the n-th call of the request, counted from 1. If the request has a key, the id is derived from the key and the
+// session, so that a repeated request finds the same calls.
 func (x *execution) id(n int) schemas.CallID {
 	if x.key == "" && x.fresh == "" {
 		x.fresh = schemas.NewID("exec_")
@@ -56,7 +56,7 @@ func (x *execution) id(n int) schemas.CallID {
 	return schemas.CallID(id)
 }
 
-// enter enters the session. A repeat of a request is about the workspace of its first call, whatever became of the session.
+// enter enters the session. A repeated request uses the workspace of its first call, even if the session was destroyed since.
 func (x *execution) enter(ctx context.Context) error {
 	if x.key != "" {
 		call, err := x.api.Calls.Find(ctx, x.tenant, x.id(1))
@@ -76,8 +76,8 @@ func (x *execution) enter(ctx context.Context) error {
 	return nil
 }
 
-// call makes the next call and waits for its result, which is nil where it did not come in time, or the gateway stops. The call of a
-// client that goes away is cancelled if it has no key: it cannot be asked for again.
+// call makes the next call and waits for its result. The result is nil if it did not arrive in time or the gateway is stopping. If the
+// client disconnects, a call without a key is cancelled, since no other request could get its result.
 func (x *execution) call(ctx context.Context, tool schemas.Tool, input any, d schemas.Dialect, timeout time.Duration) (
 	*schemas.Result, schemas.Call, error,
 ) {
@@ -140,7 +140,8 @@ func (x *execution) bash(ctx context.Context, command string, timeout time.Durat
 	return x.call(ctx, schemas.ToolBash, schemas.BashInput{Command: command}, "", timeout)
 }
 
-// finished returns the result of a call that the answer is made of. Codes: those of [failure], unavailable (it did not come in time).
+// finished returns the result of a call that has run. Its parameters are what call returns. Codes: those of [failure], unavailable (the
+// result did not arrive in time).
 func (x *execution) finished(r *schemas.Result, _ schemas.Call, err error) (schemas.Result, error) {
 	switch {
 	case err != nil:
@@ -152,7 +153,7 @@ func (x *execution) finished(r *schemas.Result, _ schemas.Call, err error) (sche
 	return *r, failure(*r)
 }
 
-// failure is what a request is answered whose call has not run to its end; nil: it has.
+// failure returns the error to answer for a call that has not run to its end; nil if it has.
 func failure(r schemas.Result) error {
 	say := func(code schemas.Code, otherwise string) error {
 		e := schemas.Error{Code: code, Message: otherwise}
@@ -186,7 +187,7 @@ func failure(r schemas.Result) error {
 	return say(schemas.Internal, "it failed")
 }
 
-// end reports a request, by what it is answered.
+// end reports a request to the metrics, with its outcome or the code of its error.
 func (x *execution) end(outcome string, err error) {
 	if err != nil && !errors.Is(err, errAnswered) {
 		outcome = string(schemas.Public(err).Code)
@@ -194,7 +195,8 @@ func (x *execution) end(outcome string, err error) {
 	x.api.Metrics.Executed(x.session.Provider, x.tool, outcome, time.Since(x.began))
 }
 
-// ran answers what a command left, or where it can be asked for.
+// ran writes the response with the output of a command, or the response 202 that says where to ask for it. It returns the outcome for the
+// metrics.
 func (x *execution) ran(w http.ResponseWriter, r *schemas.Result, call schemas.Call, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -236,7 +238,7 @@ func (x *execution) ran(w http.ResponseWriter, r *schemas.Result, call schemas.C
 	return "ok", nil
 }
 
-// Envelope is the answer to execute and bash.
+// Envelope is the response to execute and bash.
 type Envelope struct {
 	ExecutionID schemas.CallID `json:"execution_id"` // the call's id
 	SessionID   string         `json:"session_id"`
@@ -250,7 +252,7 @@ type Envelope struct {
 	Artifacts   []Artifact     `json:"artifacts"`
 }
 
-// Artifact is an artifact as clients of such services know it; [schemas.Artifact] says what its fields are.
+// Artifact is an artifact in the format of other sandbox services; see [schemas.Artifact] for its fields.
 type Artifact struct {
 	ArtifactID schemas.ArtifactID   `json:"artifact_id"`
 	Path       string               `json:"path"` // relative to the workspace
@@ -263,7 +265,7 @@ type Artifact struct {
 	CallID     schemas.CallID       `json:"call_id"`
 }
 
-// Pending is the answer 202: the job that was started, or a call that has no result yet.
+// Pending is the response 202: the job that was started, or a call that has no result yet.
 type Pending struct {
 	ExecutionID schemas.CallID `json:"execution_id"`
 	SessionID   string         `json:"session_id"`

@@ -10,13 +10,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// entry says how a session is entered.
+// entry says on which conditions a session is entered.
 type entry struct {
 	lease  *schemas.SandboxLease // what a session is made with; nil: it has no end of its own
 	leased bool                  // only one that is there, with a lease that has not ended
 }
 
-// check refuses what the session is not. Codes: not_found, conflict, exhausted.
+// check checks that a session may be entered. Codes: not_found, conflict, exhausted.
 func (e entry) check(l *schemas.SandboxSessions, id string, now time.Time) error {
 	i := find(l.Sessions, id)
 	switch {
@@ -35,7 +35,7 @@ func (e entry) check(l *schemas.SandboxSessions, id string, now time.Time) error
 	return nil
 }
 
-// roomForLease refuses what an account's leases have no room for. Code: exhausted.
+// roomForLease checks that an account's leases would not exceed their limit with more bytes. Code: exhausted.
 func roomForLease(l *schemas.SandboxSessions, more int) error {
 	used := more
 	for _, s := range l.Sessions {
@@ -54,13 +54,14 @@ func same(a, b schemas.SandboxLease) bool {
 	return a.Template == b.Template && maps.Equal(a.Metadata, b.Metadata) && maps.Equal(a.Env, b.Env)
 }
 
-// Lives reports whether a session is a sandbox whose time has not ended.
+// Lives reports whether a session has a lease that has not ended at now.
 func Lives(s schemas.SandboxSession, now time.Time) bool {
 	return s.Lease != nil && !s.Ending && now.Before(s.Lease.Expires)
 }
 
-// Make makes a session that is a sandbox with a time of its own; one that was made alike is that one. It waits for a place for a while.
-// Codes: those of [API.Enter], conflict (there is another of this id), exhausted, unsupported (this gateway has no sessions).
+// Make makes a session with a lease. If it exists already with an equal lease, it returns that one. It waits for up to PlaceWait if too
+// many sessions are active. Codes: those of [API.Enter], conflict (there is another session with this id), exhausted, unsupported (this
+// gateway has no sessions).
 func (a *sessions) Make(ctx context.Context, tenant schemas.AccountID, id string, lease schemas.SandboxLease) (schemas.SandboxSession, error) {
 	if err := a.ready(); err != nil {
 		return schemas.SandboxSession{}, err
@@ -69,9 +70,8 @@ func (a *sessions) Make(ctx context.Context, tenant schemas.AccountID, id string
 	return s, plain(err)
 }
 
-// Enter lets a request into a session that is a sandbox with a time of its own: it becomes one of the active ones, and is marked as
-// used. It waits for a place for a while. Codes: not_found (there is none, or its time has ended), exhausted (too many are active),
-// unavailable.
+// Enter lets a request use a session with a lease: the session becomes active and is marked as used. It waits for up to PlaceWait if too
+// many sessions are active. Codes: not_found (there is none, or its time has ended), exhausted (too many are active), unavailable.
 func (a *sessions) Enter(ctx context.Context, tenant schemas.AccountID, id string) (schemas.SandboxSession, error) {
 	if err := a.ready(); err != nil {
 		return schemas.SandboxSession{}, err
@@ -80,7 +80,7 @@ func (a *sessions) Enter(ctx context.Context, tenant schemas.AccountID, id strin
 	return s, plain(err)
 }
 
-// plain says of a limit what it is.
+// plain replaces a [fullError] by an error of the code exhausted.
 func plain(err error) error {
 	if f, ok := errors.AsType[*fullError](err); ok {
 		return fault(schemas.Exhausted, "", "the account has %d active sandboxes, the most it may: end one, or wait until one is idle", f.active)
@@ -88,7 +88,7 @@ func plain(err error) error {
 	return err
 }
 
-// Leased are the sandboxes with a time of their own that an account has, by id. Code: unavailable.
+// Leased returns the sessions of an account that have a lease that has not ended, by id. Code: unavailable.
 func (a *sessions) Leased(ctx context.Context, tenant schemas.AccountID) ([]schemas.SandboxSession, error) {
 	if err := a.ready(); err != nil {
 		return nil, err
@@ -103,8 +103,8 @@ func (a *sessions) Leased(ctx context.Context, tenant schemas.AccountID) ([]sche
 	return out, err
 }
 
-// Change changes what is known of a sandbox. change may be called more than once, and must not change what the lease points to. Codes:
-// not_found, exhausted (it would be too much of an account), unavailable, and what change returns.
+// Change changes the lease of a session. change may be called more than once, and must not modify the maps and slices of the lease in
+// place. Codes: not_found, exhausted (the leases of the account would be too large), unavailable, and the error of change.
 func (a *sessions) Change(ctx context.Context, tenant schemas.AccountID, id string, change func(l *schemas.SandboxLease) error) (
 	s schemas.SandboxSession, err error,
 ) {
@@ -134,7 +134,7 @@ func (a *sessions) Change(ctx context.Context, tenant schemas.AccountID, id stri
 	return s, err
 }
 
-// Touch marks a session as used while a request is in it.
+// Touch marks a session as used. It is called regularly while a request runs in it.
 func (a *sessions) Touch(ctx context.Context, tenant schemas.AccountID, id string) {
 	a.touch(ctx, tenant, id)
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// find is the place of a session in a list, -1 where it is not there.
+// find returns the index of a session in a list, or -1.
 func find(list []schemas.SandboxSession, id string) int {
 	return slices.IndexFunc(list, func(s schemas.SandboxSession) bool { return s.ID == id })
 }
 
-// active is how many sessions count for the limit.
+// active returns how many sessions count towards the limit.
 func active(list []schemas.SandboxSession) int {
 	n := 0
 	for _, s := range list {
@@ -24,12 +24,12 @@ func active(list []schemas.SandboxSession) int {
 	return n
 }
 
-// fullError says that a session has no place among the active ones.
+// fullError is the error for a session that cannot become active because the account has reached its limit.
 type fullError struct{ limit, active int }
 
 func (e *fullError) Error() string { return "too many sessions" }
 
-// settings of a session that is made.
+// settings are the settings of a new session.
 type settings struct {
 	workspace schemas.WorkspaceID
 	sandbox   schemas.SandboxID
@@ -37,9 +37,9 @@ type settings struct {
 	lease     *schemas.SandboxLease
 }
 
-// enter lets a request into a session: the session is made where it is not there, becomes one of the active ones, and is marked as
-// used. At most limit are active. What need not change does not. It returns the session, and whether it began to be active. Codes:
-// conflict (it is being destroyed), exhausted (too many sessions, active or not); a [fullError] says that limit are active.
+// enter lets a request use a session: it adds the session if it does not exist, makes it active and marks it as used. At most limit
+// sessions are active. The list changes only if needed. It returns the session, and whether it became active by this. Codes: conflict (the
+// session is being destroyed), exhausted (too many sessions, active or not); a [fullError] if limit are active.
 func enter(l *schemas.SandboxSessions, id string, now time.Time, limit int, fresh settings) (
 	s schemas.SandboxSession, began bool, err error,
 ) {
@@ -83,7 +83,7 @@ func compare(a, b string) int {
 // with a request in it is never among them.
 const unused = 2 * schemas.SandboxSessionLag
 
-// evictable are the active sessions that may make room, the longest unused first.
+// evictable returns the active sessions that may be deactivated, the longest unused first.
 func evictable(list []schemas.SandboxSession, now time.Time) []schemas.SandboxSession {
 	var out []schemas.SandboxSession
 	for _, s := range list {
@@ -95,7 +95,7 @@ func evictable(list []schemas.SandboxSession, now time.Time) []schemas.SandboxSe
 	return out
 }
 
-// rest has a session count no more, unless it was used since it was looked at.
+// rest deactivates a session, unless it was used since it was read.
 func rest(l *schemas.SandboxSessions, seen schemas.SandboxSession) (rested bool) {
 	i := find(l.Sessions, seen.ID)
 	if i < 0 || l.Sessions[i].Workspace != seen.Workspace || !l.Sessions[i].Used.Equal(seen.Used) {
@@ -108,8 +108,8 @@ func rest(l *schemas.SandboxSessions, seen schemas.SandboxSession) (rested bool)
 // destroying is how long a turn to destroy a session lasts that is not extended: what is left by a gateway that died waits for that long.
 const destroying = 30 * time.Second
 
-// takeTurn marks a session as being destroyed, and gives who the turn to do it, or extends that turn. The turn of another that has not
-// ended stays, and mine is false. It is about the session that was seen, not about a newer one of its id. Codes: not_found.
+// takeTurn marks a session as being destroyed, and gives the turn to do so to who, or extends it. If another holds the turn, mine is
+// false. It applies only to the session that was seen, not to a newer one with its id. Code: not_found.
 func takeTurn(l *schemas.SandboxSessions, seen schemas.SandboxSession, who string, now time.Time) (mine bool, err error) {
 	i := find(l.Sessions, seen.ID)
 	if i < 0 || l.Sessions[i].Workspace != seen.Workspace {
@@ -124,14 +124,14 @@ func takeTurn(l *schemas.SandboxSessions, seen schemas.SandboxSession, who strin
 	return true, nil
 }
 
-// leaveTurn lets others finish what who does not.
+// leaveTurn releases the turn of who, so that another request can finish the destruction.
 func leaveTurn(l *schemas.SandboxSessions, id, who string) {
 	if i := find(l.Sessions, id); i >= 0 && l.Sessions[i].Destroyer == who {
 		l.Sessions[i].Destroyer, l.Sessions[i].DestroyerUntil = "", time.Time{}
 	}
 }
 
-// overdue reports whether a session is to be destroyed without being asked for: its time has ended, or who destroyed it did not finish.
+// overdue reports whether a session must be destroyed without a request: its lease has ended, or its destruction was interrupted.
 func overdue(s schemas.SandboxSession, now time.Time) bool {
 	return s.Ending && !now.Before(s.DestroyerUntil) || !s.Ending && s.Lease != nil && !Lives(s, now)
 }
@@ -144,12 +144,12 @@ func noSession() error {
 	return fault(schemas.NotFound, "session", "there is no such session")
 }
 
-// drop forgets a session that is destroyed, but not another of its id.
+// drop removes a destroyed session from the list, but not a newer one with its id.
 func drop(l *schemas.SandboxSessions, s schemas.SandboxSession) {
 	l.Sessions = slices.DeleteFunc(l.Sessions, func(o schemas.SandboxSession) bool { return o.ID == s.ID && o.Workspace == s.Workspace })
 }
 
-// fault is an error of a code about a field.
+// fault returns an error with a code and a field.
 func fault(c schemas.Code, field, format string, args ...any) error {
 	return &schemas.Error{Code: c, Field: field, Message: fmt.Sprintf(format, args...)}
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// due is a session that is to be destroyed without being asked for.
+// due is a session whose time is over.
 type due struct {
 	account schemas.AccountID
 	session schemas.SandboxSession
 }
 
-// queue has the order in which sessions end that are due: accounts take turns, and none has more than [overdueEach] that end at once.
-// One that could not be ended is again due at the next look, after its account's others.
+// queue decides the order in which overdue sessions are destroyed: accounts take turns, and at most [overdueEach] sessions of an account
+// are destroyed at once. One whose destruction failed is queued again at the next call of look, after the account's other sessions.
 type queue struct {
 	waiting  map[schemas.AccountID][]schemas.SandboxSession // of each account the next first
 	accounts []schemas.AccountID                            // with sessions that wait, the next first
@@ -28,7 +28,7 @@ func newQueue() *queue {
 	return &queue{ending: map[schemas.AccountID][]string{}, lastOf: map[schemas.AccountID]string{}}
 }
 
-// look takes the sessions that are due now in place of those that waited. all is in the order of accounts.
+// look replaces the waiting sessions with those that are overdue now. all must be sorted by account.
 func (q *queue) look(all []schemas.SandboxSessions, now time.Time) {
 	q.waiting, q.accounts = map[schemas.AccountID][]schemas.SandboxSession{}, nil
 	lastOf := map[schemas.AccountID]string{}
@@ -50,13 +50,13 @@ func (q *queue) look(all []schemas.SandboxSessions, now time.Time) {
 	q.lastOf = lastOf
 }
 
-// after begins a list where is becomes true, and has what was before at its end.
+// after rotates a list so that it begins with the first element for which is returns true.
 func after[T any](list []T, is func(T) bool) []T {
 	i := max(0, slices.IndexFunc(list, is))
 	return slices.Concat(list[i:], list[:i])
 }
 
-// next is what ends next; false: nothing now.
+// next returns the session to destroy next; false if there is none now, or too many are being destroyed.
 func (q *queue) next() (due, bool) {
 	if q.total >= overdueAtOnce {
 		return due{}, false
@@ -78,7 +78,7 @@ func (q *queue) next() (due, bool) {
 	return due{a, s}, true
 }
 
-// finished makes a place.
+// finished records that the destruction of a session has ended.
 func (q *queue) finished(d due) {
 	q.total--
 	left := slices.DeleteFunc(q.ending[d.account], func(id string) bool { return id == d.session.ID })

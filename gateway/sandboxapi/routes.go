@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Execute runs code.
+// Execute serves POST /v1/sandbox/execute: it runs code.
 func (a *API) Execute(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var q ExecuteRequest
 	if err := body(w, r, &q); err != nil {
@@ -33,7 +33,7 @@ func (a *API) Execute(w http.ResponseWriter, r *http.Request, c Caller) error {
 	return a.runCommand(w, r, c, "execute", q.common(), schemas.BashInput{Command: command}, names...)
 }
 
-// Bash runs a command.
+// Bash serves POST /v1/sandbox/bash: it runs a command.
 func (a *API) Bash(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var q BashRequest
 	if err := body(w, r, &q); err != nil {
@@ -63,7 +63,7 @@ func (a *API) runCommand(w http.ResponseWriter, r *http.Request, c Caller, tool 
 	return err
 }
 
-// ReadAnswer is a page of a text file, or a small binary file.
+// ReadAnswer is the response to read: a page of a text file, or a small binary file.
 type ReadAnswer struct {
 	Content    string `json:"content"`
 	Encoding   string `json:"encoding"`    // utf-8, or base64 of a binary file
@@ -74,7 +74,7 @@ type ReadAnswer struct {
 	ETag       string `json:"etag,omitzero"`
 }
 
-// Read reads lines of a file.
+// Read serves POST /v1/sandbox/read: it reads lines of a file.
 func (a *API) Read(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var q ReadRequest
 	if err := body(w, r, &q); err != nil {
@@ -95,8 +95,8 @@ func (a *API) Read(w http.ResponseWriter, r *http.Request, c Caller) error {
 	return a.lookUp(w, r, c, "read", q.common(), schemas.ToolRead, in, schemas.DialectDeepAgents, &answer, nil)
 }
 
-// lookUp makes one call of a tool that reads, and answers with what it found: data, which its structure is read into, as change
-// makes it.
+// lookUp makes one call of a reading tool and writes the response: the structured result, decoded into data, or what change returns if it
+// is not nil.
 func (a *API) lookUp(w http.ResponseWriter, r *http.Request, c Caller, name string, q common, tool schemas.Tool, in any, d schemas.Dialect,
 	data any, change func(x *execution) (any, error),
 ) error {
@@ -124,7 +124,7 @@ func (a *API) lookUp(w http.ResponseWriter, r *http.Request, c Caller, name stri
 	return nil
 }
 
-// aboutPath names the field that a tool's own error is about.
+// aboutPath sets the field of a tool's error to path, if it has none.
 func aboutPath(err error) error {
 	e := schemas.Public(err)
 	if e.Field == "" && slices.Contains([]schemas.Code{schemas.NotFound, schemas.Invalid, schemas.Conflict}, e.Code) {
@@ -133,7 +133,7 @@ func aboutPath(err error) error {
 	return err
 }
 
-// dataOf reads the structure of a tool's result.
+// dataOf decodes the structured data of a tool's result.
 func dataOf(r schemas.Result, into any) error {
 	b, err := schemas.EncodeJSON(r.Output.Data)
 	if err == nil {
@@ -145,20 +145,20 @@ func dataOf(r schemas.Result, into any) error {
 	return nil
 }
 
-// GrepAnswer is what a search in files found.
+// GrepAnswer is the response to grep.
 type GrepAnswer struct {
 	Matches   []GrepMatch `json:"matches"`
 	Truncated bool        `json:"truncated"`
 }
 
-// GrepMatch is a line that matches.
+// GrepMatch is a matching line.
 type GrepMatch struct {
 	Path string `json:"path"` // relative to the workspace
 	Line int    `json:"line"` // from 1
 	Text string `json:"text"`
 }
 
-// Grep searches in files.
+// Grep serves POST /v1/sandbox/grep: it searches in files.
 func (a *API) Grep(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var q GrepRequest
 	if err := body(w, r, &q); err != nil {
@@ -187,7 +187,7 @@ func (a *API) Grep(w http.ResponseWriter, r *http.Request, c Caller) error {
 	return a.lookUp(w, r, c, "grep", q.common(), schemas.ToolGrep, in, schemas.DialectClaude, &answer, nil)
 }
 
-// checkPattern refuses what can be no pattern, and one that leads out of the workspace.
+// checkPattern checks a pattern; a glob must not leave the workspace. Code: invalid.
 func checkPattern(field, p string) error {
 	if err := checkText(field, p, schemas.MaxPattern); err != nil {
 		return err
@@ -203,13 +203,13 @@ func checkPattern(field, p string) error {
 	return nil
 }
 
-// GlobAnswer is what a search for names found.
+// GlobAnswer is the response to glob.
 type GlobAnswer struct {
 	Paths     []GlobPath `json:"paths"`
 	Truncated bool       `json:"truncated"`
 }
 
-// GlobPath is a file or folder. What vanished since it was found has no size and no time.
+// GlobPath is a file or folder. If it was removed since it was found, it has no size and no time.
 type GlobPath struct {
 	Path     string     `json:"path"` // relative to the workspace
 	Size     *int64     `json:"size"`
@@ -217,7 +217,7 @@ type GlobPath struct {
 	IsDir    bool       `json:"is_dir"`
 }
 
-// Glob searches for names.
+// Glob serves POST /v1/sandbox/glob: it searches for file names.
 func (a *API) Glob(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var q GlobRequest
 	if err := body(w, r, &q); err != nil {
@@ -258,14 +258,14 @@ func (a *API) Glob(w http.ResponseWriter, r *http.Request, c Caller) error {
 	})
 }
 
-// LSAnswer is what is in a folder.
+// LSAnswer is the response to ls.
 type LSAnswer struct {
 	Entries   []LSPath `json:"entries"` // in the order of their names' bytes
 	Total     int64    `json:"total"`   // entries of the folder
 	Truncated bool     `json:"truncated"`
 }
 
-// LSPath is one name in a folder.
+// LSPath is one entry of a folder.
 type LSPath struct {
 	Path     string           `json:"path"` // relative to the workspace
 	Type     schemas.FileType `json:"type"`
@@ -273,7 +273,7 @@ type LSPath struct {
 	Modified *time.Time       `json:"modified_at,omitzero"`
 }
 
-// LS lists one folder.
+// LS serves POST /v1/sandbox/ls: it lists one folder.
 func (a *API) LS(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var q LSRequest
 	if err := body(w, r, &q); err != nil {
@@ -296,7 +296,7 @@ func (a *API) LS(w http.ResponseWriter, r *http.Request, c Caller) error {
 	})
 }
 
-// described reads what [statAll] has printed of paths. Names may hold line breaks, so each is looked for as it is.
+// described parses the output of [statAll] for paths. Names may contain line breaks, so each is matched as a whole.
 func described(out string, paths []string) []GlobPath {
 	list := make([]GlobPath, len(paths))
 	for i, p := range paths {

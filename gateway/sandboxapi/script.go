@@ -12,10 +12,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// quote makes one word of s for bash.
+// quote quotes s as one word for bash.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// exports sets variables, in the order of their names, so that the same request is the same command.
+// exports returns the commands that set variables, sorted by name, so that equal requests give equal commands.
 func exports(env map[string]string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -24,7 +24,7 @@ func exports(env map[string]string) string {
 	return b.String()
 }
 
-// commandOf is the command of a bash request. dir is relative to the workspace.
+// commandOf returns the command of a bash request. dir is relative to the workspace.
 func commandOf(q BashRequest, dir string) string {
 	command := exports(q.Env)
 	if dir != "." {
@@ -40,7 +40,7 @@ const (
 	runNode   = `node -e 'require("vm").runInThisContext(require("fs").readFileSync(3, "utf8"), {filename: "main.js"})'`
 )
 
-// program is the command that runs the code of an execute request. Codes: invalid.
+// program returns the command that runs the code of an execute request. Code: invalid.
 func program(q ExecuteRequest) (string, error) {
 	var run string
 	python := false
@@ -63,7 +63,7 @@ func program(q ExecuteRequest) (string, error) {
 	return exports(q.Env) + notebook.Feed(run, q.Code), nil
 }
 
-// statAll describes paths, one line for each that is there: size, time, kind and the path.
+// statAll returns a command that prints a line for each path that exists: size, time, kind and the path.
 func statAll(paths []string) string {
 	var b strings.Builder
 	b.WriteString("stat -c '%s|%Y|%F|%n' --")
@@ -77,7 +77,8 @@ func statAll(paths []string) string {
 // piece is the bytes of a file that one call of read_binary gives: as base64 it fits into the output of a session's sandbox.
 const piece = 180 << 10
 
-// readPiece prints, for the first piece, what kind the file is, its size and its SHA-256, and then a piece of it as base64.
+// readPiece returns a command that prints a piece of a file as base64; for the first piece also a line with the file's kind, size and
+// SHA-256.
 func readPiece(name string, offset int64) string {
 	f := quote("./" + name)
 	if offset == 0 {
@@ -92,7 +93,7 @@ head -c ` + strconv.Itoa(piece) + ` -- "$f" | base64 | tr -d '\n'`
 	return "tail -c +" + strconv.FormatInt(offset+1, 10) + " -- " + f + " | head -c " + strconv.Itoa(piece) + " | base64 | tr -d '\\n'"
 }
 
-// bundle is the text that [unpack] makes files of: a line of base64 for each.
+// bundle returns the contents of the files as text, one line of base64 for each. [unpack] reads it.
 func bundle(list []file) string {
 	var b strings.Builder
 	for _, f := range list {
@@ -102,8 +103,8 @@ func bundle(list []file) string {
 	return b.String()
 }
 
-// unpack stores the files of a bundle, each in one step, and prints a line for each: ok and the SHA-256, or why not. Then the bundle
-// is gone.
+// unpack returns a command that stores the files of a bundle, each atomically, and prints a line for each: ok and the SHA-256, or the
+// reason why not. It removes the bundle.
 func unpack(name string, list []file) string {
 	var b strings.Builder
 	b.WriteString("bundle=" + quote("./"+name) + `

@@ -12,12 +12,12 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TooManySessions is the body of the answer 429 when as many sessions are active as may be.
+// TooManySessions is the body of the response 429 when the account has reached its limit of active sessions.
 type TooManySessions struct {
 	Error TooManySessionsError `json:"error"`
 }
 
-// TooManySessionsError says how many sessions are active.
+// TooManySessionsError has the limit and the number of active sessions.
 type TooManySessionsError struct {
 	Code    string `json:"code"` // max_sessions
 	Message string `json:"message"`
@@ -25,9 +25,9 @@ type TooManySessionsError struct {
 	Active  int    `json:"active"`
 }
 
-// session finds the session of a request, and makes it and its records where they are not there. It waits for a place among the
-// active ones for a while. It returns whether the session began to be active with this request. Codes: as [enter], unavailable; an
-// [fullError] when there is no place.
+// session enters the session of a request, and makes it and its records if they do not exist. If too many are active it tries to make
+// room, for up to PlaceWait. It also returns whether the session became active by this request. Codes: those of [enter], unavailable; a
+// [fullError] if there is no room.
 func (a *sessions) session(ctx context.Context, tenant schemas.AccountID, id string, how entry) (schemas.SandboxSession, bool, error) {
 	until, pause := time.Now().Add(a.PlaceWait), wait.Backoff{First: 100 * time.Millisecond, Most: time.Second}
 	for n := 1; ; n++ {
@@ -46,7 +46,7 @@ func (a *sessions) session(ctx context.Context, tenant schemas.AccountID, id str
 	}
 }
 
-// enter takes the session into the account's list, and sees to its records.
+// enter enters the session in the account's list and ensures that its records exist.
 func (a *sessions) enter(ctx context.Context, tenant schemas.AccountID, id string, how entry) (
 	s schemas.SandboxSession, began bool, err error,
 ) {
@@ -81,8 +81,8 @@ func (a *sessions) enter(ctx context.Context, tenant schemas.AccountID, id strin
 	return s, began, nil
 }
 
-// still looks whether a new session is there still when its workspace is made: where it was destroyed before, it stays unless it is
-// removed here.
+// still checks that a new session still exists after its workspace was made. If it was destroyed in between, it removes the workspace,
+// which no other process would, and returns a conflict.
 func (a *sessions) still(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
 	l, err := a.Store.Get(ctx, tenant)
 	if err != nil {
@@ -97,7 +97,7 @@ func (a *sessions) still(ctx context.Context, tenant schemas.AccountID, s schema
 	return destroyed()
 }
 
-// leave frees the slot of a session that could not begin.
+// leave deactivates a session that could not begin.
 func (a *sessions) leave(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -113,7 +113,7 @@ func (a *sessions) leave(ctx context.Context, tenant schemas.AccountID, s schema
 // patience is how long what follows a request may take when its client is gone.
 const patience = 5 * time.Second
 
-// touch marks a session as used while a request is in it.
+// touch marks a session as used, if the last mark is old enough. Errors are only logged.
 func (a *sessions) touch(ctx context.Context, tenant schemas.AccountID, id string) {
 	_, err := a.Store.Change(ctx, tenant, func(l *schemas.SandboxSessions) error {
 		i := find(l.Sessions, id)
@@ -127,10 +127,10 @@ func (a *sessions) touch(ctx context.Context, tenant schemas.AccountID, id strin
 	}
 }
 
-// makeRoom lets the session rest that was unused for the longest time, if nothing runs in it: its instance ends, its files
-// stay. Sessions whose instance has ended by itself make room first.
+// makeRoom deactivates one session: one whose instance has ended by itself, or else the longest unused one in which nothing runs. Its
+// instance ends, its files stay. It reports whether it made room.
 //
-// One request of an account looks at a time, the others wait: what they would see is the same.
+// Only one request per account does this at a time; for the others it returns false, and they try again.
 func (a *sessions) makeRoom(ctx context.Context, tenant schemas.AccountID) (made bool, err error) {
 	if _, others := a.looking.LoadOrStore(tenant, true); others {
 		return false, nil
@@ -182,14 +182,14 @@ func (a *sessions) rest(ctx context.Context, tenant schemas.AccountID, s schemas
 	return rested && err == nil, err
 }
 
-// SessionList is the answer about sessions, by tenant and session.
+// SessionList is a page of sessions, sorted by tenant and session.
 type SessionList struct {
 	Sessions []Session `json:"sessions"`
 	// Next is where the next page begins, to be given as after; absent at the end.
 	Next string `json:"next,omitzero"`
 }
 
-// Session is a session as it is shown.
+// Session describes a session to clients.
 type Session struct {
 	TenantID  schemas.AccountID `json:"tenant_id"`
 	SessionID string            `json:"session_id"`
@@ -210,7 +210,7 @@ const (
 	maxSessionsPage     = 1000
 )
 
-// Sessions lists sessions: the administrator's list has everybody's.
+// Sessions lists the sessions of the account; for the administrator, those of all accounts.
 func (a *API) Sessions(w http.ResponseWriter, r *http.Request, c Caller) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "after", "limit")
 	if err != nil {
@@ -265,7 +265,7 @@ func (a *API) Sessions(w http.ResponseWriter, r *http.Request, c Caller) error {
 	return nil
 }
 
-// shown is a session with what its instance says.
+// shown returns the description of a session, with the state of its instance.
 func (a *API) shown(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) (Session, error) {
 	out := Session{
 		TenantID: tenant, SessionID: s.ID, Backend: s.Provider, State: "stopped", Created: s.Created, LastUsed: s.Used,
@@ -284,12 +284,13 @@ func (a *API) shown(ctx context.Context, tenant schemas.AccountID, s schemas.San
 	return out, nil
 }
 
-// conversationOf is where the events of a session's calls are.
+// conversationOf returns the conversation with the events of a session's calls.
 func conversationOf(session string) schemas.ConversationID {
 	return schemas.ConversationID("sandbox:" + session)
 }
 
-// place reads whose session a path names. One that the caller may not reach is not found, in the same words as one that is not there.
+// place returns the account and session that a path names. A session that the caller may not use is not_found, with the same message as
+// one that does not exist.
 func (a *API) place(r *http.Request, c Caller) (tenant schemas.AccountID, session string, err error) {
 	tenant = schemas.AccountID(strings.ToValidUTF8(r.PathValue("tenant"), "\uFFFD"))
 	session = strings.ToValidUTF8(r.PathValue("session"), "\uFFFD")

@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// BinaryAnswer is a whole file.
+// BinaryAnswer is the response to read_binary: a whole file.
 type BinaryAnswer struct {
 	ContentBase64 string `json:"content_base64"`
 	MIMEType      string `json:"mime_type"`
@@ -24,7 +24,7 @@ type BinaryAnswer struct {
 	SHA256        string `json:"sha256"`
 }
 
-// ReadBinary reads a whole file. A client that accepts application/octet-stream gets the bytes.
+// ReadBinary reads a whole file. A client that accepts application/octet-stream gets the bytes, any other gets JSON.
 func (a *API) ReadBinary(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var q ReadBinaryRequest
 	if err := body(w, r, &q); err != nil {
@@ -65,7 +65,7 @@ func (a *API) ReadBinary(w http.ResponseWriter, r *http.Request, c Caller) error
 	return nil
 }
 
-// typeOf guesses a media type by the name, else by the first bytes.
+// typeOf guesses a media type by the name, or else by the first bytes.
 func typeOf(name string, data []byte) string {
 	if t := mime.TypeByExtension(path.Ext(name)); t != "" {
 		return t
@@ -73,8 +73,8 @@ func typeOf(name string, data []byte) string {
 	return http.DetectContentType(data)
 }
 
-// readAll reads a file in pieces, one call for each, and compares the whole with the hash that the first says. Codes: not_found,
-// invalid, conflict (it was changed meanwhile).
+// readAll reads a file in pieces, one call for each, and compares the whole with the SHA-256 that came with the first. Codes: not_found,
+// invalid, conflict (the file was changed meanwhile).
 func (x *execution) readAll(ctx context.Context, name string) (data []byte, sum string, err error) {
 	result, err := x.finished(x.bash(ctx, readPiece(name, 0), 0))
 	if err != nil {
@@ -108,7 +108,7 @@ func (x *execution) readAll(ctx context.Context, name string) (data []byte, sum 
 	return data, sum, nil
 }
 
-// notRead is why a file is not read.
+// notRead returns the error for a file that was not read, from the word that [readPiece] printed.
 func notRead(word string) error {
 	switch word {
 	case "missing":
@@ -123,14 +123,14 @@ func notRead(word string) error {
 	return schemas.OpErrorf(schemas.Internal, "sandbox", "the sandbox says %s of the file", schemas.Quotable(word))
 }
 
-// WriteAnswer is what was stored.
+// WriteAnswer is the response to write.
 type WriteAnswer struct {
 	Path  string `json:"path"`
 	Bytes int    `json:"bytes"`
 	ETag  string `json:"etag"` // sha256 of the content in hex, for if_match
 }
 
-// Write stores a file.
+// Write serves POST /v1/sandbox/write: it stores a file.
 func (a *API) Write(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var q WriteRequest
 	if err := body(w, r, &q); err != nil {
@@ -190,7 +190,8 @@ func (x *execution) writeBinary(ctx context.Context, f file) (etag string, err e
 	return "", notStored("path", words[0])
 }
 
-// store stores files by two calls: one carries all of them as text, the other makes files of it. It returns a word for each.
+// store stores files by two calls: one carries all of them as text, the other makes files of it. It returns the line that [unpack] printed
+// for each file.
 func (x *execution) store(ctx context.Context, list []file) ([]string, error) {
 	at := schemas.UploadsFolder + "/" + string(x.id(1)) // what is left of it there is removed after a day
 	in := schemas.WriteInput{FilePath: at, Content: bundle(list)}
@@ -209,7 +210,7 @@ func (x *execution) store(ctx context.Context, list []file) ([]string, error) {
 	return words, nil
 }
 
-// notStored is why a file is not stored.
+// notStored returns the error for a file that was not stored, from the word that [unpack] printed.
 func notStored(field, word string) *schemas.Error {
 	e := func(code schemas.Code, text string) *schemas.Error {
 		return &schemas.Error{Code: code, Field: field, Message: text}
@@ -231,7 +232,7 @@ func notStored(field, word string) *schemas.Error {
 	return e(schemas.Internal, "was not stored")
 }
 
-// CopyAnswer has the result of each file, in the order of the request.
+// CopyAnswer is the response to copy, with the result of each file in the order of the request.
 type CopyAnswer struct {
 	Written int          `json:"written"`
 	Results []CopyResult `json:"results"`
@@ -243,7 +244,7 @@ type CopyResult struct {
 	Error *schemas.Error `json:"error,omitzero"`
 }
 
-// Copy stores files. Those that cannot be stored do not keep the others from it.
+// Copy stores files. A file that cannot be stored does not affect the others.
 func (a *API) Copy(w http.ResponseWriter, r *http.Request, c Caller) error {
 	tenant, session, err := a.place(r, c)
 	if err != nil {
