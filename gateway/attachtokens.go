@@ -10,13 +10,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// AttachToken is the answer to who had one made.
+// AttachToken is the response with a new attach token.
 type AttachToken struct {
 	Token   string    `json:"token"`
 	Expires time.Time `json:"expires"`
 }
 
-// attachTokenRequest says what an attach token is for.
+// attachTokenRequest is the body of a request for an attach token.
 type attachTokenRequest struct {
 	Conversations []string          `json:"conversations"`
 	Ops           []attachtoken.Op  `json:"ops,omitzero"` // default: read
@@ -28,7 +28,7 @@ type attachTokenRequest struct {
 	Tools      []schemas.Tool        `json:"tools,omitzero"`
 }
 
-// postAttachToken makes an attach token of the key that asks.
+// postAttachToken makes an attach token that is bound to the API key of the request.
 func (g *Gateway) postAttachToken(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	var in attachTokenRequest
 	if err := web.DecodeBody(w, r, false, &in); err != nil {

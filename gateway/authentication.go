@@ -8,10 +8,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// accountHandler is a handler for a client whose key has been checked.
+// accountHandler is a handler that is called after the client was authenticated.
 type accountHandler = func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error
 
-// authenticated asks for a key first.
+// authenticated wraps a handler with the authentication by an API key.
 func (g *Gateway) authenticated(h accountHandler) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		a, err := g.credentials.Authenticate(r.Context(), web.Bearer(r.Header))
@@ -25,7 +25,7 @@ func (g *Gateway) authenticated(h accountHandler) web.Handler {
 	}
 }
 
-// held asks for a key or an attach token first. What the token allows is left to the handler.
+// held wraps a handler with the authentication by an API key or an attach token. The handler must check what the token allows.
 func (g *Gateway) held(h func(http.ResponseWriter, *http.Request, credentials.Principal) error) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if !web.AllowedOrigin(r, g.Origins) {

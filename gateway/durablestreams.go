@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// stream serves the account's durable streams. A live reader is served no longer than its key is valid.
+// stream serves the account's durable streams. A live read ends when its key is revoked.
 func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if g.durable == nil {
 		return schemas.Errorf(schemas.NotFound,

@@ -17,7 +17,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// newE2B makes the handlers for the client of E2B.
+// newE2B returns the handlers for clients of E2B.
 func newE2B(g *Gateway) *e2b.Facade {
 	config := g.Sandboxes.Spec.Config
 	return e2b.New(e2b.Options{
@@ -36,10 +36,11 @@ func newE2B(g *Gateway) *e2b.Facade {
 	})
 }
 
-// EndSandboxes ends sandboxes of the client of E2B whose time is over, and finishes destroying sessions of /v1/sandbox, until ctx ends.
+// EndSandboxes ends the sandboxes of E2B clients whose time is over, and finishes interrupted destructions of sessions of /v1/sandbox,
+// until ctx is done.
 func (g *Gateway) EndSandboxes(ctx context.Context) error { return g.sandbox.EndExpired(ctx) }
 
-// e2bTransfer is fileTransfer for who has the token of a sandbox in the place of a key.
+// e2bTransfer is fileTransfer for requests that are authenticated by the token of a sandbox.
 func (g *Gateway) e2bTransfer(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (
 	ctx context.Context, release func(), err error,
 ) {
@@ -52,7 +53,7 @@ func (g *Gateway) e2bTransfer(w http.ResponseWriter, r *http.Request, a schemas.
 	return ctx, func() { end(); place.Release() }, nil
 }
 
-// e2bCalls carries out the commands of sandboxes.
+// e2bCalls executes the commands of sandboxes.
 type e2bCalls struct{ sandboxCalls }
 
 var _ e2b.Calls = e2bCalls{}
@@ -67,8 +68,8 @@ func (c e2bCalls) Ended(ctx context.Context, call schemas.Call) (bool, error) {
 	return over || state.Result != nil, err
 }
 
-// Follow implements [e2b.Calls]. An event that is large counts as an answer that is not read until the next one is large, or each says
-// that it was the last. One that there is no room for is left on the log, and read again.
+// Follow implements [e2b.Calls]. A large event counts as an unread response until the next large one, or until each has returned an error.
+// If there is no memory for an event, it stays on the log and is read again later.
 func (c e2bCalls) Follow(ctx context.Context, call schemas.Call, each func(e schemas.Event, gap bool) error) error {
 	f := e2bFollower{c.g, call, each, nil, schemas.Cursor{}, false}
 	defer func() { f.room.Release() }()
@@ -88,7 +89,7 @@ func (c e2bCalls) Follow(ctx context.Context, call schemas.Call, each func(e sch
 	}
 }
 
-// e2bFollower is where the reader of a conversation is.
+// e2bFollower is a reader of a conversation and its position.
 type e2bFollower struct {
 	g     *Gateway
 	call  schemas.Call
@@ -98,7 +99,7 @@ type e2bFollower struct {
 	gap   bool // before the event that is read next
 }
 
-// read reads until ctx ends, or until there is no room for an event, which full says.
+// read reads until ctx is done or each returns an error; full is true if it ended because there was no memory for an event.
 func (f *e2bFollower) read(ctx context.Context) (full bool, err error) {
 	for item, err := range streams.Follow(ctx, f.g.Bus, f.call.Account, f.call.Conversation, f.after) {
 		if err != nil {
@@ -119,7 +120,8 @@ func (f *e2bFollower) read(ctx context.Context) (full bool, err error) {
 	return false, nil
 }
 
-// makeRoom takes room for an event, in the place of that for the one before, which is written by now, or soon.
+// makeRoom reserves memory for an event, and releases that of the event before, which has been written or soon will be. It returns false
+// if there is none.
 func (f *e2bFollower) makeRoom(n int64) bool {
 	if n <= web.SmallAnswer {
 		return true

@@ -40,15 +40,15 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Records is what the gateway asks of the records. It must answer without a round trip, or nearly
-// so: it is asked for each request.
+// Records is the part of the records that the gateway needs. It must answer nearly always without a round trip, since each request uses
+// it.
 type Records interface {
 	admission.Records
 	// Authenticate finds the account of a key. Codes: denied for an unknown one.
 	Authenticate(ctx context.Context, key string) (schemas.AccountID, error)
 }
 
-// Options are the parts and settings of a [Gateway]. Bus and Records must be there.
+// Options are the dependencies and settings of a [Gateway]. Bus and Records are required.
 type Options struct {
 	Bus     *streams.Bus
 	Records Records
@@ -145,8 +145,7 @@ type Options struct {
 	ReplayCompression bool
 }
 
-// Gateway is the HTTP edge. It is an [http.Handler]; its methods may be called from many
-// goroutines.
+// Gateway serves the HTTP API. It is an [http.Handler], and safe for concurrent use.
 type Gateway struct {
 	Options
 	handler     http.Handler
@@ -186,8 +185,8 @@ const (
 	defaultStall     = 10 * time.Second
 )
 
-// New makes a gateway. It starts nothing: [Gateway.Run] serves it, or any http.Server, which then
-// should call [Gateway.Drain] before it shuts down.
+// New returns a gateway. It starts no goroutines. [Gateway.Run] serves it, or an [http.Server] of the caller's, which should call
+// [Gateway.Drain] before it shuts down.
 func New(o Options) *Gateway {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -276,19 +275,18 @@ func New(o Options) *Gateway {
 	return g
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP implements [http.Handler].
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.ServeHTTP(w, r) }
 
-// Drain asks every request that waits or streams to end: waits answer with what is known, event
-// streams end, sockets get bye and are closed. /readyz answers 503 from then on. It returns at
-// once; what is still asked is still answered.
+// Drain ends every request that waits or streams: waits respond with the present state, event streams end, and sockets get a bye and are
+// closed. From then on /readyz responds 503. Drain does not block; further requests are still answered.
 func (g *Gateway) Drain() {
 	g.drain()
 	g.mcp.Drain()
 }
 
-// Run serves HTTP/1.1, and HTTP/2 for clients and proxies that begin with it, on l until ctx ends, then drains for at most Grace
-// and returns nil. It closes l. The gateway cannot be run again.
+// Run serves HTTP/1.1, and HTTP/2 without TLS for clients and proxies that begin with it, on l until ctx is done. Then it drains for at
+// most Grace and returns nil. It closes l. A gateway cannot be run twice.
 func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 	const (
 		headerTimeout = 10 * time.Second

@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// getHealth says that the process lives and that the log that it holds itself, if it does, can write. An unreachable log elsewhere is no
-// reason to restart the gateway.
+// getHealth responds 200 while the process lives and its embedded log, if it has one, can write. An unreachable external log does not
+// count, since a restart of the gateway would not help.
 func (g *Gateway) getHealth(w http.ResponseWriter, _ *http.Request) error {
 	if err := g.Bus.Healthy(); err != nil {
 		return err
@@ -25,12 +25,12 @@ func (g *Gateway) getHealth(w http.ResponseWriter, _ *http.Request) error {
 // logPatience is how long a request without a key waits for the log.
 const logPatience = 2 * time.Second
 
-// newReady asks the log whether it takes new work, for all requests at the same time.
+// newReady returns the shared check whether the log accepts new work.
 func newReady(bus *streams.Bus) *sharedRead[struct{}] {
 	return &sharedRead[struct{}]{within: logPatience, read: func(ctx context.Context) (struct{}, error) { return struct{}{}, bus.Ready(ctx) }}
 }
 
-// getReady says whether a call would be taken now: the log answers and can write, and the gateway does not drain.
+// getReady responds 200 if a call would be accepted now: the log answers and can write, and the gateway does not drain.
 func (g *Gateway) getReady(w http.ResponseWriter, r *http.Request) error {
 	if g.draining.Err() != nil {
 		return schemas.Errorf(schemas.Unavailable, "this gateway is stopping")
@@ -53,8 +53,8 @@ func (g *Gateway) getReady(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// getMetrics shows the figures of the process. They name no account, but show how much all accounts do. If there is an administrator, only
-// the administrator may read them; if they have a listener of their own, they are served only there.
+// getMetrics serves the metrics of the process. They name no account, but show the activity of all. If there is an administrator, only the
+// administrator may read them; if they have a listener of their own, they are served only there.
 func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case g.MetricsElsewhere:

@@ -13,8 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Limits are what one gateway lets its clients hold at the same time. 0 stands for the default, less for no
-// limit.
+// Limits are the limits of one gateway on what its clients use at the same time. 0 means the default, a negative number no limit.
 type Limits struct {
 	Sockets        int   // of an account: WebSockets, event streams, long polls, waits for results and followed logs. Default [DefaultSockets]
 	Attachments    int   // of an account: conversations followed by its sockets, streams and long polls. Default [DefaultAttachments]
@@ -49,7 +48,7 @@ const (
 // printed as much as may be kept, all of it characters that are six bytes in JSON, and an event stream makes two copies of it.
 const LeastAnswers = 16 << 20
 
-// places are those of connections and waits.
+// places returns the limits of connections and waiting requests, with the defaults set.
 func (l Limits) places() *live.Places {
 	return live.NewPlaces(live.Limits{
 		Sockets: cmp.Or(l.Sockets, DefaultSockets), AllSockets: cmp.Or(l.AllSockets, DefaultAllSockets),
@@ -58,7 +57,7 @@ func (l Limits) places() *live.Places {
 	})
 }
 
-// holds are those of requests in flight.
+// holds returns the limits of requests in flight, with the defaults set.
 func (l Limits) holds() *web.Holds {
 	return web.NewHolds(web.HoldLimits{
 		Requests: cmp.Or(l.Requests, DefaultRequests), AllRequests: cmp.Or(l.AllRequests, DefaultAllRequests),
@@ -77,7 +76,7 @@ func (g *Gateway) takeWait(w http.ResponseWriter, a schemas.AccountID) (*quota.P
 	return place, err
 }
 
-// fileTransfer takes a place for a file that is streamed, for as long as its key is good. Codes: exhausted, unavailable.
+// fileTransfer takes a slot for a streamed file. The context ends when the request's key is revoked. Codes: exhausted, unavailable.
 func (g *Gateway) fileTransfer(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (
 	ctx context.Context, release func(), err error,
 ) {
@@ -90,7 +89,7 @@ func (g *Gateway) fileTransfer(w http.ResponseWriter, r *http.Request, a schemas
 	return ctx, func() { end(); place.Release() }, nil
 }
 
-// connections are the limits of the listener. Who is refused is counted, and logged once a minute at most.
+// connections returns the limits of the listener. Refused connections are counted, and logged at most once a minute.
 func (g *Gateway) connections() web.Connections {
 	c := g.Limits.Connections
 	outer := c.Refused

@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// metrics are the gateway's own numbers. No label ever names an account or a conversation.
+// metrics are the gateway's own metrics. No label names an account or a conversation.
 type metrics struct {
 	calls     *prometheus.CounterVec
 	requests  *prometheus.CounterVec
@@ -98,7 +98,7 @@ func (m *metrics) accepted(door string, repeat bool) {
 	m.calls.WithLabelValues(door, strconv.FormatBool(repeat)).Inc()
 }
 
-// sandboxes are those of /v1/sandbox. Their names are the ones that clients of such services look for.
+// sandboxes returns the metrics of /v1/sandbox. Their names are those that other sandbox services use.
 func (m *metrics) sandboxes() sandboxapi.Metrics {
 	return sandboxapi.Metrics{
 		Executed: func(backend, tool, outcome string, took time.Duration) {
@@ -111,7 +111,7 @@ func (m *metrics) sandboxes() sandboxapi.Metrics {
 	}
 }
 
-// sessions shows how many sessions are active, by the records as this process knows them.
+// sessions registers the number of active sessions, as known to this process.
 func (*metrics) sessions(reg *prometheus.Registry, active func() int) {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sandbox_sessions_active", Help: "Sessions of /v1/sandbox that count for the limits of their accounts.",
@@ -122,7 +122,7 @@ func (m *metrics) inbound(kind string, done inbound.Kind) {
 	m.received.WithLabelValues(kind, string(done)).Inc()
 }
 
-// live are those of connections.
+// live returns the metrics of connections.
 func (m *metrics) live() live.Metrics {
 	return live.Metrics{
 		Sockets:   func(more int) { m.sockets.Add(float64(more)) },
@@ -136,7 +136,8 @@ func (m *metrics) request(route string, status int, took time.Duration) {
 	m.took.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// queues measures the queues of calls when it is asked, one round trip for each and all scrapes of a moment.
+// queues is a collector that reads the statistics of the call queues when it is scraped, with one round trip per queue; scrapes at the
+// same time share them.
 type queues struct {
 	providers []string
 	stats     sharedRead[map[string]streams.QueueStats]
@@ -144,7 +145,8 @@ type queues struct {
 	depth     *prometheus.Desc
 }
 
-// newQueues measures the queues of providers; one that cannot be read is left out: no number is better than a wrong one.
+// newQueues returns the collector for the queues of providers. A queue that cannot be read is omitted: no number is better than a wrong
+// one.
 func newQueues(providers []string, read func(context.Context, string) (streams.QueueStats, error)) *queues {
 	all := func(ctx context.Context) (map[string]streams.QueueStats, error) {
 		stats := map[string]streams.QueueStats{}
@@ -164,10 +166,10 @@ func newQueues(providers []string, read func(context.Context, string) (streams.Q
 	}
 }
 
-// Describe reports the names.
+// Describe implements [prometheus.Collector].
 func (q *queues) Describe(c chan<- *prometheus.Desc) { c <- q.age; c <- q.depth }
 
-// Collect reads the numbers.
+// Collect implements [prometheus.Collector].
 func (q *queues) Collect(c chan<- prometheus.Metric) {
 	stats, _ := q.stats.get(context.Background()) // it never fails
 	for _, p := range q.providers {

@@ -52,7 +52,8 @@ func quote(s string) string {
 	return string(b)
 }
 
-// Components are the Go types of schemas in the OpenAPI document, by name: internal/gen writes those parts of the document from them.
+// Components returns the Go types of schemas in the OpenAPI document, by name; internal/gen generates those parts of the document from
+// them.
 func Components() map[string]reflect.Type {
 	all := map[string]reflect.Type{
 		"Request": reflect.TypeFor[schemas.Request](), "Origin": reflect.TypeFor[schemas.Origin](), "Error": reflect.TypeFor[schemas.Error](),
@@ -114,7 +115,7 @@ func Components() map[string]reflect.Type {
 	return all
 }
 
-// HiddenFields are the fields of a type that no answer has.
+// HiddenFields returns the fields of a type that no response has.
 func HiddenFields(t reflect.Type) []string {
 	switch t {
 	case reflect.TypeFor[schemas.Job]():

@@ -12,15 +12,15 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// route is one row of the edge.
+// route is one route of the API.
 type route struct {
 	method, path string
 	serve        http.HandlerFunc
 }
 
-// routes is everything that the gateway serves, but for [Gateway.aliases]; openapi.json describes the same rows, which a test
-// holds it to. Paths are in lower case with hyphens, below /v1 but for what is asked by the machinery around a gateway. A
-// collection is a plural noun, one of it /{id}, and what is no reading, making, changing or deleting is a POST to a verb below.
+// routes returns all routes except [Gateway.aliases]. openapi.json describes the same ones, which a test checks. Paths are in lower case
+// with hyphens, below /v1 except for those that infrastructure around a gateway requests. A collection is a plural noun, one of its
+// elements /{id}, and any action beside reading, creating, changing and deleting is a POST to a verb below.
 func (g *Gateway) routes() []route {
 	open := g.edge.Handle
 	keyed := func(h accountHandler) http.HandlerFunc { return g.edge.Handle(g.authenticated(h)) }
@@ -105,7 +105,7 @@ func (g *Gateway) routes() []route {
 	}, g.sandboxRoutes(), g.ofAccounts(g.accounts.Routes()))
 }
 
-// ofAccounts are the routes of package accounts.
+// ofAccounts returns the routes of package accounts, wrapped for this gateway.
 func (g *Gateway) ofAccounts(list []accounts.Route) []route {
 	out := make([]route, len(list))
 	for i, r := range list {
@@ -114,7 +114,7 @@ func (g *Gateway) ofAccounts(list []accounts.Route) []route {
 	return out
 }
 
-// alias is a route under another name, which clients of other systems know.
+// alias is another path for a route, for clients of other systems.
 type alias struct {
 	method, path string
 	of           string // the path of the route
@@ -122,8 +122,8 @@ type alias struct {
 	serve http.HandlerFunc
 }
 
-// aliases are the names of routes from before they were below /v1, and those that clients of other systems know. They stay as long
-// as /v1 does; docs/guides/http.md lists them, which a test holds it to.
+// aliases returns the paths of routes from before the prefix /v1, and those that clients of other systems use. They stay as long as /v1
+// does; docs/guides/http.md lists them, which a test checks.
 func (g *Gateway) aliases() []alias {
 	const complete, streams, receive = "/v1/jobs/{id}/complete", "/v1/streams/{path...}", "/v1/channels/{account}/{channel}/receive"
 	list := []alias{
@@ -148,7 +148,7 @@ func (g *Gateway) aliases() []alias {
 	return list
 }
 
-// mux serves the routes and answers everything else with a problem too.
+// mux returns the multiplexer of all routes. Any other request is answered with a problem too.
 func (g *Gateway) mux() *http.ServeMux {
 	mux := http.NewServeMux()
 	serve := map[string]http.HandlerFunc{} // by pattern
@@ -202,7 +202,7 @@ func everyMethod() []string {
 	}
 }
 
-// allowed lists the methods with which a route serves r's path.
+// allowed returns the methods that have a route for r's path, for the Allow header.
 func allowed(mux *http.ServeMux, serve map[string]http.HandlerFunc, r *http.Request) string {
 	var methods []string
 	for _, m := range everyMethod() {
@@ -215,7 +215,7 @@ func allowed(mux *http.ServeMux, serve map[string]http.HandlerFunc, r *http.Requ
 	return strings.Join(methods, ", ")
 }
 
-// postJobComplete takes the report that a job has ended: with the job's token, else from the account.
+// postJobComplete accepts the report that a job has ended, authenticated by the job's token or by the account's key.
 func (g *Gateway) postJobComplete(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get(jobs.HeaderToken) != "" {
 		return g.jobs.PostEnd(w, r)
@@ -231,7 +231,7 @@ func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
 	return g.live.Upgrade(w, r)
 }
 
-// getTools answers the definitions of the tools, to be shown to a model.
+// getTools serves the definitions of the tools, in a form for a model's API.
 func (g *Gateway) getTools(w http.ResponseWriter, r *http.Request, _ schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "format", "dialect")
 	if err != nil {

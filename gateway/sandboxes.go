@@ -20,7 +20,7 @@ const (
 	defaultSandboxWait     = 10 * time.Second
 )
 
-// Sandboxes says how /v1/sandbox is served.
+// Sandboxes are the settings of /v1/sandbox.
 type Sandboxes struct {
 	// Store keeps the sessions. Nil: the routes answer unsupported.
 	Store sandboxapi.Store
@@ -32,7 +32,7 @@ type Sandboxes struct {
 	Wait time.Duration
 }
 
-// newSandboxes makes the handlers of /v1/sandbox.
+// newSandboxes returns the handlers of /v1/sandbox.
 func newSandboxes(g *Gateway) *sandboxapi.API {
 	o := g.Sandboxes
 	if o.MaxSessions <= 0 {
@@ -51,10 +51,10 @@ func newSandboxes(g *Gateway) *sandboxapi.API {
 	})
 }
 
-// sandboxHandler is a handler for who may have sessions.
+// sandboxHandler is a handler that is called after authentication, with an account or the administrator.
 type sandboxHandler func(w http.ResponseWriter, r *http.Request, c sandboxapi.Caller) error
 
-// tenant asks for a key first: an account's, or the administrator's.
+// tenant wraps a handler with the authentication by an account's key or the administrator's.
 func (g *Gateway) tenant(h sandboxHandler) web.Handler {
 	own := g.authenticated(func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 		return h(w, r, sandboxapi.Caller{Account: a})
@@ -68,7 +68,7 @@ func (g *Gateway) tenant(h sandboxHandler) web.Handler {
 	}
 }
 
-// sandboxRoutes are those of package sandboxapi.
+// sandboxRoutes returns the routes of package sandboxapi.
 func (g *Gateway) sandboxRoutes() []route {
 	s := g.sandbox
 	keyed := func(h sandboxHandler) http.HandlerFunc { return g.edge.Handle(g.tenant(h)) }
@@ -87,7 +87,7 @@ func (g *Gateway) sandboxRoutes() []route {
 	}
 }
 
-// sandboxCalls carries out the calls of sessions.
+// sandboxCalls executes the calls of sessions.
 type sandboxCalls struct{ g *Gateway }
 
 // Submit implements [sandboxapi.Calls].
@@ -114,7 +114,8 @@ func (c sandboxCalls) Submit(ctx context.Context, a schemas.AccountID, r schemas
 	return got.Call, err
 }
 
-// hurried are records whose calls wait for some time only. The deadline is not the client's, so that a repeat is the same call.
+// hurried wraps Records: the calls that it resolves may wait only for some time. The deadline is not part of the client's request, so that
+// a repeated request is the same call.
 type hurried struct {
 	admission.Records
 
@@ -149,7 +150,7 @@ func (c sandboxCalls) Cancel(ctx context.Context, call schemas.Call, reason stri
 	return c.g.calls.Cancel(ctx, call, admission.API, reason)
 }
 
-// sandboxBoxes are the instances of sessions.
+// sandboxBoxes reads and removes the instances of sessions.
 type sandboxBoxes struct{ g *Gateway }
 
 func (b sandboxBoxes) find(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) (i schemas.Instance, there bool, err error) {

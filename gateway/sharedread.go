@@ -10,7 +10,7 @@ import (
 // at most, however many there are.
 const sharedFor = 250 * time.Millisecond
 
-// sharedRead reads something for all who ask for it at the same time or less than [sharedFor] later. It is safe for concurrent use.
+// sharedRead shares one read among all requests at the same time and up to [sharedFor] after it. It is safe for concurrent use.
 type sharedRead[T any] struct {
 	within time.Duration // for one read
 	read   func(context.Context) (T, error)
@@ -26,8 +26,8 @@ type sharedAnswer[T any] struct {
 	err   error
 }
 
-// get returns what the read that is under way gives, or the last one where that has just ended, and else reads. A read does not end with
-// the request for which it was begun: others wait for it.
+// get returns the result of the read in progress, or of the last one if that is recent enough; otherwise it reads. A read does not end
+// with the request that began it, since others wait for it.
 func (s *sharedRead[T]) get(ctx context.Context) (T, error) {
 	a, mine := s.join(time.Now())
 	if mine {
@@ -42,7 +42,7 @@ func (s *sharedRead[T]) get(ctx context.Context) (T, error) {
 	}
 }
 
-// join returns the read that answers a request of now, and whether the caller is the one to do it.
+// join returns the read that answers a request at now, and whether the caller must run it.
 func (s *sharedRead[T]) join(now time.Time) (a *sharedAnswer[T], mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +53,7 @@ func (s *sharedRead[T]) join(now time.Time) (a *sharedAnswer[T], mine bool) {
 	return s.last, true
 }
 
-// over reports whether a read has ended too long ago to answer a request of now.
+// over reports whether a read ended too long ago to answer a request at now.
 func (a *sharedAnswer[T]) over(now time.Time) bool {
 	select {
 	case <-a.done:

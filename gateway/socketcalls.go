@@ -11,14 +11,14 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// socketCalls is what sockets ask for, as [live.Calls] has it: the same steps as over HTTP, known by another way in.
+// socketCalls implements [live.Calls] with the same steps as over HTTP. The calls are recorded as having come by WebSocket.
 type socketCalls struct {
 	bus       *streams.Bus
 	calls     *calls.Calls
 	approvals approvals.Approvals
 }
 
-// Send admits a call.
+// Send implements [live.Calls].
 func (c socketCalls) Send(
 	ctx context.Context, a schemas.AccountID, r schemas.Request, allow func(schemas.Call) error,
 ) (admission.Accepted, error) {
@@ -27,33 +27,33 @@ func (c socketCalls) Send(
 	return c.calls.Admit(ctx, with, a, r)
 }
 
-// Find finds a call.
+// Find implements [live.Calls].
 func (c socketCalls) Find(ctx context.Context, a schemas.AccountID, id schemas.CallID) (schemas.Call, error) {
 	return c.calls.Find(ctx, a, id)
 }
 
-// Cancel asks for the end of a call.
+// Cancel implements [live.Calls].
 func (c socketCalls) Cancel(ctx context.Context, call schemas.Call, reason string) error {
 	return c.calls.Cancel(ctx, call, admission.WebSocket, reason)
 }
 
-// Approval finds a question.
+// Approval implements [live.Calls].
 func (c socketCalls) Approval(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) (schemas.Approval, error) {
 	p, err := lifecycle.FindApproval(ctx, c.bus, a, id)
 	return p.Value, err
 }
 
-// Decide answers it.
+// Decide implements [live.Calls].
 func (c socketCalls) Decide(
 	ctx context.Context, a schemas.AccountID, id schemas.ApprovalID, answer schemas.ApprovalAnswer,
 ) (schemas.Approval, error) {
 	return c.approvals.Decide(ctx, a, id, admission.DecisionOf(answer, admission.WebSocket))
 }
 
-// instanceCalls are the calls in instances, for package instances.
+// instanceCalls implements [instances.Calls].
 type instanceCalls struct{ *calls.Calls }
 
-// Cancel cancels a call.
+// Cancel implements [instances.Calls].
 func (c instanceCalls) Cancel(ctx context.Context, call schemas.Call, reason string) error {
 	return c.Calls.Cancel(ctx, call, admission.API, reason)
 }

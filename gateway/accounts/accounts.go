@@ -11,28 +11,28 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// AccountList is the answer about all accounts.
+// AccountList is the response with all accounts.
 type AccountList struct {
 	Accounts []json.RawMessage `json:"accounts"`
 }
 
-// NewAccount is the answer to who made an account. Nothing else shows the secret.
+// NewAccount is the response to the creation of an account. No other response contains the secret.
 type NewAccount struct {
 	Account json.RawMessage `json:"account"`
 	Secret  string          `json:"secret"`
 }
 
-// NewSecret is the answer to who rotated an account's secret. Nothing else shows it.
+// NewSecret is the response to the rotation of an account's secret. No other response contains it.
 type NewSecret struct {
 	Secret string `json:"secret"`
 }
 
-// Deleted is the answer to who deleted a record.
+// Deleted is the response to the deletion of a record.
 type Deleted struct {
 	Deleted bool `json:"deleted"`
 }
 
-// DeletedAccount is the answer to who deleted an account.
+// DeletedAccount is the response to the deletion of an account, with the number of its deleted records of each kind.
 type DeletedAccount struct {
 	Deleted    bool `json:"deleted"`
 	Sandboxes  int  `json:"sandboxes"`
@@ -50,7 +50,7 @@ const (
 	mostOverlap  = 7 * 24 * time.Hour // of an account's former key with the new one
 )
 
-// rotateRequest asks for a new secret.
+// rotateRequest is the body of a request for a new secret.
 type rotateRequest struct {
 	Overlap *schemas.Duration `json:"overlap,omitzero"`
 }
@@ -121,7 +121,7 @@ func (s *Server) postAccount(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// getAccount shows an account.
+// getAccount returns an account.
 func (s *Server) getAccount(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (s *Server) getAccount(w http.ResponseWriter, r *http.Request, store *Store
 	return nil
 }
 
-// getUsage shows what an account keeps on the log, and its quotas.
+// getUsage returns how much an account stores on the log, and its quotas.
 func (s *Server) getUsage(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (s *Server) patchAccount(w http.ResponseWriter, r *http.Request, store *Sto
 	return nil
 }
 
-// deleteAccount removes an account with all its records.
+// deleteAccount deletes an account and all its records.
 func (s *Server) deleteAccount(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (s *Server) deleteAccount(w http.ResponseWriter, r *http.Request, store *St
 	return nil
 }
 
-// postRotateSecret gives an account a new secret, which only this answer shows.
+// postRotateSecret gives an account a new secret and returns it; no other response contains it.
 func (s *Server) postRotateSecret(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	var in rotateRequest
 	if err := web.DecodeBody(w, r, true, &in); err != nil {
@@ -212,7 +212,8 @@ func (s *Server) postRotateSecret(w http.ResponseWriter, r *http.Request, store 
 	return nil
 }
 
-// notOwn protects the account that each start creates from the settings, with its key: the next start would undo any change to either.
+// notOwn rejects changes to the account that each start creates from the settings, with its key: the next start would undo them. Code:
+// conflict.
 func (s *Server) notOwn(a schemas.AccountID) error {
 	if a == s.OwnAccount && a != "" {
 		return schemas.Errorf(schemas.Conflict,
@@ -222,7 +223,7 @@ func (s *Server) notOwn(a schemas.AccountID) error {
 	return nil
 }
 
-// readConfig reads a record's JSON. An absent body is an empty object where that is optional.
+// readConfig reads a record's JSON. If optional is true, an absent body is an empty object.
 func readConfig(w http.ResponseWriter, r *http.Request, optional bool) ([]byte, error) {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return nil, err
@@ -234,7 +235,7 @@ func readConfig(w http.ResponseWriter, r *http.Request, optional bool) ([]byte, 
 	return body, err
 }
 
-// writeDocument answers with a record and its revision.
+// writeDocument responds with a record, and its revision as the ETag.
 func writeDocument(w http.ResponseWriter, code int, d schemas.Document) {
 	w.Header().Set("ETag", etag(d.Revision))
 	web.WriteJSON(w, code, json.RawMessage(d.JSON))
@@ -242,7 +243,7 @@ func writeDocument(w http.ResponseWriter, code int, d schemas.Document) {
 
 func etag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
 
-// ifMatch is the revision that If-Match asks for, 0 for any.
+// ifMatch returns the revision in If-Match; 0 for any.
 func ifMatch(h http.Header) (uint64, error) {
 	v := strings.TrimSpace(h.Get(fieldIfMatch))
 	if v == "" || v == "*" {
@@ -255,7 +256,7 @@ func ifMatch(h http.Header) (uint64, error) {
 	return n, nil
 }
 
-// precondition gives the conflict about a revision its status.
+// precondition gives a conflict about a revision the status 412, and returns any other error unchanged.
 func precondition(err error) error {
 	if public := schemas.Public(err); public.Code == schemas.Conflict && public.Field == fieldIfMatch {
 		return web.WithStatus(http.StatusPreconditionFailed, err)

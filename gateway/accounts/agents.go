@@ -8,12 +8,12 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// AgentList is the answer about an account's agents.
+// AgentList is the response with an account's agents.
 type AgentList struct {
 	Agents []schemas.AgentDocument `json:"agents"`
 }
 
-// getAgentTools answers the definitions of what an agent has, to be shown to a model as they are.
+// getAgentTools returns the definitions of an agent's tools, in a form for a model's API.
 func (s *Server) getAgentTools(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "format", "dialect")
 	if err != nil {

@@ -9,22 +9,22 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// SandboxList is the answer about an account's sandboxes.
+// SandboxList is the response with an account's sandboxes.
 type SandboxList struct {
 	Sandboxes []schemas.SandboxDocument `json:"sandboxes"`
 }
 
-// WorkspaceList is the answer about an account's workspaces.
+// WorkspaceList is the response with an account's workspaces.
 type WorkspaceList struct {
 	Workspaces []schemas.WorkspaceDocument `json:"workspaces"`
 }
 
-// ModelList is the answer about an account's models.
+// ModelList is the response with an account's models.
 type ModelList struct {
 	Models []schemas.ModelDocument `json:"models"`
 }
 
-// collectionRoutes are those of each collection; all are served alike.
+// collectionRoutes returns the routes of all collections, which are handled alike.
 func (s *Server) collectionRoutes() []Route {
 	var routes []Route
 	for _, c := range schemas.Collections() {
@@ -46,7 +46,7 @@ func (s *Server) collectionRoutes() []Route {
 	return routes
 }
 
-// collection is one of an account.
+// collection is one collection of an account.
 type collection struct {
 	store   *Store
 	account schemas.AccountID
@@ -57,7 +57,8 @@ type collection struct {
 // warningHeader says of a record that was stored what will stand in the way of its use.
 const warningHeader = "Sandjet-Warning"
 
-// warn reports a sandbox whose provider has no worker: manifests come before workers, so that is no error.
+// warn sets a warning header if no worker serves a sandbox's provider. That is no error, since manifests are often applied before workers
+// start.
 func (c collection) warn(w http.ResponseWriter, r *http.Request, d schemas.Document) {
 	if c.name != schemas.Sandboxes || c.serving == nil {
 		return

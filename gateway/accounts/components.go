@@ -2,7 +2,7 @@ package accounts
 
 import "reflect"
 
-// Components are the Go types of the OpenAPI document's schemas that only the routes of this package have, by name.
+// Components returns the types that only this package's part of the OpenAPI document needs, by name.
 func Components() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"AccountList": reflect.TypeFor[AccountList](), "NewAccount": reflect.TypeFor[NewAccount](), "NewSecret": reflect.TypeFor[NewSecret](),

@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Manifests makes the records of accounts what manifests say. Its methods may be called from many goroutines.
+// Manifests applies manifests to the records of accounts. It must be safe for concurrent use.
 type Manifests interface {
 	// Apply changes what differs and says what it was. Codes: invalid, conflict, exhausted.
 	Apply(ctx context.Context, a schemas.AccountID, r schemas.ManifestRequest) (schemas.ManifestAnswer, error)
@@ -17,7 +17,7 @@ type Manifests interface {
 	Get(ctx context.Context, a schemas.AccountID, project string) (schemas.Manifest, error)
 }
 
-// manifestRoutes are those of manifests and of the variables that they name.
+// manifestRoutes returns the routes of manifests and of the variables that they name.
 func (s *Server) manifestRoutes() []Route {
 	const manifest, all, one = "/v1/accounts/{account}/manifest", "/v1/accounts/{account}/variables", "/v1/accounts/{account}/variables/{name}"
 	return []Route{
@@ -29,7 +29,7 @@ func (s *Server) manifestRoutes() []Route {
 	}
 }
 
-// getManifest shows what stands of a project.
+// getManifest returns the stored state of a project as a manifest.
 func getManifest(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "project")
 	if err != nil {
@@ -47,7 +47,7 @@ func getManifest(w http.ResponseWriter, r *http.Request, store *Store, a schemas
 	return nil
 }
 
-// putManifest makes the account's records what a manifest says, or says what it would change.
+// putManifest changes the account's records to match a manifest, or, for a dry run, returns what it would change.
 func putManifest(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err

@@ -10,18 +10,18 @@ import (
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
-// NATSAccess issues passwords for accounts' NATS clients. Its method may be called from many goroutines.
+// NATSAccess issues passwords for accounts' NATS clients. It must be safe for concurrent use.
 type NATSAccess interface {
 	// IssueNATS makes a password that is good until it expires. Codes: not_found, unsupported.
 	IssueNATS(ctx context.Context, a schemas.AccountID, ttl time.Duration) (password string, expires time.Time, err error)
 }
 
-// natsRequest asks for a credential.
+// natsRequest is the body of a request for a NATS credential.
 type natsRequest struct {
 	TTL *schemas.Duration `json:"ttl,omitzero"` // default [schemas.DefaultNATSTTL]
 }
 
-// postNATSCredential issues a credential for the account's NATS clients, which only this answer shows.
+// postNATSCredential issues a credential for the account's NATS clients and returns it; no other response contains it.
 func (s *Server) postNATSCredential(w http.ResponseWriter, r *http.Request, _ *Store, a schemas.AccountID) error {
 	var in natsRequest
 	if err := web.DecodeBody(w, r, true, &in); err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Credentials resolve a key to its account. Its method may be called from many goroutines and answers without a round trip, or nearly so.
+// Credentials returns the account of a key. It must be safe for concurrent use and answer nearly always without a round trip.
 type Credentials interface {
 	// Authenticate finds the account of a key. Its errors are answered as they are.
 	Authenticate(ctx context.Context, key string) (schemas.AccountID, error)
 }
 
-// Log is what the routes ask of the log. Its methods may be called from many goroutines.
+// Log is the part of the log that the routes need. It must be safe for concurrent use.
 type Log interface {
 	// Room reports whether n more bytes may be recorded. Code: unavailable where the log is nearly full.
 	Room(ctx context.Context, n int) error
@@ -27,12 +27,12 @@ type Log interface {
 	Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, error)
 }
 
-// Serving knows which providers have workers. Its method may be called from many goroutines.
+// Serving reports which providers have workers. It must be safe for concurrent use.
 type Serving interface {
 	Serves(ctx context.Context, provider string) (bool, error)
 }
 
-// Options are the collaborators and settings of a [Server]. Credentials and Log must be there.
+// Options are the dependencies and settings of a [Server]. Credentials and Log are required.
 type Options struct {
 	Credentials Credentials
 	Log         Log
@@ -49,35 +49,35 @@ type Options struct {
 	OwnAccount   schemas.AccountID // it is not deleted and gets no other key here
 }
 
-// Server answers the requests. Its methods may be called from many goroutines.
+// Server handles the requests. It is safe for concurrent use.
 type Server struct {
 	Options
 	signups *signups
 }
 
-// New makes a server. It starts nothing.
+// New returns a server. It starts no goroutines.
 func New(o Options) *Server { return &Server{Options: o, signups: newSignups()} }
 
-// Route is one row of what a [Server] serves.
+// Route is one route of a [Server].
 type Route struct {
 	Method, Path string // of [http.ServeMux]
 	Serve        web.Handler
 }
 
-// handler serves a client whose key may reach the account.
+// handler is a handler that is called after authentication, with the account that the path names.
 type handler func(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error
 
-// Routes are all of them.
+// Routes returns all routes.
 func (s *Server) Routes() []Route {
 	return slices.Concat(s.accountRoutes(), s.collectionRoutes(), s.manifestRoutes())
 }
 
-// AliasedRoutes are those of [Server.Routes] that are older than the paths below /v1 and served without that prefix too.
+// AliasedRoutes returns those of [Server.Routes] that existed before the prefix /v1 and are served without it too.
 func (s *Server) AliasedRoutes() []Route {
 	return slices.Concat(s.accountRoutes(), s.collectionRoutes())
 }
 
-// accountRoutes are those of accounts themselves.
+// accountRoutes returns the routes of the accounts themselves.
 func (s *Server) accountRoutes() []Route {
 	return []Route{
 		{http.MethodGet, "/v1/accounts", s.getAccounts}, // the key is the administrator's
@@ -94,7 +94,7 @@ func (s *Server) accountRoutes() []Route {
 
 const self = "me" // in place of an id: the account whose key it is
 
-// store are the records of accounts, unless this gateway has none.
+// store returns the records of accounts. Code unsupported: this gateway has none.
 func (s *Server) store() (*Store, error) {
 	if s.Store == nil {
 		return nil, schemas.Errorf(schemas.Unsupported, "this gateway keeps no accounts")
@@ -102,7 +102,7 @@ func (s *Server) store() (*Store, error) {
 	return s.Store, nil
 }
 
-// administers reports whether key is the administrator's.
+// administers reports whether key is the administrator's. It compares in constant time.
 func (s *Server) administers(key string) bool {
 	sum := sha256.Sum256([]byte(key))
 	return s.AdminKeyHash != "" && key != "" &&
@@ -112,9 +112,8 @@ func (s *Server) administers(key string) bool {
 // Administers reports whether a request has the administrator's key.
 func (s *Server) Administers(r *http.Request) bool { return s.administers(web.Bearer(r.Header)) }
 
-// owned asks for a key first and finds the account that the path names: the key's own, or any for the
-// administrator. An account that the key may not reach is not found, in the same words as one that does
-// not exist.
+// owned wraps a handler with authentication: the path must name the key's own account, or any account if the key is the administrator's.
+// For another account the answer is not_found, with the same message as for one that does not exist.
 func (s *Server) owned(h handler) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		key := web.Bearer(r.Header)
@@ -152,7 +151,7 @@ func (s *Server) owned(h handler) web.Handler {
 	}
 }
 
-// roomFor says whether what a request wants recorded fits into the log. What removes something, or makes a key useless, always does.
+// roomFor checks that the log has room for the data of a request. Requests that delete something or make a key invalid always pass.
 func (s *Server) roomFor(r *http.Request) error {
 	switch {
 	case r.Method != http.MethodPost && r.Method != http.MethodPut && r.Method != http.MethodPatch,
@@ -162,7 +161,7 @@ func (s *Server) roomFor(r *http.Request) error {
 	return s.Log.Room(r.Context(), int(max(r.ContentLength, 0)))
 }
 
-// AdministratorOnly refuses every caller but the administrator: 401 without a valid credential, else denied.
+// AdministratorOnly rejects every caller but the administrator: with 401 if there is no valid credential, otherwise with denied.
 func (s *Server) AdministratorOnly(r *http.Request) error {
 	key := web.Bearer(r.Header)
 	if s.administers(key) {

@@ -14,8 +14,8 @@ const (
 	mostSignups    = 10_000
 )
 
-// signups counts accounts that strangers made in the last hour, by address. It keeps no address, only a
-// hash that no other process can compare. It is of one process: several gateways count each for itself.
+// signups limits how many accounts unauthenticated clients make per hour, by address. It stores addresses only as salted hashes that no
+// other process can compare. Each process counts for itself.
 type signups struct {
 	salt [16]byte
 
@@ -29,8 +29,8 @@ func newSignups() *signups {
 	return s
 }
 
-// take counts one more from a remote address, or says how long to wait for it. When too many addresses are
-// known, new ones wait.
+// take counts one more sign-up from a remote address and returns 0, or returns how long the client must wait. When too many addresses are
+// stored, new ones must wait.
 func (s *signups) take(remote string, now time.Time) time.Duration {
 	who := sha256.Sum256(append(s.salt[:], network(remote)...))
 	s.mu.Lock()
@@ -50,7 +50,7 @@ func (s *signups) take(remote string, now time.Time) time.Duration {
 	return 0
 }
 
-// after drops what is not later than since; the times ascend.
+// after returns the times later than since; the times must be ascending.
 func after(times []time.Time, since time.Time) []time.Time {
 	for len(times) > 0 && !times[0].After(since) {
 		times = times[1:]
@@ -58,7 +58,7 @@ func after(times []time.Time, since time.Time) []time.Time {
 	return times
 }
 
-// network is what stands for one client: an IPv4 address, or the 64 bits of IPv6 that one is given.
+// network returns the prefix that identifies one client: an IPv4 address, or a /64 of IPv6, which is what one client usually gets.
 func network(remote string) string {
 	const whole, half = 32, 64
 	at, err := netip.ParseAddrPort(remote)

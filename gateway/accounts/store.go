@@ -7,9 +7,9 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Store is the records of accounts. All its fields must be there; their methods may be called from many goroutines. Bodies
-// are what clients sent; a revision other than 0 is the only one that may be changed, and another is a
-// conflict whose field is If-Match. Code not_found: there is none of that id, or it is another account's.
+// Store provides the records of accounts. All fields are required and must be safe for concurrent use. A body is the JSON that a client
+// sent. If a revision other than 0 is given, the record must have it; otherwise the error is a conflict with the field If-Match. Code
+// not_found: there is no record with that id, or it belongs to another account.
 type Store struct {
 	Accounts  Accounts
 	Documents Documents
@@ -17,7 +17,7 @@ type Store struct {
 	Variables Variables
 }
 
-// Accounts are the accounts with their keys.
+// Accounts stores the accounts and their keys.
 type Accounts interface {
 	List(ctx context.Context) ([]schemas.Document, error)
 	Get(ctx context.Context, a schemas.AccountID) (schemas.Document, error)
@@ -34,7 +34,7 @@ type Accounts interface {
 	Remove(ctx context.Context, a schemas.AccountID, revision uint64) (schemas.RemovedRecords, error)
 }
 
-// Documents are the records of the collections of accounts.
+// Documents stores the records in the collections of accounts.
 type Documents interface {
 	List(ctx context.Context, a schemas.AccountID, c schemas.Collection) ([]schemas.Document, error)
 	Get(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string) (schemas.Document, error)

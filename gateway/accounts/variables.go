@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Variables keeps the variables of accounts, which their sandboxes name as env:NAME. Its methods may be called
-// from many goroutines; nothing that they return has a value in it.
+// Variables stores the variables of accounts, which sandboxes refer to as env:NAME. It must be safe for concurrent use. No method returns
+// a value.
 type Variables interface {
 	List(ctx context.Context, a schemas.AccountID) ([]schemas.VariableDocument, error)
 	// Set adds or replaces one. Codes: invalid, exhausted.
@@ -19,17 +19,17 @@ type Variables interface {
 	Remove(ctx context.Context, a schemas.AccountID, name string) error
 }
 
-// VariableList is the answer about an account's variables.
+// VariableList is the response with an account's variables.
 type VariableList struct {
 	Variables []schemas.VariableDocument `json:"variables"`
 }
 
-// VariableValue is what a variable is set to.
+// VariableValue is the body that sets a variable.
 type VariableValue struct {
 	Value string `json:"value"`
 }
 
-// getVariables lists the names of the variables.
+// getVariables lists the variables, without their values.
 func getVariables(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err

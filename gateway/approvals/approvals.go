@@ -16,7 +16,7 @@ import (
 // MaxGrants is how many grants one answer lists.
 const MaxGrants = 1000
 
-// Approvals is the HTTP handlers of approvals. They may be called from many goroutines.
+// Approvals has the HTTP handlers of approvals. It is safe for concurrent use.
 type Approvals struct{ admission.Approvals }
 
 // GetList lists the account's approvals.
@@ -41,7 +41,7 @@ func (h Approvals) GetList(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	return nil
 }
 
-// filter reads which approvals are meant.
+// filter parses the query of a list of approvals. Code: invalid.
 func filter(q web.Query) (admission.Filter, error) {
 	var state schemas.ApprovalState
 	if s := strings.ToValidUTF8(q.Values.Get("state"), "\uFFFD"); s != "" {
@@ -59,7 +59,7 @@ func filter(q web.Query) (admission.Filter, error) {
 	return admission.Filter{State: state, Conversation: conv}, nil
 }
 
-// Get shows one approval, with the whole input that is asked about while that is on the log.
+// Get returns one approval, with the call's whole input while that is still on the log.
 func (h Approvals) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (h Approvals) Get(w http.ResponseWriter, r *http.Request, a schemas.Account
 	return nil
 }
 
-// PostDecide takes an answer.
+// PostDecide answers an approval.
 func (h Approvals) PostDecide(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -93,12 +93,12 @@ func (h Approvals) PostDecide(w http.ResponseWriter, r *http.Request, a schemas.
 	return nil
 }
 
-// GrantList is the answer about an account's approval grants, in no order.
+// GrantList is the response with an account's approval grants, in no particular order.
 type GrantList struct {
 	Grants []schemas.ApprovalGrant `json:"grants"`
 }
 
-// GetGrants lists the answers that count for later calls.
+// GetGrants lists the grants: answers that are remembered for later calls.
 func (h Approvals) GetGrants(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "conversation")
 	if err != nil {
@@ -116,7 +116,7 @@ func (h Approvals) GetGrants(w http.ResponseWriter, r *http.Request, a schemas.A
 	return nil
 }
 
-// DeleteGrant revokes a grant: the next call asks again.
+// DeleteGrant revokes a grant: the next call needs an approval again.
 func (h Approvals) DeleteGrant(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -132,7 +132,7 @@ func pathID(r *http.Request) schemas.ApprovalID {
 	return schemas.ApprovalID(strings.ToValidUTF8(r.PathValue("id"), "\uFFFD"))
 }
 
-// Components are the types of bodies, by their names in the API's description.
+// Components returns the types for the OpenAPI document, by name.
 func Components() map[string]reflect.Type {
 	return map[string]reflect.Type{"ApprovalGrantList": reflect.TypeFor[GrantList]()}
 }

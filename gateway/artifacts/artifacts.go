@@ -20,7 +20,7 @@ const (
 	MaxPage     = 200
 )
 
-// Options are what [Artifacts] are made of.
+// Options are the settings of [Artifacts].
 type Options struct {
 	Bus *streams.Bus
 	// Stream takes a slot for a streaming request and returns its context, which ends when the request's key is revoked. Release frees the
@@ -28,20 +28,20 @@ type Options struct {
 	Stream func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (ctx context.Context, release func(), err error)
 }
 
-// Artifacts is the HTTP handlers of artifacts. They may be called from many goroutines.
+// Artifacts has the HTTP handlers of artifacts. It is safe for concurrent use.
 type Artifacts struct{ o Options }
 
-// New makes the handlers.
+// New returns the handlers.
 func New(o Options) *Artifacts { return &Artifacts{o} }
 
-// List is a page of the artifacts of a conversation, in the order in which they were made.
+// List is a page of the artifacts of a conversation, the oldest first.
 type List struct {
 	Artifacts []schemas.Artifact `json:"artifacts"`
 	// Next is the last artifact of the page: ask for those behind it with ?after=. Absent where there are no more.
 	Next schemas.ArtifactID `json:"next,omitzero"`
 }
 
-// OfConversation answers a page of the artifacts of a conversation.
+// OfConversation serves a page of the artifacts of a conversation.
 func (s *Artifacts) OfConversation(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "limit", "after")
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Artifacts) find(r *http.Request, a schemas.AccountID) (streams.KeptArti
 	return streams.FindArtifact(r.Context(), s.o.Bus, a, schemas.ArtifactID(r.PathValue("id")))
 }
 
-// Get answers the bytes of an artifact, or a range of them.
+// Get serves the bytes of an artifact, or a range of them.
 func (s *Artifacts) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	k, err := s.find(r, a)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Artifacts) Get(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	return nil
 }
 
-// disposition is how a browser treats an artifact: what can hold no script may be shown, everything else is saved.
+// disposition returns the Content-Disposition of an artifact: inline for types that cannot contain scripts, attachment for all others.
 func disposition(a schemas.Artifact) string {
 	how := "attachment"
 	if schemas.ShownInline(a.MIMEType) {
@@ -146,7 +146,7 @@ type reader struct {
 
 var _ io.ReadSeeker = (*reader)(nil)
 
-// Read reads on.
+// Read implements [io.Reader].
 func (f *reader) Read(p []byte) (int, error) {
 	if f.at >= f.kept.Artifact.Size {
 		return 0, io.EOF
@@ -167,7 +167,7 @@ func (f *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Seek moves.
+// Seek implements [io.Seeker].
 func (f *reader) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:

@@ -9,7 +9,7 @@ import (
 // MaxReach is the most entries of each list of a [Reach].
 const MaxReach = 32
 
-// Reach is what calls that are sent with a token may be about. A list that is empty stands for all that the account has.
+// Reach limits the calls that are sent with a token. An empty list means no limit of that kind.
 type Reach struct {
 	Workspaces []schemas.WorkspaceID `json:"workspaces,omitempty"`
 	Sandboxes  []schemas.SandboxID   `json:"sandboxes,omitempty"`
@@ -17,12 +17,12 @@ type Reach struct {
 	Tools      []schemas.Tool        `json:"tools,omitempty"`
 }
 
-// everything reports whether nothing is kept out.
+// everything reports whether the reach limits nothing.
 func (r Reach) everything() bool {
 	return len(r.Workspaces)+len(r.Sandboxes)+len(r.Agents)+len(r.Tools) == 0
 }
 
-// validate reports what is wrong with the reach of a token that is to be made. Code: invalid.
+// validate validates the reach of a new token with these ops. Code: invalid.
 func (r Reach) validate(ops []Op) error {
 	if r.everything() {
 		return nil
@@ -60,7 +60,7 @@ func (r Reach) validate(ops []Op) error {
 	return nil
 }
 
-// CheckCall refuses a call that is not within the reach, once it is known what its request stands for. Code: denied.
+// CheckCall checks that a resolved call is within the reach. Code: denied.
 func (r Reach) CheckCall(c schemas.Call) error {
 	for _, part := range []struct {
 		what, id string

@@ -24,21 +24,22 @@ const (
 	reaching = 2 // of one that does: a gateway that does not know of it must not take it for the former
 )
 
-// Is reports whether a credential is meant as an attach token.
+// Is reports whether a credential has the form of an attach token.
 func Is(credential string) bool { return strings.HasPrefix(credential, Prefix) }
 
-// Keys sign and verify. They must be safe for concurrent use; a former key must keep verifying as long as its signatures are to count.
+// Keys sign and verify. It must be safe for concurrent use. A former key must verify for as long as tokens that it has signed should be
+// valid.
 type Keys interface {
 	// Sign returns the id of the current key, of at most 255 bytes, and its MAC of 32 bytes.
 	Sign(purpose string, message []byte) (key string, signature []byte, err error)
 	Verify(key, purpose string, message, signature []byte) bool
 }
 
-// Signer makes tokens and verifies them. Keys must be there.
+// Signer signs and verifies tokens. Keys is required.
 type Signer struct{ Keys Keys }
 
-// content is what a token says, as JSON with short names. In front of it stand the id of the key, with its
-// length in a byte, and the signature.
+// content is the payload of a token, as JSON with short names. A token is the length of the signing key's id in one byte, the id, the
+// signature and the payload.
 type content struct {
 	Version       int               `json:"v"`
 	Account       schemas.AccountID `json:"a"`
@@ -49,8 +50,7 @@ type content struct {
 	Reach         *Reach            `json:"r,omitempty"`
 }
 
-// Sign makes the token of claims, which it does not validate. Codes: invalid for one that does not fit a
-// token, and those of the keys.
+// Sign returns the token for claims, which it does not validate. Codes: invalid if the token would be too long, and those of the keys.
 func (s Signer) Sign(t Claims) (string, error) {
 	c := content{version, t.Account, t.Key[:], t.Conversations, t.Ops, t.Expires.Unix(), nil}
 	if !t.everything() {
@@ -76,8 +76,8 @@ func (s Signer) Sign(t Claims) (string, error) {
 	return token, nil
 }
 
-// Verify returns the claims of a token that a known key signed. Code denied, in words for the client:
-// for one that has ended, and for one that is not ours whatever is wrong with it.
+// Verify returns the claims of a token that was signed by a known key and has not expired. Code denied, with a message for the client; for
+// tokens that are not ours it is always the same.
 func (s Signer) Verify(token string, now time.Time) (Claims, error) {
 	body, ok := s.open(token)
 	if !ok {
@@ -98,13 +98,13 @@ func (s Signer) Verify(token string, now time.Time) (Claims, error) {
 	return t, nil
 }
 
-// known reports whether the version is one of those that are known, and says what it should.
+// known reports whether the payload has a supported version and the fields of that version.
 func (c content) known() bool {
 	return c.Version == version && c.Reach == nil || c.Version == reaching && c.Reach != nil
 }
 
-// open returns what stands behind a MAC of one of the keys. There is one text for each token: the decoder
-// alone would skip line ends.
+// open decodes a token, verifies its signature and returns its payload. Line ends are rejected, although the decoder would skip them, so
+// that each token has only one valid text.
 func (s Signer) open(token string) ([]byte, bool) {
 	text, ok := strings.CutPrefix(token, Prefix)
 	if !ok || len(token) > MaxToken || strings.ContainsAny(text, "\r\n") {

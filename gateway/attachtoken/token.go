@@ -18,7 +18,7 @@ const (
 	minTTL           = time.Second
 )
 
-// Op is something that a token lets its holder do on its conversations.
+// Op is an operation that a token allows on its conversations.
 type Op string
 
 // The ops.
@@ -29,19 +29,19 @@ const (
 	Approve Op = "approve" // answer approvals on them
 )
 
-// Ops lists every op.
+// Ops returns all operations.
 func Ops() []Op { return []Op{Read, Send, Cancel, Approve} }
 
-// Fingerprint stands for a key of an account in a token. It is no secret and cannot be turned back.
+// Fingerprint identifies an account's API key in a token. It is no secret; the key cannot be derived from it.
 type Fingerprint [12]byte
 
-// FingerprintOf is the fingerprint of the key with this hash, as the account's record has it.
+// FingerprintOf returns the fingerprint of the key with this hash, which is the one in the account's record.
 func FingerprintOf(keyHash string) Fingerprint {
 	sum := sha256.Sum256([]byte("sandjet attach token key\x00" + keyHash))
 	return Fingerprint(sum[:len(Fingerprint{})])
 }
 
-// Claims are what an attach token says. The zero Claims allow nothing.
+// Claims are the content of an attach token. The zero Claims allow nothing.
 type Claims struct {
 	Account schemas.AccountID
 	// Key is the account's key that the token was made with: it ends when that key does.
@@ -53,8 +53,7 @@ type Claims struct {
 	Reach                   // of the calls that are sent
 }
 
-// Validate reports what is wrong with a token that is to be made. Code: invalid, with the field of the
-// request.
+// Validate validates the claims of a new token. Code: invalid, with the field of the request.
 func (t Claims) Validate(now time.Time) error {
 	if err := t.Account.Validate(); err != nil {
 		return err
@@ -106,8 +105,7 @@ func validPattern(p string) error {
 	return nil
 }
 
-// Allows reports whether the token lets its holder do op on the conversation. Whether it has ended is
-// not looked at.
+// Allows reports whether the token allows op on the conversation. It does not check whether the token has expired.
 func (t Claims) Allows(op Op, c schemas.ConversationID) bool {
 	return slices.Contains(t.Ops, op) && slices.ContainsFunc(t.Conversations, func(p string) bool {
 		begin, open := strings.CutSuffix(p, "*")
@@ -115,7 +113,7 @@ func (t Claims) Allows(op Op, c schemas.ConversationID) bool {
 	})
 }
 
-// Check is Allows as an error of code denied, which says what the token is for.
+// Check is Allows that returns an error of the code denied, which says what the token is for.
 func (t Claims) Check(op Op, c schemas.ConversationID) error {
 	if t.Allows(op, c) {
 		return nil

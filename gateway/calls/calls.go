@@ -18,7 +18,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Options are what [Calls] are made of.
+// Options are the settings of [Calls].
 type Options struct {
 	Bus       *streams.Bus
 	Records   admission.Records
@@ -36,18 +36,18 @@ type Options struct {
 	Draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
 }
 
-// Calls is the HTTP handlers of calls, and the steps that other ways in share with them. All methods may be called concurrently.
+// Calls has the HTTP handlers of calls, and the steps that other APIs of the gateway share with them. It is safe for concurrent use.
 type Calls struct{ o Options }
 
-// New makes the handlers.
+// New returns the handlers.
 func New(o Options) *Calls { return &Calls{o} }
 
-// Admitter is what admits requests that come in by a kind of door, such as [admission.API].
+// Admitter returns the admitter for requests of an API, such as [admission.API].
 func (h *Calls) Admitter(kind string) admission.Admitter {
 	return admission.Admitter{Bus: h.o.Bus, Records: h.o.Records, Kind: kind, Log: h.o.Log, Serving: h.o.Serving}
 }
 
-// Admit admits a request and counts it. Codes: those of [admission.Admitter.Admit].
+// Admit admits a request and counts it in the metrics. Codes: those of [admission.Admitter.Admit].
 func (h *Calls) Admit(ctx context.Context, with admission.Admitter, a schemas.AccountID, r schemas.Request) (admission.Accepted, error) {
 	got, err := with.Admit(ctx, a, r)
 	if err == nil {
@@ -64,7 +64,7 @@ const (
 	StateAwaiting   = admission.StatusAwaiting
 )
 
-// State is the answer about a call that has no result yet.
+// State is the response about a call that has no result yet.
 type State struct {
 	ID           schemas.CallID         `json:"id"`
 	Conversation schemas.ConversationID `json:"conversation"`
@@ -119,7 +119,7 @@ func (h *Calls) Post(w http.ResponseWriter, r *http.Request, a schemas.AccountID
 	return h.answer(w, r, got.Call, wait)
 }
 
-// Get reports the state and result of a call.
+// Get returns the state or the result of a call.
 func (h *Calls) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "wait")
 	if err != nil {
@@ -137,7 +137,7 @@ func (h *Calls) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID)
 	return h.answer(w, r, call, wait)
 }
 
-// PostCancel asks for the end of a call.
+// PostCancel requests the cancellation of a call.
 func (h *Calls) PostCancel(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -157,8 +157,8 @@ func (h *Calls) PostCancel(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	return nil
 }
 
-// Cancel asks on the log for the end of call, by a kind of door; one that waits for an approval ends here. Code: conflict if the call has its
-// result already; one that gets it at this moment keeps it.
+// Cancel requests the cancellation of a call on the log; by is the API of the request. A call that waits for an approval ends at once.
+// Code: conflict if the call has ended; a call that ends at the same moment keeps its result.
 func (h *Calls) Cancel(ctx context.Context, call schemas.Call, by, reason string) error {
 	state, err := streams.ReadCallState(ctx, h.o.Bus, call)
 	if err != nil {
@@ -180,7 +180,8 @@ func (h *Calls) Cancel(ctx context.Context, call schemas.Call, by, reason string
 	return lifecycle.Cancel(ctx, h.o.Bus, call, reason)
 }
 
-// ofPath finds the call that a request names. A call of another account gets the same not_found as one that never existed.
+// ofPath returns the call that a request's path names. For a call of another account, the error not_found is the same as for one that does
+// not exist.
 func (h *Calls) ofPath(r *http.Request, a schemas.AccountID) (schemas.Call, error) {
 	id := schemas.CallID(r.PathValue("id"))
 	if err := id.Validate(); err != nil {
@@ -189,7 +190,7 @@ func (h *Calls) ofPath(r *http.Request, a schemas.AccountID) (schemas.Call, erro
 	return h.Find(r.Context(), a, id)
 }
 
-// Find finds a call of the account. Code: not_found.
+// Find returns a call of the account. Code: not_found.
 func (h *Calls) Find(ctx context.Context, a schemas.AccountID, id schemas.CallID) (schemas.Call, error) {
 	call, err := streams.FindCall(ctx, h.o.Bus, a, id)
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -198,8 +199,8 @@ func (h *Calls) Find(ctx context.Context, a schemas.AccountID, id schemas.CallID
 	return call, err
 }
 
-// answer answers with the result, 200, or with the present state, 202, once wait has passed or
-// the gateway drains. A result that is no longer kept is answered with an error, 410.
+// answer responds with the call's result, 200; or, once wait has passed or the gateway drains, with its present state, 202. If the result
+// is no longer stored, it returns an error with the status 410.
 func (h *Calls) answer(w http.ResponseWriter, r *http.Request, call schemas.Call, wait time.Duration) error {
 	call = call.WithoutInput() // it is not held while this waits
 	state, err := h.Await(r.Context(), call, wait)
@@ -229,7 +230,7 @@ func (h *Calls) answer(w http.ResponseWriter, r *http.Request, call schemas.Call
 	return nil
 }
 
-// Kept returns an error if a call has ended and its result is no longer kept; see [lifecycle.Forgotten].
+// Kept returns an error with the status 410 if a call has ended and its result is no longer stored; see [lifecycle.Forgotten].
 func (h *Calls) Kept(ctx context.Context, state *streams.CallState) error {
 	over, err := lifecycle.Forgotten(ctx, h.o.Bus, state)
 	if err != nil || !over {
@@ -239,7 +240,7 @@ func (h *Calls) Kept(ctx context.Context, state *streams.CallState) error {
 		"the call %s has ended, and its result is no longer kept: it was removed with old events of its conversation", state.Call.ID))
 }
 
-// Queued reports what a call that was not started waits for: its turn, or a person.
+// Queued returns the status of a call that was not started: whether it waits for a worker or for an approval.
 func (h *Calls) Queued(ctx context.Context, call schemas.Call) (string, error) {
 	if call.Approval == "" {
 		return StateQueued, nil
@@ -256,8 +257,8 @@ func (h *Calls) Queued(ctx context.Context, call schemas.Call) (string, error) {
 	return StateQueued, nil
 }
 
-// Await waits until call has its result and returns what is known of it then, or when the wait is over, which ends early when the
-// gateway drains. A waiting request holds no slot among the requests in flight, and no body.
+// Await returns the state of a call once it has its result, wait has passed, or the gateway drains. Meanwhile the request releases its
+// hold: it occupies no slot among the requests in flight, and no memory for its body.
 func (h *Calls) Await(ctx context.Context, call schemas.Call, wait time.Duration) (streams.CallState, error) {
 	if wait > 0 {
 		web.HoldOf(ctx).Release()
@@ -274,7 +275,8 @@ func (h *Calls) Await(ctx context.Context, call schemas.Call, wait time.Duration
 	return streams.ReadCallState(ctx, h.o.Bus, call)
 }
 
-// UntilEnd waits until call has its result or wait is over: nil then, and code timeout or interrupted; not_found if the result is no longer kept.
+// UntilEnd waits until the call has its result and returns its state. Codes: timeout (wait has passed), interrupted (the gateway drains),
+// not_found (the result is no longer stored); the state is then nil.
 func (h *Calls) UntilEnd(ctx context.Context, call schemas.Call, wait time.Duration) (*streams.CallState, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()

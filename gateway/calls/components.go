@@ -2,7 +2,7 @@ package calls
 
 import "reflect"
 
-// Components are the types of bodies, by their names in the API's description.
+// Components returns the types for the OpenAPI document, by name.
 func Components() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"CallState": reflect.TypeFor[State](), "CallList": reflect.TypeFor[List](), "ConversationList": reflect.TypeFor[ConversationList](),

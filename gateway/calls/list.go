@@ -17,14 +17,14 @@ const (
 	MaxPage     = 100
 )
 
-// List is the answer about an account's calls, the newest first.
+// List is the response with an account's calls, the newest first.
 type List struct {
 	Calls []schemas.CallSummary `json:"calls"`
 	// Next is where the next page begins, to be given as before; absent where there are no older calls.
 	Next schemas.CallID `json:"next,omitzero"`
 }
 
-// ConversationList is the answer about an account's conversations, the one with the newest call first.
+// ConversationList is the response with an account's conversations, the one with the newest call first.
 type ConversationList struct {
 	Conversations []schemas.ConversationSummary `json:"conversations"`
 	// Next is where the next page begins, to be given as before; absent where there are no older ones. A conversation that has calls on
@@ -61,7 +61,7 @@ func (h *Calls) List(w http.ResponseWriter, r *http.Request, a schemas.AccountID
 	return nil
 }
 
-// getListed answers with a list of one call, or of none.
+// getListed responds with a list of the one call with an id, or an empty list.
 func (h *Calls) getListed(w http.ResponseWriter, r *http.Request, a schemas.AccountID, q web.Query) error {
 	if len(q.Values) > 1 {
 		return schemas.Invalidf("id", "stands alone: leave conversation, limit and before out")
@@ -113,7 +113,7 @@ func (h *Calls) GetConversations(w http.ResponseWriter, r *http.Request, a schem
 	return nil
 }
 
-// recentPage reads where a list begins and how long it is.
+// recentPage parses the paging parameters of a list. Code: invalid.
 func recentPage(q web.Query) (before schemas.CallID, limit int, err error) {
 	n, err := q.Integer("limit", DefaultPage, 1, MaxPage)
 	if err != nil {
@@ -128,7 +128,7 @@ func recentPage(q web.Query) (before schemas.CallID, limit int, err error) {
 	return before, int(n), nil
 }
 
-// Recent lists wanted calls with their states; next is empty where there are no older ones.
+// Recent returns the calls that want accepts, with their states; next is empty if there are no older ones.
 func (h *Calls) Recent(ctx context.Context, a schemas.AccountID, before schemas.CallID, limit int, want func(schemas.Call) bool) (
 	list []schemas.CallSummary, next schemas.CallID, err error,
 ) {
@@ -145,7 +145,7 @@ func (h *Calls) Recent(ctx context.Context, a schemas.AccountID, before schemas.
 	return list, next, err
 }
 
-// Running lists the calls that run, of a page of those that may.
+// Running returns the running calls of one page of those that mayRun accepts; next is empty if there are no older ones.
 func (h *Calls) Running(ctx context.Context, a schemas.AccountID, before schemas.CallID, mayRun func(schemas.Call) bool) (
 	list []schemas.CallID, next schemas.CallID, err error,
 ) {
@@ -158,7 +158,7 @@ func (h *Calls) Running(ctx context.Context, a schemas.AccountID, before schemas
 	return list, next, err
 }
 
-// listed are calls with their states.
+// listed returns the summaries of calls, with their states.
 func (h *Calls) listed(ctx context.Context, calls []streams.RecentCall) ([]schemas.CallSummary, error) {
 	states, err := streams.RecentStates(ctx, h.o.Bus, calls)
 	if err != nil {

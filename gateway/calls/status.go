@@ -21,8 +21,8 @@ const (
 	runNotFound   = "not_found"
 )
 
-// runStatus is the answer about a run by its event id, which is the id of its call. Its names are those
-// of the protocol that pollers speak.
+// runStatus is the response about a run, by its event id, which is the id of its call. The field names are those of the protocol that
+// polling clients use.
 type runStatus struct {
 	EventID      string                 `json:"eventId"`                  //nolint:tagliatelle // pollers know it so
 	Conversation schemas.ConversationID `json:"conversationKey,omitzero"` //nolint:tagliatelle // likewise
@@ -33,7 +33,7 @@ type runStatus struct {
 	Approvals []runApproval `json:"approvals,omitzero"`
 }
 
-// runApproval is a question that a run waits for.
+// runApproval is an approval that a run waits for.
 type runApproval struct {
 	ApprovalID schemas.ApprovalID `json:"approvalId"` //nolint:tagliatelle // pollers know it so
 	ToolCallID schemas.CallID     `json:"toolCallId"` //nolint:tagliatelle // likewise
@@ -41,8 +41,7 @@ type runApproval struct {
 	Input      json.RawMessage    `json:"input,omitzero"`
 }
 
-// statusOf reports how far a run is: from its call, the result if there is one, and, when the result
-// names a job, the job. It is pure.
+// statusOf returns the status of a run from its call, the result if there is one, and, if the result names a job, the job. It is pure.
 func statusOf(c schemas.Call, r *schemas.Result, j *schemas.Job) runStatus {
 	s := runStatus{EventID: string(c.ID), Conversation: c.Conversation, Status: runProcessing}
 	switch {
@@ -63,8 +62,8 @@ func statusOf(c schemas.Call, r *schemas.Result, j *schemas.Job) runStatus {
 	return s
 }
 
-// GetStatus reports how far a run is, for those who poll. A run of another account, or of another agent than the one that is named, is not
-// found.
+// GetStatus returns the status of a run, for clients that poll. A run of another account, or of another agent than the one in the query,
+// is not found.
 func (h *Calls) GetStatus(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "agentId")
 	if err != nil {
@@ -114,7 +113,7 @@ func (h *Calls) GetStatus(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	return nil
 }
 
-// awaiting adds the question that a parked call waits for.
+// awaiting adds the approval that a call waits for to the status, if it waits for one.
 func (h *Calls) awaiting(r *http.Request, c schemas.Call, s runStatus) (runStatus, error) {
 	status, err := h.Queued(r.Context(), c)
 	if err != nil || status != StateAwaiting {

@@ -17,8 +17,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Records keeps the chat channels of all accounts, with their secrets. Its methods may be called from many goroutines.
-// [records.Channels] is one.
+// Records stores the chat channels of all accounts, with their secrets. It must be safe for concurrent use. [records.Channels] implements
+// it.
 type Records interface {
 	// List lists those of an account, the oldest first, without a round trip.
 	List(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error)
@@ -31,7 +31,7 @@ type Records interface {
 	Remove(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) error
 }
 
-// Kind is a kind of chat channel that this build speaks to.
+// Kind is a kind of chat channel that this build supports.
 type Kind struct {
 	Name    string
 	Secrets []Secret
@@ -39,19 +39,19 @@ type Kind struct {
 	Route func(json.RawMessage) error
 }
 
-// Secret is a field of the credential of a kind.
+// Secret is one of the secrets of a kind.
 type Secret struct {
 	Name     string
 	Required bool
 	About    string // where a person finds it
 }
 
-// List is the answer about an account's chat channels.
+// List is the response with an account's chat channels.
 type List struct {
 	Channels []schemas.ChatChannel `json:"channels"`
 }
 
-// request is a chat channel as a client asks for it.
+// request is the body that adds a chat channel.
 type request struct {
 	Kind        string                `json:"kind"`
 	Name        string                `json:"name"`
@@ -66,7 +66,7 @@ type request struct {
 	Fallback    *schemas.ChannelPlace `json:"fallback,omitzero"`
 }
 
-// patch changes a chat channel; what is absent stays.
+// patch is the body that changes a chat channel; absent fields stay as they are.
 type patch struct {
 	Name        *string              `json:"name,omitzero"`
 	Description *string              `json:"description,omitzero"`
@@ -83,7 +83,7 @@ type patch struct {
 	Disabled *bool                 `json:"disabled,omitzero"`
 }
 
-// Options are what [Channels] are made of.
+// Options are the settings of [Channels].
 type Options struct {
 	Bus     *streams.Bus
 	Records Records // nil: the routes answer unsupported
@@ -93,13 +93,13 @@ type Options struct {
 	Setup func(ctx context.Context, c schemas.ChatChannel, hook *url.URL) (registered bool, err error)
 }
 
-// Channels is the HTTP handlers of chat channels. They may be called from many goroutines.
+// Channels has the HTTP handlers of chat channels. It is safe for concurrent use.
 type Channels struct{ o Options }
 
-// New makes the handlers.
+// New returns the handlers.
 func New(o Options) *Channels { return &Channels{o} }
 
-// records are the records of chat channels, unless this gateway has none.
+// records returns the records of chat channels. Code unsupported: this gateway has none.
 func (h *Channels) records() (Records, error) {
 	if h.o.Records == nil {
 		return nil, schemas.Errorf(schemas.Unsupported, "this gateway keeps no chat channels")
@@ -107,7 +107,7 @@ func (h *Channels) records() (Records, error) {
 	return h.o.Records, nil
 }
 
-// ID is the channel that a request's path names.
+// ID returns the channel id in a request's path.
 func ID(r *http.Request) schemas.ChannelID {
 	return schemas.ChannelID(strings.ToValidUTF8(r.PathValue("id"), "\uFFFD"))
 }
@@ -162,8 +162,8 @@ func (h *Channels) Post(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	return nil
 }
 
-// check reports what is wrong with a channel as a client wants it. Values that were there before are not checked again, so a build
-// that no longer knows a secret can still change something else. It must not block except for reading a fallback.
+// check validates a channel. Values that are unchanged since before are not checked again, so a build that no longer knows a secret can
+// still change other fields. It blocks only to read a fallback. Code: invalid.
 func (h *Channels) check(ctx context.Context, c schemas.ChatChannel, before *schemas.ChatChannel) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -207,7 +207,7 @@ func (h *Channels) check(ctx context.Context, c schemas.ChatChannel, before *sch
 	return nil
 }
 
-// kind finds a kind of this build.
+// kind returns a kind by name. Codes: invalid, unsupported.
 func (h *Channels) kind(name string) (Kind, error) {
 	if len(h.o.Kinds) == 0 {
 		return Kind{}, schemas.OpErrorf(schemas.Unsupported, "kind", "this gateway speaks to no chats")
@@ -223,7 +223,7 @@ func (h *Channels) kind(name string) (Kind, error) {
 		strings.Join(names, ", "))
 }
 
-// Get shows a chat channel.
+// Get returns a chat channel.
 func (h *Channels) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -266,7 +266,7 @@ func (h *Channels) Patch(w http.ResponseWriter, r *http.Request, a schemas.Accou
 	return nil
 }
 
-// apply changes what the patch names.
+// apply changes the fields that the patch sets.
 func (p patch) apply(c *schemas.ChatChannel) {
 	web.Set(&c.Name, p.Name)
 	web.Set(&c.Description, p.Description)
@@ -291,7 +291,7 @@ func (p patch) apply(c *schemas.ChatChannel) {
 	}
 }
 
-// mixed is a map with the entries of another, of which the empty ones are taken away.
+// mixed returns a copy of have with the entries of change; an empty value removes the entry.
 func mixed(have, change map[string]string) map[string]string {
 	out := maps.Clone(have)
 	if out == nil {
@@ -318,7 +318,7 @@ func (h *Channels) Delete(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	return nil
 }
 
-// shown is a chat channel as it leaves the gateway: it says which secrets there are and nothing of them.
+// shown returns a channel for a response: its secrets are masked.
 func shown(c schemas.ChatChannel) schemas.ChatChannel {
 	c.Secrets = maps.Clone(c.Secrets)
 	for name := range c.Secrets {
@@ -327,13 +327,13 @@ func shown(c schemas.ChatChannel) schemas.ChatChannel {
 	return c
 }
 
-// testRequest is a message that is sent to try a channel out.
+// testRequest is the body of a request to send a test message.
 type testRequest struct {
 	Route json.RawMessage `json:"route"`
 	Text  string          `json:"text,omitzero"`
 }
 
-// Tested is the answer to a test of a channel.
+// Tested is the response to a test of a channel.
 type Tested struct {
 	Delivery schemas.DeliveryID `json:"delivery"`
 	// Conversation is where delivery.sent or delivery.failed will be.
@@ -342,7 +342,7 @@ type Tested struct {
 
 const testText = "This is a test message of Sandjet."
 
-// Test has a message sent to a place of a channel, in one try.
+// Test sends a message to a place of a channel, in one try.
 func (h *Channels) Test(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	var in testRequest
 	if err := web.DecodeBody(w, r, false, &in); err != nil {

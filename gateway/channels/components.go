@@ -2,7 +2,7 @@ package channels
 
 import "reflect"
 
-// Components are the types of bodies, by their names in the API's description.
+// Components returns the types for the OpenAPI document, by name.
 func Components() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"ChannelList": reflect.TypeFor[List](), "ChannelRequest": reflect.TypeFor[request](), "ChannelPatch": reflect.TypeFor[patch](),

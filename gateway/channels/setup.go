@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// SetUp is the answer about a channel that was set up.
+// SetUp is the response to the setup of a channel.
 type SetUp struct {
 	// Address is where the service posts to.
 	Address string `json:"address"`
@@ -17,7 +17,8 @@ type SetUp struct {
 	Registered bool `json:"registered"`
 }
 
-// Setup has a service post to this gateway.
+// Setup registers this gateway's address for the channel with the chat service, if the service has an API for that, and returns the
+// address.
 func (h *Channels) Setup(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Options are what [Chats] are made of.
+// Options are the settings of [Chats].
 type Options struct {
 	// Inbound is the handler of messages, without Calls, Stop and Running. Without Channels or a Receiver no messages are taken.
 	Inbound inbound.Handler
@@ -29,13 +29,13 @@ type Options struct {
 	Jobs    *jobs.Jobs
 }
 
-// Chats is the HTTP handlers. They may be called concurrently.
+// Chats has the HTTP handlers. It is safe for concurrent use.
 type Chats struct {
 	o       Options
 	inbound *inbound.Handler // nil: no messages are taken
 }
 
-// New makes the handlers.
+// New returns the handlers.
 func New(o Options) *Chats {
 	h := &Chats{o: o}
 	if o.Inbound.Channels == nil || o.Inbound.Receiver == nil {
@@ -50,7 +50,7 @@ func New(o Options) *Chats {
 // mostInChat is how many calls and jobs of a conversation a chat looks at, the newest first.
 const mostInChat = 100
 
-// PostInbound takes what a chat service posts.
+// PostInbound handles a request of a chat service.
 func (h *Chats) PostInbound(w http.ResponseWriter, r *http.Request) error {
 	if h.inbound == nil {
 		return errOff()
@@ -58,7 +58,7 @@ func (h *Chats) PostInbound(w http.ResponseWriter, r *http.Request) error {
 	return h.inbound.Post(w, r)
 }
 
-// PostSimulate takes a simulated message.
+// PostSimulate handles a simulated message.
 func (h *Chats) PostSimulate(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -88,7 +88,7 @@ func errOff() error {
 	return schemas.Errorf(schemas.Unsupported, "this gateway takes no messages of chats")
 }
 
-// openIn lists the calls of a conversation that have no end, and its jobs that run.
+// openIn returns the calls of a conversation that have not ended, and its jobs that have not.
 func (h *Chats) openIn(ctx context.Context, a schemas.AccountID, conv schemas.ConversationID) (
 	open []schemas.CallSummary, running []schemas.Job, err error,
 ) {
@@ -105,7 +105,7 @@ func (h *Chats) openIn(ctx context.Context, a schemas.AccountID, conv schemas.Co
 	return open, found.Jobs, err
 }
 
-// running names what runs in a conversation.
+// running describes, for people, the calls and jobs that run in a conversation.
 func (h *Chats) running(ctx context.Context, a schemas.AccountID, conv schemas.ConversationID) ([]string, error) {
 	open, running, err := h.openIn(ctx, a, conv)
 	if err != nil {
@@ -121,7 +121,7 @@ func (h *Chats) running(ctx context.Context, a schemas.AccountID, conv schemas.C
 	return list, nil
 }
 
-// stopAll asks for the end of all that runs in a conversation, and says how much that was.
+// stopAll requests the cancellation of all calls and jobs of a conversation, and returns their number.
 func (h *Chats) stopAll(ctx context.Context, a schemas.AccountID, conv schemas.ConversationID) (int, error) {
 	const reason = "stopped in the chat"
 	open, running, err := h.openIn(ctx, a, conv)

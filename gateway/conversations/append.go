@@ -14,14 +14,13 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Appended says where an event stands that a client has added.
+// Appended is the response with the id and the cursor of an appended event.
 type Appended struct {
 	ID     string         `json:"id"`
 	Cursor schemas.Cursor `json:"cursor"`
 }
 
-// PostEvent adds an event to a conversation and has it delivered to the endpoints that want it: 201, or
-// 200 when it was there already.
+// PostEvent appends an event to a conversation and delivers it to the account's endpoints: 201, or 200 if it was appended before.
 func (h *Conversations) PostEvent(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	conv := schemas.ConversationID(r.PathValue("id"))
 	if err := conv.Validate(); err != nil {
@@ -70,8 +69,7 @@ func (h *Conversations) PostEvent(w http.ResponseWriter, r *http.Request, a sche
 	return nil
 }
 
-// appendedEvent makes the event on the conversation. Its id is made from the client's, which is the
-// client's own on each conversation.
+// appendedEvent returns the event to store. Its id is derived from the client's, which must be unique in the conversation.
 func appendedEvent(a schemas.AccountID, conv schemas.ConversationID, in schemas.AppendedEvent, now time.Time) schemas.Event {
 	id := in.ID
 	if id == "" {
@@ -83,7 +81,7 @@ func appendedEvent(a schemas.AccountID, conv schemas.ConversationID, in schemas.
 	}
 }
 
-// endpointsOf are an account's webhook endpoints; none where this gateway keeps none.
+// endpointsOf returns an account's webhook endpoints; none if this gateway has no records of them.
 func (h *Conversations) endpointsOf(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
 	if h.o.Endpoints == nil {
 		return nil, nil
@@ -91,7 +89,7 @@ func (h *Conversations) endpointsOf(ctx context.Context, a schemas.AccountID) ([
 	return h.o.Endpoints(ctx, a)
 }
 
-// answerInChat carries what an agent says to the chat that the conversation belongs to, if it belongs to one.
+// answerInChat delivers the text of an agent's event to the chat of the conversation, if there is one.
 func (h *Conversations) answerInChat(ctx context.Context, e schemas.Event) error {
 	text := said(e)
 	if text == "" {
@@ -107,8 +105,8 @@ func (h *Conversations) answerInChat(ctx context.Context, e schemas.Event) error
 	return lifecycle.Deliver(ctx, h.o.Bus, schemas.ChatDelivery(e, chat.Origin(), "", schemas.ChatBody{Text: text, Reply: true}, h.o.Bus.Now()))
 }
 
-// said is what people in a chat are to read of an event that a harness has added: the text of a message, unless another author than the
-// agent has written it, and why a turn has failed.
+// said returns the text for people in a chat of an event that a harness has appended: a message of the agent's, or the reason why a turn
+// has failed. It is empty for all other events.
 func said(e schemas.Event) string {
 	var data struct {
 		Role  string `json:"role"`

@@ -11,13 +11,13 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Agents finds agents.
+// Agents reads agents.
 type Agents interface {
 	// ToolVisibility says what a model is to be shown for an agent. Code: not_found.
 	ToolVisibility(ctx context.Context, a schemas.AccountID, id schemas.AgentID) (schemas.ToolVisibility, error)
 }
 
-// Options are what [Conversations] are made of.
+// Options are the settings of [Conversations].
 type Options struct {
 	Bus  *streams.Bus
 	Live *live.Server
@@ -31,13 +31,13 @@ type Options struct {
 	Waits web.Waits
 }
 
-// Conversations is the HTTP handlers of conversations. They may be called concurrently.
+// Conversations has the HTTP handlers of conversations. It is safe for concurrent use.
 type Conversations struct{ o Options }
 
-// New makes the handlers.
+// New returns the handlers.
 func New(o Options) *Conversations { return &Conversations{o} }
 
-// Components are the types of bodies, by their names in the API's description.
+// Components returns the types for the OpenAPI document, by name.
 func Components() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"Page": reflect.TypeFor[Page](), "PageEvent": reflect.TypeFor[PageEvent](),

@@ -25,7 +25,7 @@ type Page struct {
 	Gap       *streams.Gap `json:"gap,omitzero"`
 }
 
-// PageEvent is one event with the cursor that resumes after it.
+// PageEvent is one event, with the cursor after which to continue.
 type PageEvent struct {
 	Cursor schemas.Cursor `json:"cursor"`
 	Event  schemas.Event  `json:"event"`
@@ -35,7 +35,7 @@ type PageEvent struct {
 	Snapshot *outputs.Snapshot `json:"snapshot,omitzero"` // what its call had printed before it
 }
 
-// GetEvents reads a conversation: as a stream for who accepts text/event-stream, else as a page.
+// GetEvents serves a conversation: as an event stream if the client accepts text/event-stream, otherwise as a page.
 func (h *Conversations) GetEvents(w http.ResponseWriter, r *http.Request, who credentials.Principal) error {
 	conv := schemas.ConversationID(r.PathValue("id"))
 	if err := conv.Validate(); err != nil {
@@ -73,9 +73,8 @@ func (h *Conversations) GetEvents(w http.ResponseWriter, r *http.Request, who cr
 	return h.pageEvents(w, r, live.View{Account: who.Account, Conversation: conv, After: after, Compact: compact}, limit, wait)
 }
 
-// pageEvents answers a part of a conversation. A conversation that others follow too, or that is
-// waited for, is read where they read it; a single look goes to the log. What it takes for a compact page
-// is of use to the next one too.
+// pageEvents serves a page of a conversation. If other readers follow the conversation, or the request waits or is compact, the page is
+// read from the frames that all readers share; otherwise it is read from the log.
 func (h *Conversations) pageEvents(w http.ResponseWriter, r *http.Request, at live.View, limit int, wait time.Duration) error {
 	if wait <= 0 && !at.Compact && !h.o.Live.Follows(at) {
 		p, err := streams.Page(r.Context(), h.o.Bus, at.Account, at.Conversation, at.After, limit)

@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// turnRequest is what is said to an agent.
+// turnRequest is the body of a message to an agent.
 type turnRequest struct {
 	// Conversation is where the turn continues; a new one is made when absent.
 	Conversation schemas.ConversationID `json:"conversation,omitzero"`
@@ -23,7 +23,7 @@ type turnRequest struct {
 	Mode schemas.TurnMode `json:"mode,omitzero" jsonschema:"enum=steer,enum=followup,enum=collect,enum=reject,enum=interrupt"`
 }
 
-// TurnAnswer is the answer about what was said to an agent.
+// TurnAnswer is the response to a message to an agent.
 type TurnAnswer struct {
 	// ID names the message: events of its turn have it among taken.
 	ID           schemas.FollowUpID     `json:"id"`
@@ -36,7 +36,7 @@ type TurnAnswer struct {
 // maxTurnKey is how many bytes an Idempotency-Key of a message may have.
 const maxTurnKey = 255
 
-// PostTurn says something to an agent, and with ?wait= waits for what the turn comes to.
+// PostTurn sends a message to an agent and, with ?wait=, waits for the end of the turn.
 func (h *Conversations) PostTurn(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "wait")
 	if err != nil {
@@ -97,7 +97,7 @@ func (h *Conversations) PostTurn(w http.ResponseWriter, r *http.Request, a schem
 	return nil
 }
 
-// followUpOf is what a request says to an agent. Code: invalid.
+// followUpOf returns the message of a request, to be stored on the log. Code: invalid.
 func followUpOf(a schemas.AccountID, agent schemas.AgentID, in turnRequest, keys []string, now time.Time) (schemas.FollowUp, error) {
 	if in.Conversation == "" {
 		in.Conversation = schemas.NewConversationID()
@@ -124,7 +124,7 @@ func followUpOf(a schemas.AccountID, agent schemas.AgentID, in turnRequest, keys
 	}, in.Conversation.Validate()
 }
 
-// awaitTurn waits for the end of the turn that takes a message in; nil: it has none yet.
+// awaitTurn waits for the end of the turn that includes a message; nil if it has not ended when most has passed.
 func (h *Conversations) awaitTurn(
 	ctx context.Context, f schemas.FollowUp, from schemas.Cursor, most time.Duration,
 ) (*schemas.TurnEndData, error) {
@@ -155,13 +155,13 @@ func (h *Conversations) awaitTurn(
 	return nil, nil //nolint:nilnil // there is none yet
 }
 
-// turnStopRequest is how a turn is to be stopped.
+// turnStopRequest is the body of a request to stop a turn.
 type turnStopRequest struct {
 	// When is boundary, behind the results that the turn waits for, or now: its calls are cancelled.
 	When string `json:"when,omitzero" jsonschema:"enum=boundary,enum=now"`
 }
 
-// PostStop asks for the end of the turn that runs in a conversation.
+// PostStop requests that the running turn of a conversation ends.
 func (h *Conversations) PostStop(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	conv := schemas.ConversationID(r.PathValue("id"))
 	if err := conv.Validate(); err != nil {

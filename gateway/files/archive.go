@@ -17,7 +17,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Unpacked is what was written of an archive.
+// Unpacked is the response to an unpacked archive: what was written.
 type Unpacked struct {
 	Files   int   `json:"files"`
 	Folders int   `json:"folders"` // entries of their own; those above files are made without one
@@ -26,8 +26,8 @@ type Unpacked struct {
 	Last string `json:"last,omitzero"`
 }
 
-// GetArchive answers all files below a folder as a tar, in the order of their paths' bytes. Links, FIFOs, sockets and devices are left
-// out; the header Archive-Omitted says how many.
+// GetArchive serves all files below a folder as a tar, sorted by the bytes of their paths. Links, FIFOs, sockets and devices are omitted;
+// the header Archive-Omitted has their number.
 func (f *Files) GetArchive(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "path", "format")
 	if err != nil {
@@ -88,7 +88,7 @@ func (f *Files) GetArchive(w http.ResponseWriter, r *http.Request, a schemas.Acc
 // own is the folder that Sandjet keeps its own files in.
 var own = path.Dir(schemas.UploadsFolder) //nolint:gochecknoglobals // a constant in all but syntax
 
-// within reports whether a path is a folder or lies below it.
+// within reports whether a path is the folder or is below it.
 func within(name, folder string) bool {
 	return strings.HasPrefix(path.Join("/", name)+"/", "/"+folder+"/")
 }
@@ -98,9 +98,9 @@ type asked interface {
 	Do(ctx context.Context, q schemas.FileRequest, data []byte) (schemas.FileReply, []byte, error)
 }
 
-// below lists all that lies below a folder and can be in an archive, and counts what cannot. It looks at most at
-// [schemas.MaxFilesListed] entries: each page may come from another worker, of a folder that has grown. take takes memory for them. Codes:
-// exhausted, and those of take.
+// below lists all files and folders below a folder, and counts the entries that cannot be in an archive. It reads at most
+// [schemas.MaxFilesListed] entries, since pages may come from different workers and the folder may grow meanwhile. take reserves memory
+// for the names. Codes: exhausted, and those of take.
 func below(ctx context.Context, of asked, dir string, take func(n int64) error) (list []schemas.FileInfo, omitted int, err error) {
 	ask := schemas.FileRequest{Op: schemas.FileList, Path: dir, Recursive: true, Limit: schemas.MaxFilesPage}
 	for seen := 0; ; {
@@ -135,7 +135,8 @@ func below(ctx context.Context, of asked, dir string, take func(n int64) error) 
 	}
 }
 
-// pack writes files and folders to an archive. What is gone by now is left out; what changes while it is read ends it with conflict.
+// pack writes files and folders to an archive. Those that were removed meanwhile are omitted; a file that changes while it is read ends
+// the archive with a conflict.
 func pack(ctx context.Context, of *workspace, dir string, list []schemas.FileInfo, t *tar.Writer) error {
 	base := strings.TrimPrefix(path.Clean("/"+dir), "/") // as the listing has it in front of each path
 	for _, e := range list {
@@ -171,8 +172,8 @@ func pack(ctx context.Context, of *workspace, dir string, list []schemas.FileInf
 	return nil
 }
 
-// PutArchive unpacks a tar below a folder, which is made. Files take the place of those that are there. Each entry is judged before
-// anything of it is written; those before it stay when one is refused, or when the body breaks off, and the error says what they are.
+// PutArchive unpacks a tar into a folder, which is made if needed. Existing files are replaced. Each entry is validated before any of it
+// is written. If one is rejected, or the body ends early, the entries before it stay, and the error says what was written.
 func (f *Files) PutArchive(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "path")
 	if err != nil {
@@ -207,8 +208,8 @@ func (f *Files) PutArchive(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	return nil
 }
 
-// unpack writes the members of an archive one after the other, in memory that is bounded by one piece of a file and by the names, for which
-// take takes it.
+// unpack writes the entries of an archive one after the other. Its memory is bounded by one piece of a file and the names, for which take
+// reserves it.
 func (u *Unpacked) unpack(ctx context.Context, w http.ResponseWriter, of *workspace, dir string, body io.Reader,
 	take func(n int64) error,
 ) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Options are what a [Files] is made of.
+// Options are the settings of a [Files].
 type Options struct {
 	Bus *streams.Bus
 	// Workspace finds a workspace of an account. Nil: everything is answered unsupported. Code: not_found.
@@ -29,18 +29,18 @@ type Options struct {
 	Transfers *quota.Ledger
 }
 
-// Files is the HTTP handlers of the file plane. They may be called from many goroutines.
+// Files has the HTTP handlers of the file plane. It is safe for concurrent use.
 type Files struct {
 	o         Options
 	transfers *quota.Ledger
 }
 
-// New makes the handlers.
+// New returns the handlers.
 func New(o Options) *Files {
 	return &Files{o, cmp.Or(o.Transfers, quota.NewLedger(TransferBytesOfAccount, TransferBytes))}
 }
 
-// Transfers counts the memory of transfers, for others that share it.
+// Transfers returns the ledger that counts the memory of transfers, for other handlers that share it.
 func (f *Files) Transfers() *quota.Ledger { return f.transfers }
 
 func (f *Files) workspace(r *http.Request, a schemas.AccountID) (*workspace, error) {
@@ -58,8 +58,8 @@ func (f *Files) named(ctx context.Context, a schemas.AccountID, id schemas.Works
 	return &workspace{filesclient.Workspace{Bus: f.o.Bus, Account: a, Files: w}}, nil
 }
 
-// Do asks a worker about the files of a workspace, by whatever way the request came. It blocks as long as [filesclient.Workspace.Do]
-// does. Codes: those of the answer, not_found, unavailable.
+// Do executes a request about the files of a workspace at a worker. It blocks as long as [filesclient.Workspace.Do] does. Codes: those of
+// the reply, not_found, unavailable.
 func (f *Files) Do(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID, q schemas.FileRequest) (schemas.FileReply, error) {
 	of, err := f.named(ctx, a, id)
 	if err != nil {
@@ -69,7 +69,7 @@ func (f *Files) Do(ctx context.Context, a schemas.AccountID, id schemas.Workspac
 	return reply, err
 }
 
-// pathOf is the path of a file in a request's own.
+// pathOf returns the path of the file that a request's path names. Code: invalid.
 func pathOf(r *http.Request) (string, error) {
 	path := r.PathValue("path")
 	if strings.Trim(path, "/") == "" {
@@ -85,7 +85,7 @@ func checkPath(path string) (string, error) {
 	return path, nil
 }
 
-// Get answers a file, or a range of it.
+// Get serves a file, or a range of it.
 func (f *Files) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (f *Files) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID)
 	return nil
 }
 
-// Listing is a page of a folder.
+// Listing is a page of a folder's entries.
 type Listing struct {
 	Entries []schemas.FileInfo `json:"entries"`
 	More    bool               `json:"more"` // there are entries behind the last one: ask again with ?after= its path
@@ -134,7 +134,7 @@ type Listing struct {
 	Unnamed int `json:"unnamed,omitzero"`
 }
 
-// List answers a page of a folder.
+// List serves a page of a folder's entries.
 func (f *Files) List(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "path", "recursive", "after", "limit")
 	if err != nil {
@@ -222,7 +222,7 @@ func (f *Files) Put(w http.ResponseWriter, r *http.Request, a schemas.AccountID)
 	return nil
 }
 
-// precondition is 412 for what a condition of the request has refused.
+// precondition gives a conflict the status 412 if the request was conditional.
 func precondition(err error, conditional bool) error {
 	if conditional && errors.Is(err, schemas.ErrConflict) {
 		return web.WithStatus(http.StatusPreconditionFailed, err)
@@ -230,12 +230,12 @@ func precondition(err error, conditional bool) error {
 	return err
 }
 
-// Upload is how far an upload has come.
+// Upload is the response with the number of bytes of an upload that were stored.
 type Upload struct {
 	Offset int64 `json:"offset"` // bytes that are stored: continue from there
 }
 
-// staged finds the place of an upload.
+// staged returns the workspace and the path at which an upload is stored until it is complete.
 func (f *Files) staged(r *http.Request, a schemas.AccountID) (*workspace, string, error) {
 	id := r.PathValue("upload")
 	if err := checkUpload(id); err != nil {
@@ -245,7 +245,7 @@ func (f *Files) staged(r *http.Request, a schemas.AccountID) (*workspace, string
 	return of, schemas.UploadsFolder + "/n-" + id, err
 }
 
-// GetUpload answers how far an upload has come.
+// GetUpload serves the number of bytes of an upload that were stored.
 func (f *Files) GetUpload(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	of, at, err := f.staged(r, a)
 	if err != nil {
@@ -264,7 +264,7 @@ func (f *Files) GetUpload(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	return nil
 }
 
-// DeleteUpload forgets an upload.
+// DeleteUpload removes an incomplete upload.
 func (f *Files) DeleteUpload(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	of, at, err := f.staged(r, a)
 	if err != nil {
@@ -315,7 +315,7 @@ func (f *Files) Delete(w http.ResponseWriter, r *http.Request, a schemas.Account
 	return nil
 }
 
-// PostMkdir makes a folder with its parents. One that is there stays as it is.
+// PostMkdir makes a folder and its parents. It succeeds if the folder exists.
 func (f *Files) PostMkdir(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	var body struct {
 		Path string `json:"path"`
@@ -323,7 +323,7 @@ func (f *Files) PostMkdir(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	return f.change(w, r, a, &body, func() schemas.FileRequest { return schemas.FileRequest{Op: schemas.FileMkdir, Path: body.Path} })
 }
 
-// PostMove gives a file or a folder another name. A file takes the place of another only where overwrite says so.
+// PostMove renames a file or folder. An existing file at the destination is replaced only if overwrite is set.
 func (f *Files) PostMove(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	var body struct {
 		From      string `json:"from"`
@@ -335,7 +335,7 @@ func (f *Files) PostMove(w http.ResponseWriter, r *http.Request, a schemas.Accou
 	})
 }
 
-// change carries out a change that a JSON body describes, and answers what is there then.
+// change decodes a JSON body, executes the change that ask returns, and responds with the resulting file or folder.
 func (f *Files) change(w http.ResponseWriter, r *http.Request, a schemas.AccountID, body any, ask func() schemas.FileRequest) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err

@@ -19,7 +19,7 @@ const (
 	perName = 256
 )
 
-// memory is what one request has of what transfers may take.
+// memory is the memory that one request occupies of the limit for transfers.
 type memory struct {
 	ledger  *quota.Ledger
 	account schemas.AccountID
@@ -30,7 +30,7 @@ func (f *Files) memory(a schemas.AccountID) *memory {
 	return &memory{ledger: f.transfers, account: a}
 }
 
-// take takes n bytes more. Codes: exhausted (the account's transfers have all that they may), unavailable (those of all).
+// take reserves n more bytes. Codes: exhausted (the account has reached its limit), unavailable (this gateway has).
 func (m *memory) take(n int64) error {
 	var full quota.Full
 	if m.place == nil {
@@ -49,7 +49,7 @@ func (m *memory) take(n int64) error {
 	return nil
 }
 
-// begin is take for what has not been read of: the client may send all of it again.
+// begin is take for a request of which nothing was read yet: if it fails, the client may send the request again later.
 func (m *memory) begin(w http.ResponseWriter, n int64) error {
 	err := m.take(n)
 	if err != nil {

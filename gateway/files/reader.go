@@ -11,16 +11,17 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// workspace is what the handlers ask about files.
+// workspace executes the handlers' requests about files.
 type workspace struct{ filesclient.Workspace }
 
-// Do is that of [filesclient.Workspace], with the status of a refusal that no repetition changes.
+// Do is [filesclient.Workspace.Do], with HTTP statuses that show which errors a retry does not change.
 func (w *workspace) Do(ctx context.Context, q schemas.FileRequest, data []byte) (schemas.FileReply, []byte, error) {
 	r, body, err := w.Workspace.Do(ctx, q, data)
 	return r, body, final(err)
 }
 
-// final gives a refusal the status of one that clients do not repeat: a limit of the files is not one of requests, which passes by itself.
+// final gives an error the status 507 or 413 if it is about a limit of the files. Clients retry after a 429, which is for limits of
+// requests.
 func final(err error) error {
 	switch e := schemas.Public(err); {
 	case err == nil:
@@ -33,13 +34,13 @@ func final(err error) error {
 	return err
 }
 
-// tooLarge reports whether a file is refused because of its size.
+// tooLarge reports whether a file was rejected because of its size.
 func tooLarge(err error) bool {
 	e := schemas.Public(err)
 	return err != nil && e.Code == schemas.Invalid && e.Field == schemas.FieldFileSize
 }
 
-// reader reads one version of a file, piece by piece. A version that is replaced meanwhile ends it with an error of the code conflict.
+// reader reads one version of a file, piece by piece. If the file is replaced meanwhile, it fails with a conflict.
 type reader struct {
 	ctx  context.Context //nolint:containedctx // that of the request: io.Reader has none
 	of   *workspace
@@ -51,7 +52,7 @@ type reader struct {
 
 var _ io.ReadSeeker = (*reader)(nil)
 
-// Read reads on.
+// Read implements [io.Reader].
 func (f *reader) Read(p []byte) (int, error) {
 	if f.at >= f.file.Size {
 		return 0, io.EOF
@@ -73,7 +74,7 @@ func (f *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Seek moves.
+// Seek implements [io.Seeker].
 func (f *reader) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:

@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// member is a file or a folder of an archive that may be unpacked.
+// member is a valid file or folder of an archive.
 type member struct {
 	name       string // clean, below the folder that is unpacked into
 	folder     bool
@@ -25,7 +25,7 @@ type member struct {
 	modified   time.Time
 }
 
-// archive reads the members of a tar, of which it trusts nothing. Each is judged before anything of it is written.
+// archive reads the members of an untrusted tar. Each is validated before any of it is written.
 type archive struct {
 	tar     *tar.Reader
 	from    *ending         // what tar reads
@@ -36,7 +36,7 @@ type archive struct {
 	take func(n int64) error // takes memory for names
 }
 
-// openArchive reads a tar, or one that is compressed by gzip: its first bytes say which. Code: invalid.
+// openArchive opens a tar, or one that is compressed with gzip, as its first bytes show. Code: invalid.
 func openArchive(body io.Reader, take func(n int64) error) (*archive, error) {
 	in := bufio.NewReader(body)
 	from := io.Reader(in)
@@ -51,8 +51,8 @@ func openArchive(body io.Reader, take func(n int64) error) (*archive, error) {
 	return &archive{tar: tar.NewReader(end), from: end, folders: map[string]bool{}, take: take}, nil
 }
 
-// ending notes that the archive was read to its end. The end of an archive is two blocks of zeros. Package tar does without them, but if
-// they are missing the program that wrote the archive may have died.
+// ending is a reader that records whether the archive was read to the end of its input. A complete archive ends with two blocks of zeros.
+// Package tar accepts archives without them, but if they are missing, the program that wrote the archive may have died.
 type ending struct {
 	io.Reader
 
@@ -66,8 +66,8 @@ func (e *ending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next is the next member; its content is read from the archive. The error is io.EOF at the end. Codes: invalid (the member, or the
-// archive, is none that is unpacked), exhausted (there is too much), and those of take.
+// next returns the next member; its content is then read from a.tar. At the end the error is io.EOF. Codes: invalid (the member or the
+// archive is not accepted), exhausted (there is too much), and those of take.
 func (a *archive) next() (m member, err error) {
 	for {
 		h, err := a.tar.Next()
@@ -98,7 +98,7 @@ func (a *archive) next() (m member, err error) {
 // mostPadding is how much is read behind the end of an archive, in bytes. Programs fill their last block with zeros.
 const mostPadding = 1 << 20
 
-// count counts an entry, or a folder that one needs. Code: exhausted.
+// count counts an entry, or a folder that an entry needs. Code: exhausted.
 func (a *archive) count() error {
 	if a.members++; a.members > schemas.MaxFilesListed {
 		return final(schemas.Errorf(schemas.Exhausted, "the archive has more than %d files and folders: send several", schemas.MaxFilesListed))
@@ -106,7 +106,7 @@ func (a *archive) count() error {
 	return nil
 }
 
-// judge refuses what must not be unpacked.
+// judge validates an entry and returns its member. Codes: invalid, exhausted, and those of take.
 func (a *archive) judge(h *tar.Header) (m member, err error) {
 	refused := func(format string, args ...any) (member, error) {
 		return m, schemas.Invalidf("", "the entry %q of the archive "+format, append([]any{schemas.Quotable(h.Name)}, args...)...)
@@ -164,7 +164,7 @@ func (a *archive) judge(h *tar.Header) (m member, err error) {
 	return m, nil
 }
 
-// wrote adds what was written before to an error.
+// wrote returns err with a description of what was written before it.
 func (u *Unpacked) wrote(err error) error {
 	e := *schemas.Public(err)
 	e.Message += fmt.Sprintf(" (before it were written: %d files with %d bytes, %d folders", u.Files, u.Bytes, u.Folders)

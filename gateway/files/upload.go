@@ -20,7 +20,7 @@ import (
 // pieceWithin is how long the next [schemas.MaxFileChunk] bytes of a body may take: slower clients are dropped.
 const pieceWithin = time.Minute
 
-// upload is a file that arrives.
+// upload is a file that is being received.
 type upload struct {
 	to     *workspace
 	path   string // where it goes
@@ -36,7 +36,7 @@ type upload struct {
 	modified   *time.Time
 }
 
-// uploadOf reads what a request says of its upload. Code: invalid.
+// uploadOf parses the parameters and headers of an upload. Code: invalid.
 func uploadOf(r *http.Request, to *workspace, path string) (u upload, err error) {
 	u = upload{to: to, path: path, last: true}
 	q, err := web.ParseQuery(r.URL.RawQuery, "upload", "offset", "complete")
@@ -75,7 +75,7 @@ func uploadOf(r *http.Request, to *workspace, path string) (u upload, err error)
 	return u, err
 }
 
-// checkUpload refuses what is no id of an upload.
+// checkUpload validates the id of an upload. Code: invalid.
 func checkUpload(id string) error {
 	const most = 64
 	word := func(r rune) bool {
@@ -87,7 +87,7 @@ func checkUpload(id string) error {
 	return nil
 }
 
-// conditions reads If-Match and If-None-Match of a change: one ETag or "*", and "*" alone.
+// conditions parses If-Match and If-None-Match of a change: the former is one ETag or "*", the latter "*" alone. Code: invalid.
 func conditions(h http.Header) (tag string, none bool, err error) {
 	if v := h.Get("If-None-Match"); v != "" {
 		if v != "*" {
@@ -107,7 +107,7 @@ func conditions(h http.Header) (tag string, none bool, err error) {
 	return tag, none, nil
 }
 
-// digestOf reads the SHA-256 that a client announces (RFC 9530); other algorithms are not checked.
+// digestOf returns the SHA-256 in Content-Digest (RFC 9530); nil if there is none. Other algorithms are ignored. Code: invalid.
 func digestOf(h http.Header) ([]byte, error) {
 	for _, line := range h.Values("Content-Digest") {
 		for part := range strings.SplitSeq(line, ",") {
@@ -126,7 +126,7 @@ func digestOf(h http.Header) ([]byte, error) {
 	return nil, nil
 }
 
-// taken is an upload of which all of the body was stored.
+// taken is the result of an upload whose body was stored.
 type taken struct {
 	file     schemas.FileInfo // of the file, or of what waits for the rest
 	created  bool
@@ -134,7 +134,7 @@ type taken struct {
 	sum      []byte // of the body
 }
 
-// take reads the body and stores it, in memory that is bounded by one piece. An upload that cannot be resumed is removed.
+// take reads the body and stores it. Its memory is bounded by one piece. An upload that cannot be resumed is removed after a failure.
 func (u upload) take(ctx context.Context, w http.ResponseWriter, body io.Reader) (t taken, err error) {
 	rc := http.NewResponseController(w)
 	sum := sha256.New()
@@ -165,8 +165,8 @@ func (u upload) take(ctx context.Context, w http.ResponseWriter, body io.Reader)
 	}
 }
 
-// fill reads until the piece is full. The error is io.EOF at the end of the body only: one that was cut off is io.ErrUnexpectedEOF, which
-// io.ReadFull says of both.
+// fill reads until the piece is full. The error is io.EOF only at the end of the body; for a body that was cut off it is
+// io.ErrUnexpectedEOF. io.ReadFull does not distinguish the two.
 func fill(body io.Reader, piece []byte) (n int, err error) {
 	for n < len(piece) && err == nil {
 		var m int
@@ -186,7 +186,7 @@ func (u upload) check(sum hash.Hash) error {
 	return nil
 }
 
-// add stores a piece.
+// add appends a piece to the stored part of the upload.
 func (u upload) add(ctx context.Context, at int64, piece []byte) (*schemas.FileInfo, error) {
 	r, _, err := u.to.Do(ctx, schemas.FileRequest{Op: schemas.FileAppend, Path: u.staged, Offset: at}, piece)
 	if err == nil && r.File == nil {
@@ -198,7 +198,7 @@ func (u upload) add(ctx context.Context, at int64, piece []byte) (*schemas.FileI
 	return r.File, err
 }
 
-// end stores the last piece and gives the file its name.
+// end stores the last piece and, if the upload is complete, moves the file to its path.
 func (u upload) end(ctx context.Context, at int64, piece []byte, sum hash.Hash) (t taken, err error) {
 	t = taken{complete: u.last, sum: sum.Sum(nil)}
 	var r schemas.FileReply
@@ -231,7 +231,7 @@ func (u upload) end(ctx context.Context, at int64, piece []byte, sum hash.Hash) 
 	return t, nil
 }
 
-// brokenOff keeps the bytes received so far of an upload that the client can resume.
+// brokenOff stores the bytes received so far if the client can resume the upload, and otherwise removes it.
 func (u upload) brokenOff(ctx context.Context, at int64, piece []byte, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), filesclient.AnswerWithin)
 	defer cancel()
@@ -243,7 +243,7 @@ func (u upload) brokenOff(ctx context.Context, at int64, piece []byte, err error
 	return schemas.Wrap(schemas.Invalid, "files", "the body does not arrive whole", err)
 }
 
-// forget removes what has arrived. What stays is removed later, by another upload.
+// forget removes the stored part of the upload. If that fails, it is removed later, with another upload.
 func (u upload) forget(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), filesclient.AnswerWithin)
 	defer cancel()

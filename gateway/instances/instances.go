@@ -25,14 +25,14 @@ const (
 	MaxPage     = 500 // the most of one answer
 )
 
-// List is the answer about an account's instances, by sandbox and workspace.
+// List is the response with an account's instances, by sandbox and workspace.
 type List struct {
 	Instances []schemas.InstanceDocument `json:"instances"`
 	// More says that there are others, or that the search ended before it had looked at all.
 	More bool `json:"more"`
 }
 
-// Calls are what instances need of the calls in them.
+// Calls are the operations on calls that instances need.
 type Calls interface {
 	// Running lists the calls of an account that run, of a page of those that may, the newest first, from before a call on. Next is empty
 	// where there are no older ones.
@@ -42,7 +42,7 @@ type Calls interface {
 	Cancel(ctx context.Context, c schemas.Call, reason string) error
 }
 
-// Options are what [Instances] are made of.
+// Options are the settings of [Instances].
 type Options struct {
 	Bus   *streams.Bus
 	Calls Calls
@@ -56,10 +56,10 @@ type Options struct {
 	Draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
 }
 
-// Instances is the HTTP handlers of instances. They may be called from many goroutines.
+// Instances has the HTTP handlers of instances. It is safe for concurrent use.
 type Instances struct{ o Options }
 
-// New makes the handlers.
+// New returns the handlers.
 func New(o Options) *Instances { return &Instances{o} }
 
 // List lists the account's instances.
@@ -88,7 +88,7 @@ func (h *Instances) List(w http.ResponseWriter, r *http.Request, a schemas.Accou
 	return nil
 }
 
-// filter reads which instances are meant: the keys of their records, and what these say.
+// filter parses the query of a list: it returns the pattern of the records' keys, and a filter of the records. Code: invalid.
 func filter(q web.Query, a schemas.AccountID) (keys string, want func(schemas.Instance) bool, err error) {
 	provider, sandbox, workspace := "*", schemas.SandboxID("*"), schemas.WorkspaceID("*")
 	if s := q.Text("provider"); s != "" {
@@ -120,7 +120,7 @@ func filter(q web.Query, a schemas.AccountID) (keys string, want func(schemas.In
 	}, nil
 }
 
-// Get shows an instance, with what is in it.
+// Get returns an instance, with its running calls and jobs.
 func (h *Instances) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (h *Instances) find(r *http.Request, a schemas.AccountID) (streams.BucketEn
 	return lifecycle.FindInstance(r.Context(), h.o.Bus, a, schemas.InstanceID(strings.ToValidUTF8(r.PathValue("id"), "\uFFFD")))
 }
 
-// Inside lists the calls that run in an instance, of the newest hundred there that have not timed out, and its background jobs.
+// Inside returns the running calls of an instance, from one page of the newest ones that may run, and its background jobs.
 func (h *Instances) Inside(ctx context.Context, i schemas.Instance) (calls []schemas.CallID, jobs []schemas.JobID, err error) {
 	if calls, err = h.callsInside(ctx, i, 1); err != nil {
 		return nil, nil, err
@@ -158,7 +158,7 @@ const (
 	endedAfter = 10 * time.Minute
 )
 
-// callsInside lists the calls that run in an instance, from a number of pages, the newest first.
+// callsInside returns the running calls of an instance, the newest first, from at most this number of pages.
 func (h *Instances) callsInside(ctx context.Context, i schemas.Instance, pages int) (calls []schemas.CallID, err error) {
 	ended := h.o.Bus.Now().Add(-endedAfter)
 	var oldest time.Time
@@ -180,22 +180,22 @@ func (h *Instances) callsInside(ctx context.Context, i schemas.Instance, pages i
 	return calls, nil
 }
 
-// Pause asks for an instance to be paused.
+// Pause requests that an instance is paused.
 func (h *Instances) Pause(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	return h.want(w, r, a, schemas.WantPaused)
 }
 
-// Resume asks for an instance to be awake.
+// Resume requests that an instance is resumed.
 func (h *Instances) Resume(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	return h.want(w, r, a, schemas.WantRunning)
 }
 
-// Delete asks for an instance to be removed.
+// Delete requests that an instance is removed.
 func (h *Instances) Delete(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	return h.want(w, r, a, schemas.WantRemoved)
 }
 
-// want asks for a state of an instance and, with ?wait=, waits until it is there. Its worker carries it out.
+// want requests a state of an instance, which its worker carries out, and, with ?wait=, waits until the instance has it.
 func (h *Instances) want(w http.ResponseWriter, r *http.Request, a schemas.AccountID, want schemas.InstanceTarget) error {
 	known := []string{"wait"}
 	if want == schemas.WantRemoved {
@@ -251,8 +251,8 @@ func (h *Instances) want(w http.ResponseWriter, r *http.Request, a schemas.Accou
 	return nil
 }
 
-// MayWant refuses what cannot be done, and what would take something from a call or a job: what is in the instance is looked at
-// now, and by its worker again.
+// MayWant checks that an instance may be brought into a state: that its provider supports it, and that no call or job would be
+// interrupted. The worker checks the latter again. Codes: unsupported, conflict.
 func (h *Instances) MayWant(ctx context.Context, i schemas.Instance, want schemas.InstanceTarget) error {
 	if want == schemas.WantRunning || i.Wanted.State == want || Reached(i.State, want) {
 		return nil
@@ -275,8 +275,8 @@ func (h *Instances) MayWant(ctx context.Context, i schemas.Instance, want schema
 	return schemas.Errorf(schemas.Conflict, "the background job %s runs in the instance: %s", jobs[0], remedy)
 }
 
-// CancelInside cancels the calls in an instance, also where an earlier request wanted it removed and left them alone, or died before
-// it had cancelled them all. Its jobs end with it.
+// CancelInside cancels the calls in an instance, also if an earlier request to remove it did not, or died before it had cancelled them
+// all. The jobs of the instance end with it.
 func (h *Instances) CancelInside(ctx context.Context, i schemas.Instance) error {
 	calls, err := h.callsInside(ctx, i, pagesCancelled)
 	if err != nil {
@@ -294,7 +294,7 @@ func (h *Instances) CancelInside(ctx context.Context, i schemas.Instance) error 
 	return nil
 }
 
-// Reached reports whether an instance is what was asked for.
+// Reached reports whether an instance has the requested state.
 func Reached(s schemas.InstanceState, want schemas.InstanceTarget) bool {
 	switch want {
 	case schemas.WantPaused:
@@ -307,8 +307,8 @@ func Reached(s schemas.InstanceState, want schemas.InstanceTarget) bool {
 	return false
 }
 
-// Await reads the instance until it is what was asked for, and returns it as it is then, or when the wait is over, which ends early
-// when the gateway drains. Codes: not_found (it has ended instead), conflict (another request has asked for something else).
+// Await polls the instance until it has the requested state, within has passed, or the gateway drains, and returns it as it is then.
+// Codes: not_found (the instance has ended), conflict (another request has requested another state).
 func (h *Instances) Await(ctx context.Context, asked schemas.Instance, want schemas.InstanceTarget, within time.Duration) (
 	schemas.Instance, error,
 ) {
@@ -334,7 +334,8 @@ func (h *Instances) Await(ctx context.Context, asked schemas.Instance, want sche
 	return now, nil
 }
 
-// wanted compares an instance with what a request asked it to become.
+// wanted compares an instance with the requested state. The error is a conflict or not_found if it can no longer get there by this
+// request.
 func wanted(asked, now schemas.Instance, there bool, want schemas.InstanceTarget) (schemas.Instance, error) {
 	another := there && !asked.Ref.IsZero() && now.Ref != asked.Ref && !now.Made.Equal(asked.Made)
 	switch {
@@ -353,7 +354,7 @@ func wanted(asked, now schemas.Instance, there bool, want schemas.InstanceTarget
 		"another request came after this one, or it could not be done; ask again", now.State)
 }
 
-// Components are the types of bodies, by their names in the API's description.
+// Components returns the types for the OpenAPI document, by name.
 func Components() map[string]reflect.Type {
 	return map[string]reflect.Type{"InstanceList": reflect.TypeFor[List]()}
 }

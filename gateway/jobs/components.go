@@ -2,7 +2,7 @@ package jobs
 
 import "reflect"
 
-// Components are the types of bodies, by their names in the API's description.
+// Components returns the types for the OpenAPI document, by name.
 func Components() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"JobList": reflect.TypeFor[List](), "LogPage": reflect.TypeFor[LogPage](), "JobSignal": reflect.TypeFor[signalRequest](),

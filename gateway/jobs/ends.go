@@ -27,20 +27,20 @@ const (
 	MostTokens = 64
 )
 
-// endAnswer is what a supervisor is answered when its report counts.
+// endAnswer is the response to the first report of a job's end.
 type endAnswer struct {
 	Status   string        `json:"status"`   // accepted
 	ResultID schemas.JobID `json:"resultId"` //nolint:tagliatelle // callbacks are in camel case
 }
 
-// settledAnswer is what a supervisor is answered when the job has settled already.
+// settledAnswer is the response to a report about a job that has ended already.
 type settledAnswer struct {
 	Error  *schemas.Error   `json:"error"`
 	Status schemas.JobState `json:"status"` // how it ended
 }
 
-// PostEnd takes the report of a job's supervisor that the job has ended. The first report counts;
-// a repeat of the very same may be answered with either.
+// PostEnd accepts the report of a job's supervisor that the job has ended, authenticated by the job's token. The first report counts; a
+// repetition of it may get either response.
 func (h *Jobs) PostEnd(w http.ResponseWriter, r *http.Request) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (h *Jobs) PostEnd(w http.ResponseWriter, r *http.Request) error {
 	return h.takeReport(w, r, j, now)
 }
 
-// PostComplete takes the end of a job from the account itself: of work done outside of Sandjet.
+// PostComplete accepts the report of a job's end from the account itself, for work done outside of Sandjet.
 func (h *Jobs) PostComplete(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (h *Jobs) PostComplete(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	return h.takeReport(w, r, p.Value, h.o.Bus.Now())
 }
 
-// takeReport reads how a job ended and puts it on the log, if it is the first to say so.
+// takeReport decodes the report of a job's end and stores it, if it is the first.
 func (h *Jobs) takeReport(w http.ResponseWriter, r *http.Request, j schemas.Job, now time.Time) error {
 	body, err := web.ReadJSONUpTo(w, r, schemas.MaxJobCallback, "send only the end of the logs")
 	if err != nil {
@@ -103,7 +103,7 @@ func (h *Jobs) takeReport(w http.ResponseWriter, r *http.Request, j schemas.Job,
 	return nil
 }
 
-// ofToken finds the job that a token is for. Whatever is wrong with either is answered in the same words.
+// ofToken returns the job that a token is for. If the job or the token is invalid, the error is not_found, always with the same message.
 func (h *Jobs) ofToken(ctx context.Context, id schemas.JobID, token string, now time.Time) (schemas.Job, error) {
 	account, _, _ := strings.Cut(token, ".")
 	var j schemas.Job
@@ -120,8 +120,7 @@ func (h *Jobs) ofToken(ctx context.Context, id schemas.JobID, token string, now 
 	return j, nil
 }
 
-// opens reports whether the token is the job's and still good. It takes the same time for the zero
-// Job as for a token that is wrong.
+// opens reports whether the token is the job's and has not expired. It takes as long for the zero Job as for a wrong token.
 func opens(token string, j schemas.Job, now time.Time) bool {
 	sum := sha256.Sum256([]byte(token))
 	hash := []byte(j.TokenHash)

@@ -23,7 +23,7 @@ const (
 	MaxPage     = 500 // the most of one answer
 )
 
-// Options are what [Jobs] are made of.
+// Options are the settings of [Jobs].
 type Options struct {
 	Bus         *streams.Bus
 	Credentials credentials.Verifier
@@ -39,13 +39,13 @@ type Options struct {
 	Stall time.Duration
 }
 
-// Jobs is the HTTP handlers of background jobs. They may be called from many goroutines.
+// Jobs has the HTTP handlers of background jobs. It is safe for concurrent use.
 type Jobs struct{ o Options }
 
-// New makes the handlers.
+// New returns the handlers.
 func New(o Options) *Jobs { return &Jobs{o} }
 
-// List is the answer about an account's jobs, the newest first. Their completions are without logs.
+// List is the response with an account's jobs, the newest first. Their completions have no logs.
 type List struct {
 	Jobs []schemas.Job `json:"jobs"`
 	// More says that there are older jobs, or that the search ended before it had looked at all.
@@ -74,7 +74,7 @@ func (h *Jobs) List(w http.ResponseWriter, r *http.Request, a schemas.AccountID)
 	return nil
 }
 
-// filter reads which jobs are meant. The state running means all that have not settled.
+// filter parses the query of a list. The state running means all jobs that have not ended. Code: invalid.
 func filter(q web.Query) (func(schemas.Job) bool, error) {
 	state := schemas.JobState(strings.ToValidUTF8(q.Values.Get("state"), "\uFFFD"))
 	if state != "" && !slices.Contains(schemas.JobStates(), state) {
@@ -94,7 +94,7 @@ func filter(q web.Query) (func(schemas.Job) bool, error) {
 	}, nil
 }
 
-// Find lists the jobs of the account, the newest first.
+// Find returns the jobs of the account that want accepts, the newest first.
 func (h *Jobs) Find(ctx context.Context, a schemas.AccountID, want func(schemas.Job) bool, limit int) (List, error) {
 	jobs, more, err := streams.Newest(ctx, lifecycle.OpenJobs(h.o.Bus), a, schemas.JobKey(a, "*"), want, limit)
 	for i, j := range jobs {
@@ -103,7 +103,7 @@ func (h *Jobs) Find(ctx context.Context, a schemas.AccountID, want func(schemas.
 	return List{Jobs: jobs, More: more}, err
 }
 
-// brief keeps an answer with many jobs small.
+// brief returns the job without its logs and artifacts, to keep lists small.
 func brief(j schemas.Job) schemas.Job {
 	if j.Completion != nil {
 		c := *j.Completion
@@ -113,7 +113,7 @@ func brief(j schemas.Job) schemas.Job {
 	return j
 }
 
-// Get reports how far a job is, and how it ended.
+// Get returns a job: its state, and how it ended.
 func (h *Jobs) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -135,7 +135,7 @@ func pathID(r *http.Request) schemas.JobID {
 	return schemas.JobID(strings.ToValidUTF8(r.PathValue("id"), "\uFFFD"))
 }
 
-// PostStop ends a job: one that runs by its worker, one that still waits by cancelling its call.
+// PostStop stops a job: a running one through its worker, a waiting one by cancelling its call.
 func (h *Jobs) PostStop(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (h *Jobs) PostStop(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	return nil
 }
 
-// Stop asks for the end of a job and returns it as it was before.
+// Stop requests that a job ends, and returns the job as it was before.
 func (h *Jobs) Stop(ctx context.Context, a schemas.AccountID, id schemas.JobID, reason string) (schemas.Job, error) {
 	p, err := lifecycle.FindJob(ctx, h.o.Bus, a, id)
 	if err != nil {
@@ -198,12 +198,12 @@ func (h *Jobs) PostSignal(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	return nil
 }
 
-// signalRequest is a signal to a job, and the answer that it was sent.
+// signalRequest is the body of a request to send a signal to a job, and the response.
 type signalRequest struct {
 	Signal string `json:"signal"`
 }
 
-// decodeSignal reads {"signal":"TERM"}; SIGTERM is TERM too.
+// decodeSignal decodes {"signal":"TERM"}; SIGTERM is accepted too. Code: invalid.
 func decodeSignal(body []byte) (string, error) {
 	var in signalRequest
 	if err := schemas.DecodeStrict(body, schemas.MaxRequest, &in); err != nil {
@@ -217,7 +217,7 @@ func decodeSignal(body []byte) (string, error) {
 	return s, nil
 }
 
-// PostStdin writes the body, whatever its type, to a job's standard input.
+// PostStdin writes the body, of any content type, to a job's standard input.
 func (h *Jobs) PostStdin(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "eof")
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // HeaderOffset says where a log that is sent as plain text begins.
 const HeaderOffset = "Sandjet-Offset"
 
-// LogPage is a piece of what a job printed. Text or Data holds it, neither when there is none.
+// LogPage is a piece of a job's output, in Text or Data; both are absent if it is empty.
 type LogPage struct {
 	Text   string `json:"text,omitzero"`
 	Data   []byte `json:"data,omitzero"` // base64: it is not UTF-8
@@ -30,7 +30,7 @@ type LogPage struct {
 	Ended  bool   `json:"ended"`         // the job has ended: after Size there is no more
 }
 
-// Logs answers a page of a job's log or, for who accepts text/plain or follows, its bytes.
+// Logs serves a page of a job's log as JSON; or the log's bytes, if the client accepts text/plain or follows the log.
 func (h *Jobs) Logs(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	q, err := web.ParseQuery(r.URL.RawQuery, "offset", "limit", "follow")
 	if err != nil {
@@ -73,8 +73,8 @@ func (h *Jobs) Logs(w http.ResponseWriter, r *http.Request, a schemas.AccountID)
 	return nil
 }
 
-// logPage makes a page of an answer. A character that the end of the page cuts in two is left to the next page, so that text stays text;
-// but a page too small for one character still advances.
+// logPage returns a page for a worker's reply. A character that is cut in two by the end of the page is left to the next page, so that
+// text stays text; but if the page is smaller than one character it is returned as data, so that the reader advances.
 func logPage(r schemas.JobReply) LogPage {
 	data := r.Data
 	behind := r.Offset+int64(len(data)) < r.Size // there is more to read now
@@ -90,7 +90,7 @@ func logPage(r schemas.JobReply) LogPage {
 	return p
 }
 
-// logStream sends a log as it is, byte by byte.
+// logStream sends the bytes of a log.
 type logStream struct {
 	o      Options
 	w      http.ResponseWriter
@@ -101,8 +101,8 @@ type logStream struct {
 	begun  bool               // the answer is under way
 }
 
-// run sends until it is done, the client or its key goes, or the gateway drains. A stream never leaves out bytes
-// silently: it ends where the sandbox has dropped some, and the next begins behind them.
+// run sends the log until it is complete, the client disconnects, its key is revoked, or the gateway drains. A stream never omits bytes
+// silently: it ends where the sandbox has dropped some, and the next request begins after them.
 func (s *logStream) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -141,7 +141,7 @@ func (s *logStream) run(ctx context.Context) error {
 	}
 }
 
-// look reads on. Who follows may begin before the job does: then there is nothing yet.
+// look reads the next piece of the log. A client may follow a job that has not started: then the piece is empty.
 func (s *logStream) look(ctx context.Context) (schemas.JobReply, error) {
 	reply, err := lifecycle.ControlJob(ctx, s.o.Bus, s.cmd)
 	if !s.follow || !errors.Is(err, schemas.ErrConflict) {
@@ -157,7 +157,7 @@ func (s *logStream) look(ctx context.Context) (schemas.JobReply, error) {
 	return lifecycle.ControlJob(ctx, s.o.Bus, s.cmd)
 }
 
-// room takes room for a piece that the client may not read at once.
+// room reserves memory for a piece that the client may not read at once. It returns false if there is none.
 func (s *logStream) room(bytes int) (*quota.Place, bool) {
 	if bytes <= web.SmallAnswer {
 		return nil, true
@@ -166,7 +166,7 @@ func (s *logStream) room(bytes int) (*quota.Place, bool) {
 	return place, full == quota.Free
 }
 
-// send writes what was read and reports whether there may be more.
+// send writes a piece and reports whether there may be more.
 func (s *logStream) send(reply schemas.JobReply) (bool, error) {
 	switch {
 	case !s.begun:

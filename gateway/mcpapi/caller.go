@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// caller carries out the calls of an account that come in by the protocol.
+// caller executes the operations of one request of the protocol, for its account.
 type caller struct {
 	o       Options
 	account schemas.AccountID
@@ -136,8 +136,8 @@ func (c caller) state(ctx context.Context, call schemas.Call, wait time.Duration
 // copies is how many times a result is in memory while its client does not read it: as JSON, and as the event that it is sent in.
 const copies = 2
 
-// sizeOf is about how many bytes the answer with a result has: its text twice, as content and as a member of the record. What JSON
-// adds to it is counted while it is written.
+// sizeOf returns about how many bytes the response with a result has: its text is in it twice, as content and in the record. What JSON
+// escaping adds is counted when it is written.
 func sizeOf(r schemas.Result) int64 {
 	n := 2 * len(r.Text)
 	if r.Output != nil {

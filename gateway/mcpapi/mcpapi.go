@@ -30,14 +30,14 @@ const (
 	ExposedHeaders  = "Mcp-Session-Id, WWW-Authenticate"
 )
 
-// Agents finds agents.
+// Agents reads agents.
 type Agents interface {
 	List(ctx context.Context, a schemas.AccountID, c schemas.Collection) ([]schemas.Document, error)
 	// ToolVisibility says what a model is to be shown for an agent. Code: not_found.
 	ToolVisibility(ctx context.Context, a schemas.AccountID, id schemas.AgentID) (schemas.ToolVisibility, error)
 }
 
-// Options are what an [Endpoint] is made of.
+// Options are the settings of an [Endpoint].
 type Options struct {
 	Bus       *streams.Bus
 	Calls     *calls.Calls
@@ -58,13 +58,13 @@ type Options struct {
 	Stall time.Duration
 }
 
-// Endpoint is the HTTP handlers of the protocol. They may be called concurrently.
+// Endpoint has the HTTP handlers of the protocol. It is safe for concurrent use.
 type Endpoint struct{ o Options }
 
-// New makes the handlers.
+// New returns the handlers.
 func New(o Options) *Endpoint { return &Endpoint{o} }
 
-// Post answers one message of the Model Context Protocol.
+// Post handles one message of the Model Context Protocol.
 func (h *Endpoint) Post(w http.ResponseWriter, r *http.Request) error {
 	if !web.AllowedOrigin(r, h.o.Origins) {
 		return schemas.Errorf(schemas.Denied, "origin not allowed: the operator can allow it with --origins")
@@ -95,7 +95,7 @@ func (h *Endpoint) serve(w http.ResponseWriter, r *http.Request, a schemas.Accou
 	return nil
 }
 
-// scope is what the address of the endpoint says: which agent asks, where its files are and where its events go.
+// scope parses the query of the endpoint's URL: the agent, the workspace and the conversation of the calls.
 func (h *Endpoint) scope(r *http.Request, a schemas.AccountID) (mcp.Scope, error) {
 	q, err := web.ParseQuery(r.URL.RawQuery, "agent", "workspace", "conversation")
 	if err != nil {
@@ -115,7 +115,7 @@ func (h *Endpoint) scope(r *http.Request, a schemas.AccountID) (mcp.Scope, error
 	return s, err
 }
 
-// agentNamed finds an agent by its id or name; empty is none.
+// agentNamed returns the id of the agent with an id or name; empty for the empty name. Code: not_found.
 func (h *Endpoint) agentNamed(ctx context.Context, a schemas.AccountID, name string) (schemas.AgentID, error) {
 	if name == "" || h.o.Agents == nil {
 		return schemas.AgentID(name), nil
@@ -135,14 +135,14 @@ func (h *Endpoint) agentNamed(ctx context.Context, a schemas.AccountID, name str
 	return "", &schemas.Error{Code: schemas.NotFound, Field: "agent", Message: "there is no agent " + schemas.Quotable(name)}
 }
 
-// metadata is the document about the endpoint as a protected resource. Its keys are made by Sandjet: no server issues tokens for it.
+// metadata is the OAuth metadata of the endpoint as a protected resource. It names no authorization server: API keys are made by Sandjet.
 type metadata struct {
 	Resource string   `json:"resource"`
 	Name     string   `json:"resource_name"`
 	Methods  []string `json:"bearer_methods_supported"`
 }
 
-// GetMetadata answers the document about the endpoint.
+// GetMetadata serves the OAuth metadata of the endpoint.
 func (*Endpoint) GetMetadata(w http.ResponseWriter, r *http.Request) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -152,7 +152,7 @@ func (*Endpoint) GetMetadata(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// baseURL is how the client of a request reaches the gateway.
+// baseURL returns the URL at which the client of a request reaches the gateway.
 func baseURL(r *http.Request) string {
 	scheme := "http"
 	if r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") {
@@ -167,7 +167,7 @@ func baseURL(r *http.Request) string {
 	return scheme + "://" + host
 }
 
-// pushed is a writer whose every write reaches the client, or ends with it.
+// pushed is a response writer that flushes each write. A write fails if the client does not read it within the stall.
 type pushed struct {
 	http.ResponseWriter
 
@@ -182,5 +182,5 @@ func (p *pushed) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// FlushError does nothing: it is done.
+// FlushError does nothing, since each write is flushed.
 func (p *pushed) FlushError() error { return nil }

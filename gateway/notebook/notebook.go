@@ -40,18 +40,19 @@ const (
 	ExitKernelEnded = 76
 )
 
-// Cell is the command that runs code alone. What has a picture, a table or a page is kept in outputs/, the rest is printed.
+// Cell returns the command that runs code in a process of its own. Pictures, tables and pages are stored in outputs/, everything else is
+// printed.
 func Cell() string { return "python3 -c " + quote(display+cell) }
 
-// Kernel is the command of a process that runs one code after the other, each with what those before it have left, until it is killed. name
-// distinguishes it from others of the same sandbox; it must not be used again once the kernel has ended.
+// Kernel returns the command of a kernel: a process that runs code repeatedly, in one namespace, until it is killed. name distinguishes it
+// from other kernels of the sandbox; it must not be used again after the kernel has ended.
 func Kernel(name string) string {
 	return fmt.Sprintf("exec python3 -c %s", quote(fmt.Sprintf("%s%simport os\nrun_kernel(%s, %d)\n", display, kernel, socket(name), Room)))
 }
 
-// Ask is the command that has a kernel run code, with variables of its own. It prints what the kernel shows, a JSON value on each line,
-// as the server of E2B's code interpreter sends it. It waits for a kernel that only begins for as long as patience says. When it is
-// ended, the kernel interrupts the code.
+// Ask returns the command that has a kernel run code with additional variables. It prints what the kernel shows, one JSON value per line,
+// in the format of E2B's code interpreter. It waits up to patience for a kernel that is starting. If the command is killed, the kernel
+// interrupts the code.
 func Ask(name string, patience time.Duration, env map[string]string) (string, error) {
 	if env == nil {
 		env = map[string]string{}
@@ -64,17 +65,17 @@ func Ask(name string, patience time.Duration, env map[string]string) (string, er
 	return "python3 -I -S -c " + quote(program) + " " + quote(string(text)), nil
 }
 
-// Feed is a command with code at descriptor 3.
+// Feed returns a command that runs command with code as the content of file descriptor 3.
 func Feed(command, code string) string {
 	sum := sha256.Sum256([]byte(code))
 	end := "SANDJET_" + hex.EncodeToString(sum[:12]) // the code would have to contain its own hash
 	return command + " 3<<'" + end + "'\n" + code + "\n" + end + "\n"
 }
 
-// socket is where a kernel listens, in Python. All of a sandbox have the folder.
+// socket returns a Python expression for the path of a kernel's socket. All users of a sandbox can access its folder.
 func socket(name string) string {
 	return "os.path.join(os.environ.get('TMPDIR') or '/tmp', " + strconv.QuoteToASCII("sandjet-"+name+".sock") + ")"
 }
 
-// quote makes one word of s for bash.
+// quote quotes s as one word for bash.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -36,8 +36,8 @@ const (
 	maxUpload = streams.MaxSkillTar + 1<<20
 )
 
-// Records keeps the records of skills. Its methods may be called from many goroutines. A skill is found by its id or name; a revision
-// other than 0 is the only one that may be changed, and another is a conflict whose field is If-Match.
+// Records stores the records of skills. It must be safe for concurrent use. A skill is found by its id or its name. If a revision other
+// than 0 is given, the record must have it; otherwise the error is a conflict with the field If-Match.
 type Records interface {
 	List(ctx context.Context, a schemas.AccountID) ([]schemas.Skill, error)
 	Get(ctx context.Context, a schemas.AccountID, id string) (schemas.Skill, uint64, error)
@@ -47,7 +47,7 @@ type Records interface {
 	Remove(ctx context.Context, a schemas.AccountID, id string, revision uint64) error
 }
 
-// Options are what [Skills] are made of.
+// Options are the settings of [Skills].
 type Options struct {
 	Bus     *streams.Bus
 	Records Records // nil: the routes answer unsupported
@@ -58,21 +58,21 @@ type Options struct {
 	Stream func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (ctx context.Context, release func(), err error)
 }
 
-// Skills is the HTTP handlers of skills. They may be called from many goroutines.
+// Skills has the HTTP handlers of skills. It is safe for concurrent use.
 type Skills struct {
 	o      Options
 	memory *membudget.Budget
 }
 
-// New makes the handlers.
+// New returns the handlers.
 func New(o Options) *Skills { return &Skills{o, membudget.New(UploadBytes, UploadBytesOfAccount)} }
 
-// List is the answer about an account's skills.
+// List is the response with an account's skills.
 type List struct {
 	Skills []schemas.SkillDocument `json:"skills"`
 }
 
-// Deleted is the answer to who deleted a skill.
+// Deleted is the response to the deletion of a skill.
 type Deleted struct {
 	Deleted bool `json:"deleted"`
 }
@@ -86,7 +86,7 @@ func (s *Skills) records() (Records, error) {
 
 func pathID(r *http.Request) string { return strings.ToValidUTF8(r.PathValue("id"), "\uFFFD") }
 
-// List answers the account's skills, by name.
+// List serves the account's skills, sorted by name.
 func (s *Skills) List(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (s *Skills) find(r *http.Request, a schemas.AccountID) (schemas.Skill, uint
 	return records.Get(r.Context(), a, pathID(r))
 }
 
-// Get answers one skill.
+// Get serves one skill.
 func (s *Skills) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	k, revision, err := s.find(r, a)
 	if err != nil {
@@ -135,7 +135,7 @@ func write(w http.ResponseWriter, code int, k schemas.Skill, revision uint64) {
 
 func etag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
 
-// ifMatch is the revision that If-Match asks for, 0 for any.
+// ifMatch returns the revision in If-Match; 0 for any.
 func ifMatch(h http.Header) (uint64, error) {
 	v := strings.TrimSpace(h.Get(fieldIfMatch))
 	if v == "" || v == "*" {
@@ -148,7 +148,7 @@ func ifMatch(h http.Header) (uint64, error) {
 	return n, nil
 }
 
-// precondition gives the conflict about a revision its status.
+// precondition gives a conflict about a revision the status 412, and returns any other error unchanged.
 func precondition(err error) error {
 	if public := schemas.Public(err); public.Code == schemas.Conflict && public.Field == fieldIfMatch {
 		return web.WithStatus(http.StatusPreconditionFailed, err)
@@ -156,7 +156,7 @@ func precondition(err error) error {
 	return err
 }
 
-// Bundle answers the files of a skill as a tar, or a range of it.
+// Bundle serves the files of a skill as a tar, or a range of it.
 func (s *Skills) Bundle(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	k, _, err := s.find(r, a)
 	if err != nil {
@@ -177,7 +177,7 @@ func (s *Skills) Bundle(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	return nil
 }
 
-// Delete removes a skill. Its bundle goes when no call can want it any more.
+// Delete removes a skill. Its bundle is removed later, once no call can need it.
 func (s *Skills) Delete(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -197,18 +197,18 @@ func (s *Skills) Delete(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	return nil
 }
 
-// Post adds a skill; one of that name is a conflict.
+// Post adds a skill. Code conflict: there is one with its name.
 func (s *Skills) Post(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	return s.upload(w, r, a, "", true)
 }
 
-// Put adds a skill or replaces the one of its name.
+// Put adds a skill, or replaces the one with its name.
 func (s *Skills) Put(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	return s.upload(w, r, a, pathID(r), false)
 }
 
-// upload stores the bundle of a request, then the record that names it. It may die between any two steps: what is stored and not named
-// is swept, and sent again it is the same.
+// upload stores the bundle of a request, then the record that refers to it. The process may die between any two steps: a bundle without a
+// record is removed later, and a repeated request has the same result.
 func (s *Skills) upload(w http.ResponseWriter, r *http.Request, a schemas.AccountID, id string, fresh bool) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -258,7 +258,7 @@ func (s *Skills) upload(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	return nil
 }
 
-// store stores a bundle if the account has room for it.
+// store stores a bundle. Code exhausted: the account has no room for it.
 func (s *Skills) store(ctx context.Context, k schemas.Skill, tar []byte) error {
 	kept, err := streams.SkillBytes(ctx, s.o.Bus, k.Account, k.Digest)
 	if err != nil {
@@ -284,13 +284,13 @@ func (s *Skills) store(ctx context.Context, k schemas.Skill, tar []byte) error {
 	return nil
 }
 
-// upload is what a request brings.
+// upload is the parsed body of an upload.
 type upload struct {
 	skill schemas.Skill // without an id
 	tar   []byte
 }
 
-// read reads the bundle of a request, and takes room for it, which the caller releases.
+// read reads and unpacks the bundle of a request, and reserves memory for it, which the caller must release.
 func (s *Skills) read(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (up upload, room *membudget.Room, err error) {
 	kind, params, err := mime.ParseMediaType(cmp.Or(r.Header.Get("Content-Type"), "application/x-tar"))
 	if err != nil {
@@ -315,8 +315,8 @@ func (s *Skills) read(w http.ResponseWriter, r *http.Request, a schemas.AccountI
 	return up, room, err
 }
 
-// unpacked is the most memory that a body takes while it is unpacked, beside itself: its files, the largest of them once more, and the tar
-// that is made of them.
+// unpacked returns the most memory that unpacking a body takes beside the body itself: its files, the largest of them once more, and the
+// tar that is made of them.
 func unpacked(body []byte) int64 {
 	const copies, small = 2, 64 << 10
 	if bytes.HasPrefix(body, []byte{0x1f, 0x8b}) { // it is compressed, and may be anything
@@ -326,7 +326,7 @@ func unpacked(body []byte) int64 {
 	return min(copies*size+min(size, 2*schemas.MaxSkillFile), UploadBytesOfAccount)
 }
 
-// unpack makes of a body what is kept of it.
+// unpack unpacks a body and returns the tar to store, with its metadata.
 func unpack(a schemas.AccountID, form bool, boundary string, body []byte) (up upload, err error) {
 	var b skills.Bundle
 	if form {
@@ -349,7 +349,7 @@ func unpack(a schemas.AccountID, form bool, boundary string, body []byte) (up up
 	return up, nil
 }
 
-// readParts reads a bundle whose files are parts with their paths as file names.
+// readParts reads a bundle from the parts of a form; the file names are the paths.
 func readParts(parts *multipart.Reader) (skills.Bundle, error) {
 	var files []skills.File
 	var content bytes.Buffer // it grows, and what is kept of it is as large as what was there
@@ -394,7 +394,7 @@ type reader struct {
 
 var _ io.ReadSeeker = (*reader)(nil)
 
-// Read reads on.
+// Read implements [io.Reader].
 func (f *reader) Read(p []byte) (int, error) {
 	if f.at >= f.skill.Size {
 		return 0, io.EOF
@@ -412,7 +412,7 @@ func (f *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Seek moves.
+// Seek implements [io.Seeker].
 func (f *reader) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:

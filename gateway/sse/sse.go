@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// Append writes one server-sent event to b. Each line of data becomes a line of its own, and
-// line ends are taken out of id and name, so nothing inside can forge a field or an event. An id or
-// name that is empty is left out. The id comes last: clients are common that note it as soon as they see it, and would
-// resume behind an event of which a cut connection brought the id alone.
+// Append appends one server-sent event to b. Each line of data gets its own field, and line ends are removed from id and name, so that
+// their content cannot forge a field or an event. An empty id or name is omitted. The id comes last, since many clients store it as soon
+// as they read it: if the connection is cut, they must not resume after an event of which they have only the id.
 func Append(b []byte, id, name string, data []byte) []byte {
 	if name != "" {
 		b = append(b, "event: "...)
@@ -32,7 +31,7 @@ func Append(b []byte, id, name string, data []byte) []byte {
 	return append(b, '\n')
 }
 
-// Lines are those of data, whatever ends them: LF, CR or both. There is at least one.
+// Lines yields the lines of data, which end with LF, CR or both; at least one.
 func Lines(data []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for {
@@ -53,7 +52,7 @@ func Lines(data []byte) iter.Seq[[]byte] {
 	}
 }
 
-// AppendRetry asks the client how long to wait before it comes back.
+// AppendRetry appends the field that sets how long the client waits before it reconnects.
 func AppendRetry(b []byte, d time.Duration) []byte {
 	b = append(b, "retry: "...)
 	b = strconv.AppendInt(b, d.Milliseconds(), 10)

@@ -12,13 +12,13 @@ import (
 
 const typeJSON = "application/json"
 
-// ReadJSON reads a body of at most [schemas.MaxRequest] bytes. Its content type must be JSON, absent, or a form: curl -d sends a form's by
-// default. The bearer key, which no page of another origin has, keeps forms of browsers out, not the content type.
+// ReadJSON reads a body of at most [schemas.MaxRequest] bytes. Its content type must be JSON, absent, or a form's, which curl -d sends by
+// default. A form of another origin's page is harmless, since the page does not have the bearer key.
 func ReadJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return ReadJSONUpTo(w, r, schemas.MaxRequest, "write large content in pieces, with mode append")
 }
 
-// ReadJSONUpTo is ReadJSON with another limit, and with the remedy that its error names.
+// ReadJSONUpTo is ReadJSON with another limit; remedy is the advice in the error if the body is larger.
 func ReadJSONUpTo(w http.ResponseWriter, r *http.Request, limit int64, remedy string) ([]byte, error) {
 	kind, params, err := mime.ParseMediaType(cmp.Or(r.Header.Get("Content-Type"), typeJSON))
 	known := kind == typeJSON || kind == "application/x-www-form-urlencoded"
@@ -29,7 +29,7 @@ func ReadJSONUpTo(w http.ResponseWriter, r *http.Request, limit int64, remedy st
 	return ReadBody(w, r, limit, remedy)
 }
 
-// ReadBody reads a body of at most limit bytes. How long it may take is the middleware's affair.
+// ReadBody reads a body of at most limit bytes. The middleware limits the time.
 func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, remedy string) ([]byte, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return nil, WithStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("", "the body must not be compressed"))
@@ -52,7 +52,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, remedy string
 	return body, nil
 }
 
-// Rename gives an invalid error another field's name.
+// Rename returns the error with another field.
 func Rename(err error, field string) error {
 	if e, ok := errors.AsType[*schemas.Error](err); ok {
 		other := *e
@@ -62,7 +62,7 @@ func Rename(err error, field string) error {
 	return err
 }
 
-// DecodeBody reads a JSON body strictly into v. An absent body is an empty object where that is optional.
+// DecodeBody decodes a JSON body strictly into v. If optional is true, an absent body is an empty object.
 func DecodeBody(w http.ResponseWriter, r *http.Request, optional bool, v any) error {
 	if _, err := ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -77,7 +77,7 @@ func DecodeBody(w http.ResponseWriter, r *http.Request, optional bool, v any) er
 	return schemas.DecodeStrict(body, schemas.MaxRequest, v)
 }
 
-// Accepts reports whether the client asks for a type of content by name.
+// Accepts reports whether the Accept header names a content type; wildcards do not count.
 func Accepts(h http.Header, want string) bool {
 	for _, line := range h.Values("Accept") {
 		for part := range strings.SplitSeq(line, ",") {
@@ -90,7 +90,7 @@ func Accepts(h http.Header, want string) bool {
 	return false
 }
 
-// CheckReason refuses a reason that is too long to be kept with a call.
+// CheckReason checks that a reason is short enough to be stored with a call. Code: invalid.
 func CheckReason(s string) error {
 	const most = 1024
 	if len(s) > most {

@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/internal/host"
 )
 
-// Connections bound how many connections a listener takes at the same time. 0 stands for the default, less for no limit.
+// Connections limits how many connections a listener accepts at the same time. 0 means the default, a negative number no limit.
 type Connections struct {
 	All        int // Default [DefaultConnections]
 	PerAddress int // from one address; of IPv6 from one /64. Default: half of All
@@ -19,16 +19,16 @@ type Connections struct {
 	Refused func(perAddress bool)
 }
 
-// DefaultConnections is three quarters of the descriptors that the process may have, and no more than an eighth of its memory has room for;
-// 150,000 at most. The rest is the reserve for what must continue when clients take all they can get: the files of the log, its own
-// connections, boxes.
+// DefaultConnections returns three quarters of the file descriptors that the process may open, but no more than fit into an eighth of its
+// memory, and at most 150,000. The rest is reserved for work that must continue when clients open as many connections as they can: the
+// files of the log, the gateway's own connections, and sandboxes.
 func DefaultConnections() int { return defaultConnections(host.OpenFiles(), host.Memory()) }
 
 // connectionMemory is what an idle connection takes at most, with what the kernel has for it: by measuring some 20 KiB with HTTP/1.1 and
 // 28 KiB with HTTP/2, once there was a request.
 const connectionMemory = 40 << 10
 
-// defaultConnections is pure. Memory is in bytes; 0: unknown.
+// defaultConnections is the pure part of DefaultConnections. Memory is in bytes; 0 means unknown.
 func defaultConnections(files int, memory int64) int {
 	const least, most, share, eighth = 64, 150_000, 4, 8
 	n := int64(files / share * (share - 1))
@@ -38,15 +38,15 @@ func defaultConnections(files int, memory int64) int {
 	return int(min(max(n, least), most))
 }
 
-// MaxConnections is the largest number that leaves the least reserve of descriptors, 128 and more.
+// MaxConnections returns the largest useful limit: it leaves a tenth of the file descriptors, and at least 128, in reserve.
 func MaxConnections() int {
 	const least, share = 128, 10
 	files := host.OpenFiles()
 	return files - max(least, files/share)
 }
 
-// LimitConnections bounds the connections that l takes. One beyond the limits gets an answer in HTTP/1.1 that says so and is closed
-// at once, so that neither its descriptor nor its place in the queue of the kernel is kept from others.
+// LimitConnections limits the connections that l accepts. A connection over the limit gets an HTTP/1.1 response that says so and is closed
+// at once, so that it occupies neither a file descriptor nor a place in the kernel's queue.
 func LimitConnections(l net.Listener, c Connections) net.Listener {
 	c.All = cmp.Or(c.All, DefaultConnections())
 	if c.PerAddress == 0 && c.All > 0 {
@@ -65,7 +65,7 @@ type limitedListener struct {
 	from map[netip.Prefix]int // none for whom there is no connection
 }
 
-// Accept returns the next connection that is within the limits.
+// Accept returns the next connection within the limits, and rejects those before it that are not.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -112,8 +112,8 @@ func (l *limitedListener) release(from netip.Prefix) {
 	}
 }
 
-// origin is whose connections count together: those of one IPv4 address, or of one /64 of IPv6, which is what one
-// client has. Invalid for what is no address, such as a pipe.
+// origin returns the prefix whose connections are counted together: one IPv4 address, or one /64 of IPv6, which is what one client has. It
+// is invalid if the address is not one of TCP, such as a pipe's.
 func origin(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -131,7 +131,7 @@ func origin(a net.Addr) netip.Prefix {
 	return p
 }
 
-// turnAway answers a connection that will not be read. The few bytes fit into any socket that is new.
+// turnAway sends the response 503 and closes the connection. The few bytes fit into the send buffer of any new socket.
 func turnAway(conn net.Conn) {
 	const answer = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 5\r\nConnection: close\r\n" +
 		"Content-Length: 118\r\n\r\n" +
@@ -141,7 +141,7 @@ func turnAway(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// limitedConn gives its place back when it is closed, once.
+// limitedConn frees its slot when it is closed, once.
 type limitedConn struct {
 	net.Conn
 
@@ -159,7 +159,7 @@ func (c *limitedConn) Close() error {
 	return err
 }
 
-// CloseWrite ends what is sent, as far as the connection can do that.
+// CloseWrite closes the sending side, if the connection supports that.
 func (c *limitedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

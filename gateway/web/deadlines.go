@@ -16,7 +16,7 @@ const (
 	writePiece   = 64 << 10        // bytes that have to be taken within the stall
 )
 
-// arrival limits the time in which the body of one request arrives. After the limit the connection is not used further.
+// arrival is a request's body with a deadline. After it, the connection is not used for further requests.
 type arrival struct {
 	io.ReadCloser
 
@@ -26,9 +26,9 @@ type arrival struct {
 	late  bool // it did not arrive in time
 }
 
-// guardBody sets the deadline of r's body; r must not be net/http's own, which it keeps. It returns the request with the
-// body under guard, and nil where there is none: then a deadline would only end what waits, because net/http then reads ahead to
-// see the client go.
+// guardBody sets the deadline for r's body, and returns the request with the guarded body. r must be a copy of net/http's request. Without
+// a body it returns nil: a deadline would then only interrupt waiting handlers, since net/http reads ahead to notice when the client
+// disconnects.
 func guardBody(rc *http.ResponseController, r *http.Request) (*http.Request, *arrival) {
 	if r.Body == nil || r.ContentLength == 0 {
 		return r, nil
@@ -39,7 +39,7 @@ func guardBody(rc *http.ResponseController, r *http.Request) (*http.Request, *ar
 	return r, a
 }
 
-// Read reads the body. At its end the deadline goes, and only there.
+// Read implements [io.Reader]. At the end of the body it removes the deadline.
 func (a *arrival) Read(b []byte) (int, error) {
 	n, err := a.ReadCloser.Read(b)
 	if errors.Is(err, io.EOF) && !a.whole {
@@ -56,8 +56,9 @@ func tooLate(r *http.Request) bool {
 	return ok && a.late
 }
 
-// answering is called when the answer begins. If the body is not read by then it never is: the connection serves no further request.
-// Net/http would otherwise wait for the rest before it answers; now it drops the rest soon. HTTP/2 resets the stream by itself.
+// answering is called when the response begins. If the body has not been read by then, it will not be: the connection is closed after the
+// response, and the rest of the body is dropped after a short deadline. Otherwise net/http would wait for the rest before it responds.
+// HTTP/2 resets the stream by itself.
 func (a *arrival) answering(h http.Header) {
 	if a == nil || a.whole || !a.http1 {
 		return
@@ -66,7 +67,7 @@ func (a *arrival) answering(h http.Header) {
 	_ = a.rc.SetReadDeadline(time.Now().Add(lingerWithin)) // as above
 }
 
-// writeInPieces writes b so that a client that takes nothing for the stall is dropped, however large b is.
+// writeInPieces writes b so that a client that reads nothing for the stall is dropped, however large b is.
 func writeInPieces(w http.ResponseWriter, rc *http.ResponseController, b []byte, stall time.Duration) (written int, err error) {
 	for {
 		piece := b[written:min(len(b), written+writePiece)]
@@ -78,8 +79,8 @@ func writeInPieces(w http.ResponseWriter, rc *http.ResponseController, b []byte,
 	}
 }
 
-// Push has the client take b. It fails if that is not so within the stall, or if what clients have not read yet leaves no room for b that
-// long.
+// Push writes b and flushes it. It fails if the client does not read within the stall, or if there is no room among the unread responses
+// for b within the stall.
 func Push(w http.ResponseWriter, rc *http.ResponseController, b []byte, stall time.Duration) error {
 	_ = rc.SetWriteDeadline(time.Now().Add(stall)) // a writer without deadlines, as in tests, is fine
 	if _, err := w.Write(b); err != nil {

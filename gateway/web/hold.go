@@ -13,8 +13,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Hold is the share of the gateway's limits that one request occupies: a slot among the requests in flight, room for its body, and room for
-// its answer. It belongs to the goroutine of its handler, but for [Hold.Answer] and what is written.
+// Hold is the share of the gateway's limits that one request occupies: a slot among the requests in flight, memory for its body, and
+// memory for its response. Only the handler's goroutine may use it, except for [Hold.Answer] and writes, which may be concurrent.
 type Hold struct {
 	holds   *Holds
 	account schemas.AccountID // empty until it is known whose the request is
@@ -29,15 +29,15 @@ type Hold struct {
 	over bool
 }
 
-// HoldLimits are what the requests of one account, and of all, may take of a gateway. 0 and less: no limit. Bodies and answers are
-// in bytes.
+// HoldLimits are the limits for the requests of one account, and of all accounts. 0 or less means no limit. Bodies and answers are in
+// bytes.
 type HoldLimits struct {
 	Requests, AllRequests int
 	Bodies, AllBodies     int64
 	Answers, AllAnswers   int64
 }
 
-// Holds count the requests that a gateway has in flight, and the memory of their bodies and of their answers.
+// Holds counts the requests in flight of a gateway, and the memory of their bodies and responses.
 type Holds struct {
 	requests, bodies *quota.Ledger
 
@@ -49,29 +49,29 @@ type Holds struct {
 // SmallAnswer is how large an answer may be that is not counted, in bytes: about what the connection takes at once.
 const SmallAnswer = 16 << 10
 
-// NewHolds makes the counts within limits.
+// NewHolds returns Holds with these limits.
 func NewHolds(l HoldLimits) *Holds {
 	return &Holds{
 		quota.NewLedger(int64(l.Requests), int64(l.AllRequests)), quota.NewLedger(l.Bodies, l.AllBodies), quota.NewLedger(l.Answers, l.AllAnswers),
 	}
 }
 
-// Requests is how many requests are in flight that neither wait nor stream.
+// Requests returns how many requests are in flight that neither wait nor stream.
 func (h *Holds) Requests() int64 { return h.requests.Total() }
 
-// BodyBytes is how much memory bodies of requests in flight may take.
+// BodyBytes returns how much memory is reserved for the bodies of requests in flight.
 func (h *Holds) BodyBytes() int64 { return h.bodies.Total() }
 
 type holdKey struct{}
 
-// HoldOf is the hold of a request. Without the middleware there is none.
+// HoldOf returns the hold of a request; nil if the request did not pass the middleware.
 func HoldOf(ctx context.Context) *Hold {
 	h, _ := ctx.Value(holdKey{}).(*Hold)
 	return h
 }
 
-// Enter sets the account of a request, and takes a slot for it among those in flight. Codes: exhausted (the account has as many as it may),
-// unavailable (this gateway does).
+// Enter sets the account of a request, and takes a slot among the requests in flight for it. Codes: exhausted (the account has reached its
+// limit), unavailable (this gateway has).
 func (h *Hold) Enter(w http.ResponseWriter, a schemas.AccountID) error {
 	if h == nil {
 		return nil
@@ -91,14 +91,14 @@ func (h *Hold) Enter(w http.ResponseWriter, a schemas.AccountID) error {
 	return nil
 }
 
-// Administers says that a request is the administrator's, who has no place to take and bodies apart from everybody's.
+// Administers marks a request as the administrator's: it takes no slot, and its body is counted apart from all accounts.
 func (h *Hold) Administers() {
 	if h != nil {
 		h.account = "_admin"
 	}
 }
 
-// Release frees everything. A request that is about to wait or to stream calls it before, and holds a slot of another kind.
+// Release frees everything. A request that is about to wait or to stream calls it before, and occupies a slot of another kind instead.
 func (h *Hold) Release() {
 	if h == nil {
 		return
@@ -111,7 +111,7 @@ func (h *Hold) Release() {
 	h.answer, h.answered = nil, 0
 }
 
-// end is the last [Hold.Release]: a goroutine that has outlived the handler takes nothing any more.
+// end is the last [Hold.Release]: nothing can be reserved after it, even by a goroutine that outlives the handler.
 func (h *Hold) end() {
 	h.mu.Lock()
 	h.over = true
@@ -119,7 +119,7 @@ func (h *Hold) end() {
 	h.Release()
 }
 
-// CountedElsewhere says that the handler itself counts what it writes in [Holds.Answers].
+// CountedElsewhere says that the handler itself counts its writes in [Holds.Answers].
 func (h *Hold) CountedElsewhere() {
 	if h != nil {
 		h.mu.Lock()
@@ -128,7 +128,7 @@ func (h *Hold) CountedElsewhere() {
 	}
 }
 
-// roomToAnswer is [Hold.Answer] for an answer that is made already.
+// roomToAnswer is [Hold.Answer] for a response that is complete already.
 func (h *Hold) roomToAnswer(n int) error {
 	if h == nil || n <= SmallAnswer {
 		return nil
@@ -140,8 +140,8 @@ func (h *Hold) roomToAnswer(n int) error {
 	return h.take(int64(n), done)
 }
 
-// Answer takes room for an answer of n bytes until the request ends, in the place of what it had for one; for one that is larger than
-// all that an account may have, all of it. It may be called from many goroutines. Codes: exhausted, unavailable.
+// Answer reserves memory for a response of n bytes until the request ends, instead of what was reserved before; for a response that is
+// larger than the account's limit, the whole limit. It is safe for concurrent use. Codes: exhausted, unavailable.
 func (h *Hold) Answer(n int64) error {
 	if h == nil || n <= SmallAnswer {
 		return nil
@@ -179,8 +179,8 @@ func (h *Hold) take(n int64, done string) error {
 	return nil
 }
 
-// write takes room for n bytes that are about to be written, and waits for it for as long as a client may take nothing. What the
-// request has taken for its answer is room for them. Done gives it back. Codes: exhausted, unavailable, and ctx's.
+// write reserves memory for n bytes that are about to be written, and waits for it for at most within. Memory that the request has
+// reserved for its response counts. The caller must call done after the write. Codes: exhausted, unavailable, and ctx's error.
 func (h *Hold) write(ctx context.Context, n int, within time.Duration) (done func(), err error) {
 	if h == nil || n <= SmallAnswer {
 		return func() {}, nil
@@ -213,7 +213,7 @@ func (h *Hold) write(ctx context.Context, n int, within time.Duration) (done fun
 // betweenTakes is the pause between two attempts to find room for what is to be written.
 var betweenTakes = wait.Backoff{First: 10 * time.Millisecond, Most: 250 * time.Millisecond} //nolint:gochecknoglobals // settings, never changed
 
-// room takes room for n bytes more of the body. Codes: exhausted, unavailable.
+// room reserves memory for n more bytes of the body. Codes: exhausted, unavailable.
 func (h *Hold) room(n int64) error {
 	if h == nil {
 		return nil
@@ -235,8 +235,8 @@ func (h *Hold) room(n int64) error {
 	return nil
 }
 
-// ReadHeld reads a body that is announced to be of some length, or -1. Room for all of it is taken before the first byte
-// where the length is known, else as it grows. Memory follows what has come in both cases.
+// ReadHeld reads a body; length is its announced length, or -1. If the length is known, memory for all of it is reserved before the first
+// byte is read, otherwise as it grows. In both cases memory is allocated only as bytes arrive.
 func ReadHeld(ctx context.Context, body io.Reader, length int64) ([]byte, error) {
 	const first, most = 4 << 10, 1 << 20
 	h, held := HoldOf(ctx), int64(0)

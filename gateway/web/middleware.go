@@ -21,7 +21,7 @@ import (
 // HeaderRequestID names the request in the answer and in the gateway's log.
 const HeaderRequestID = "X-Request-Id"
 
-// Edge is what every request and answer of a gateway goes through.
+// Edge is the layer that every request and response of a gateway passes.
 type Edge struct {
 	Log   *slog.Logger
 	Holds *Holds
@@ -37,12 +37,10 @@ type Edge struct {
 	logs sometimes.Counted // about requests that failed
 }
 
-// Handler is an HTTP handler that returns its failure. Once it has begun to answer it must return
-// nil and report the failure in band.
+// Handler is an HTTP handler that returns an error. After it has begun to respond it must return nil, and report failures in the body.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
-// Middleware wraps the routes with what every request gets: an id, a net below panics, a line in
-// the log and the metrics, and the answer to browsers of other origins.
+// Middleware wraps a handler with what every request needs: an id, recovery from panics, a log line, metrics and CORS.
 func (e *Edge) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		begun, method := time.Now(), r.Method
@@ -84,8 +82,7 @@ func (e *Edge) Middleware(next http.Handler) http.Handler {
 	})
 }
 
-// Handle turns h into a plain handler: errors become problem answers. What only the operator may
-// see goes to the log under the request's id.
+// Handle turns h into an [http.HandlerFunc]: errors become problem responses. Server errors are logged with the request's id.
 func (e *Edge) Handle(h Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := h(w, r)
@@ -105,8 +102,8 @@ func (e *Edge) Handle(h Handler) http.HandlerFunc {
 	}
 }
 
-// failed logs a failure: of one route and status one a minute, with the number of those that were left out; at the level of debugging
-// they are there.
+// failed logs a failed request: for each route and status one a minute as a warning, with the number of those left out, and the others at
+// debug level.
 func (e *Edge) failed(w http.ResponseWriter, r *http.Request, code int, err error) {
 	level := slog.LevelWarn
 	leftOut, due := e.logs.Due(r.Pattern + " " + strconv.Itoa(code))
@@ -120,7 +117,7 @@ func (e *Edge) failed(w http.ResponseWriter, r *http.Request, code int, err erro
 	e.Log.Log(context.WithoutCancel(r.Context()), level, "request failed", attrs...)
 }
 
-// Bearer is the key or token that a request brings in its header Authorization, empty if there is none.
+// Bearer returns the key or token in the Authorization header; empty if there is none.
 func Bearer(h http.Header) string {
 	scheme, key, _ := strings.Cut(h.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -129,8 +126,8 @@ func Bearer(h http.Header) string {
 	return strings.TrimSpace(key)
 }
 
-// crossOrigin handles CORS for the allowed origins and reports whether r was a preflight, which is
-// then answered. Without allowed origins it does nothing, and browsers keep other pages out.
+// crossOrigin handles CORS for the allowed origins, and reports whether r was a preflight, which is then answered. Without allowed origins
+// it does nothing, so browsers block pages of other origins.
 func (e *Edge) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" || len(e.Origins) == 0 {
@@ -153,7 +150,7 @@ func (e *Edge) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// recorder remembers the status of an answer.
+// recorder is the response writer of a request. It records the status and enforces the deadlines and the memory limits of responses.
 type recorder struct {
 	http.ResponseWriter
 
@@ -183,7 +180,7 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return writeInPieces(w.ResponseWriter, w.rc, b, w.stall)
 }
 
-// begin notes the status with which the answer begins.
+// begin records the status with which the response begins.
 func (w *recorder) begin(code int) {
 	if w.status != 0 {
 		return
@@ -196,7 +193,7 @@ func (w *recorder) begin(code int) {
 // Unwrap lets http.ResponseController reach the writer below.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Hijack gives the connection away, which the WebSocket library asks for by this method's name.
+// Hijack implements [http.Hijacker], which the WebSocket library needs.
 func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
@@ -205,8 +202,8 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// Outlive gives the connection away for an answer that continues after its handler. Ended is to be called with it: only then the request
-// counts as answered.
+// Outlive hijacks the connection, for a response that continues after its handler has returned. The caller must call ended at its end;
+// only then is the request logged and counted.
 func (w *recorder) Outlive(r *http.Request, status int) (conn net.Conn, ended func(), err error) {
 	if conn, _, err = w.Hijack(); err != nil {
 		return nil, nil, err
@@ -216,8 +213,8 @@ func (w *recorder) Outlive(r *http.Request, status int) (conn net.Conn, ended fu
 	return conn, func() { answered(route, status) }, nil
 }
 
-// AllowedOrigin lets in clients that are no browsers, pages of the gateway's own host and the
-// allowed origins. Without it, any page could use a browser that keeps a key.
+// AllowedOrigin reports whether a request's origin is allowed: it has none, as from clients that are not browsers, or is the gateway's own
+// host or one of origins. Otherwise any page could use a key that a browser has stored.
 func AllowedOrigin(r *http.Request, origins []string) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(origins, origin) {

@@ -8,8 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// status maps a code to the HTTP status that carries it. It is total over [schemas.Codes]; a code
-// that is newer than this table is answered as an internal error.
+// status returns the HTTP status of a code. It knows all of [schemas.Codes]; a newer code is an internal error.
 func status(c schemas.Code) int {
 	switch c {
 	case schemas.Invalid:
@@ -34,7 +33,7 @@ func status(c schemas.Code) int {
 	return http.StatusInternalServerError
 }
 
-// httpError is an error with a status of its own.
+// httpError is an error with an HTTP status of its own.
 type httpError struct {
 	status int
 	err    error
@@ -43,21 +42,21 @@ type httpError struct {
 func (e *httpError) Error() string { return e.err.Error() }
 func (e *httpError) Unwrap() error { return e.err }
 
-// HTTPStatus is what [WriteProblem] answers with.
+// HTTPStatus returns the status for [WriteProblem].
 func (e *httpError) HTTPStatus() int { return e.status }
 
-// WithStatus gives an error a status that is finer than its code: 401, 405, 413, 415, 507.
+// WithStatus gives an error an HTTP status that is more specific than that of its code, such as 401, 405, 413, 415 or 507.
 func WithStatus(code int, err error) error { return &httpError{status: code, err: err} }
 
-// Problem is the body of every answer that is not a success.
+// Problem is the body of every error response.
 type Problem struct {
 	Error *schemas.Error `json:"error"`
 	// Errors are the things that are wrong, where the message of the error lists several.
 	Errors []*schemas.Error `json:"errors,omitzero"`
 }
 
-// WriteProblem answers with err and returns the status: what is public of it in the body, the rest nowhere. An error with a method
-// HTTPStatus says its status itself. It does nothing but try: the client may have gone.
+// WriteProblem responds with the public part of err and returns the status. If err has a method HTTPStatus, that is the status. Write
+// errors are ignored: the client may have disconnected.
 func WriteProblem(w http.ResponseWriter, err error) int {
 	public := schemas.Public(err)
 	code := status(public.Code)
@@ -80,8 +79,7 @@ func WriteProblem(w http.ResponseWriter, err error) int {
 	return code
 }
 
-// WriteJSON answers with v, or with a problem where there is no room for v: see [TryJSON]. An error of the connection shows at the
-// client, not here.
+// WriteJSON responds with v, or with a problem if there is no memory for it: see [TryJSON]. Write errors are ignored.
 func WriteJSON(w http.ResponseWriter, code int, v any) {
 	if err := TryJSON(w, code, v); err != nil {
 		Later(w.Header())
@@ -89,8 +87,8 @@ func WriteJSON(w http.ResponseWriter, code int, v any) {
 	}
 }
 
-// TryJSON is [WriteJSON] for who knows a smaller answer. It fails before anything is sent, and only if what clients have not
-// read yet of other answers leaves no room for this one. Codes: exhausted (of the account's), unavailable (of everybody's).
+// TryJSON is [WriteJSON] for handlers that have a smaller response to fall back to. It fails before anything is sent, and only if unread
+// responses leave no memory for this one. Codes: exhausted (the account's), unavailable (those of all accounts).
 func TryJSON(w http.ResponseWriter, code int, v any) error {
 	b, code := encode(code, v)
 	if err := holdOf(w).roomToAnswer(len(b)); err != nil {
@@ -100,7 +98,7 @@ func TryJSON(w http.ResponseWriter, code int, v any) error {
 	return nil
 }
 
-// holdOf is the hold of the request that w answers, nil where there is none.
+// holdOf returns the hold of the request that w responds to; nil if there is none.
 func holdOf(w http.ResponseWriter) *Hold {
 	for {
 		switch inner := w.(type) {
@@ -114,7 +112,7 @@ func holdOf(w http.ResponseWriter) *Hold {
 	}
 }
 
-// encode makes the text of an answer.
+// encode returns v as JSON, and the status; both are of an internal error if v cannot be encoded.
 func encode(code int, v any) ([]byte, int) {
 	b, err := schemas.EncodeJSON(v)
 	if err != nil { // a type of ours that JSON cannot hold: a defect, not the client's doing
@@ -124,7 +122,7 @@ func encode(code int, v any) ([]byte, int) {
 	return b, code
 }
 
-// write sends the text of an answer, as a line. To a large text its end is not added, which would copy it.
+// write sends the body of a response, followed by a line end. For a large body the line end is written apart, to avoid a copy.
 func write(w http.ResponseWriter, code int, b []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

@@ -20,11 +20,10 @@ const (
 	MaxPage     = 1000
 )
 
-// Query reads the parameters of a request strictly: an unknown or repeated one is an error, so
-// that a misspelt ?wiat= does not silently mean none.
+// Query reads the parameters of a request strictly: an unknown or repeated one is an error, so that a misspelt ?wiat= is not ignored.
 type Query struct{ Values url.Values }
 
-// ParseQuery reads the query of a URL, which may have the known parameters, each once. Code: invalid.
+// ParseQuery parses the query of a URL, which may have only the known parameters, each once. Code: invalid.
 func ParseQuery(raw string, known ...string) (Query, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -46,7 +45,7 @@ func ParseQuery(raw string, known ...string) (Query, error) {
 	return Query{values}, nil
 }
 
-// Wait reads ?wait=: seconds or a duration, cut to most. Absent means 0.
+// Wait returns ?wait=: seconds or a duration, at most most. Absent means 0. Code: invalid.
 func (q Query) Wait(most time.Duration) (time.Duration, error) {
 	s := q.Values.Get("wait")
 	if s == "" {
@@ -66,13 +65,13 @@ func (q Query) Wait(most time.Duration) (time.Duration, error) {
 	return min(time.Duration(d), most), nil
 }
 
-// Limit reads ?limit=: 1 to [MaxPage]; absent means [DefaultPage].
+// Limit returns ?limit=: 1 to [MaxPage]; absent means [DefaultPage]. Code: invalid.
 func (q Query) Limit() (int, error) {
 	n, err := q.Integer("limit", DefaultPage, 1, MaxPage)
 	return int(n), err
 }
 
-// Integer reads a number from least to most; absent means otherwise.
+// Integer returns a number from least to most; absent means otherwise. Code: invalid.
 func (q Query) Integer(name string, otherwise, least, most int64) (int64, error) {
 	s := q.Values.Get(name)
 	if s == "" {
@@ -85,7 +84,7 @@ func (q Query) Integer(name string, otherwise, least, most int64) (int64, error)
 	return n, nil
 }
 
-// Flag reads 1 or true, 0 or false; absent means false.
+// Flag returns true for 1 or true, and false for 0 or false; absent means false. Code: invalid.
 func (q Query) Flag(name string) (bool, error) {
 	switch s := q.Values.Get(name); s {
 	case "", "0", "false":
@@ -97,10 +96,10 @@ func (q Query) Flag(name string) (bool, error) {
 	}
 }
 
-// Text reads a parameter as it may be shown in an error; absent means "".
+// Text returns a parameter as valid UTF-8; absent means "".
 func (q Query) Text(name string) string { return strings.ToValidUTF8(q.Values.Get(name), "\uFFFD") }
 
-// Dialect reads the dialect of tools that a query names, if it does.
+// Dialect returns the dialect of tools that a query names; empty if it names none. Code: invalid.
 func (q Query) Dialect() (schemas.Dialect, error) {
 	d := schemas.Dialect(q.Values.Get("dialect"))
 	switch d {
@@ -110,8 +109,8 @@ func (q Query) Dialect() (schemas.Dialect, error) {
 	return "", schemas.Invalidf("dialect", "%q is unknown: use claude or deepagents", schemas.Quotable(q.Text("dialect")))
 }
 
-// After reads where to resume: the header Last-Event-ID, which a browser sends by itself when it
-// reconnects, wins over ?after=, which stays in its URL. Absent means the beginning.
+// After returns the cursor to resume after. The header Last-Event-ID, which browsers send when they reconnect, takes precedence over
+// ?after=, which stays in their URL. Absent means the beginning. Code: invalid.
 func (q Query) After(h http.Header) (schemas.Cursor, error) {
 	s := h.Get("Last-Event-ID")
 	if s == "" {

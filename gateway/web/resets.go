@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// HTTP2Limits bound what one HTTP/2 connection may hold, and end one whose client is silent or takes nothing.
+// HTTP2Limits returns the limits of one HTTP/2 connection. They also end a connection whose client is silent or does not read.
 func HTTP2Limits() *http.HTTP2Config {
 	const streams, frame, buffer = 128, 16 << 10, 1 << 20
 	return &http.HTTP2Config{
@@ -25,7 +25,7 @@ const (
 	resetsPerSecond = 50
 )
 
-// resets counts the requests that were taken back on one connection.
+// resets limits the requests that are reset on one connection.
 type resets struct {
 	conn net.Conn
 
@@ -36,12 +36,12 @@ type resets struct {
 
 type resetsKey struct{}
 
-// WithResets gives each connection its count.
+// WithResets adds a new counter of resets to a connection's context.
 func WithResets(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, resetsKey{}, &resets{conn: conn, free: resetsAtOnce, since: time.Now()})
 }
 
-// more counts one and reports whether it is within what there may be.
+// more counts one reset and reports whether it is within the limit.
 func (c *resets) more(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,7 @@ func (c *resets) more(now time.Time) bool {
 	return c.free >= 0
 }
 
-// EndResetters closes HTTP/2 connections whose client takes back too many requests.
+// EndResetters closes HTTP/2 connections whose client resets too many requests. Connections must have the context of [WithResets].
 func EndResetters(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)

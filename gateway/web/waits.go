@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Waits lets requests with ?wait= wait. Any goroutine may use it.
+// Waits lets requests with ?wait= wait. It is safe for concurrent use.
 type Waits struct {
 	// Max cuts ?wait=.
 	Max time.Duration
@@ -16,7 +16,7 @@ type Waits struct {
 	Slot func(w http.ResponseWriter, a schemas.AccountID) (*quota.Place, error)
 }
 
-// Begin reads ?wait= and takes a slot if the request is to wait. Call release, which is never nil, when the request has been answered.
+// Begin parses ?wait= and takes a slot if the request must wait. The caller must call release, which is never nil, after the response.
 // Codes: invalid, exhausted, unavailable.
 func (o Waits) Begin(w http.ResponseWriter, q Query, a schemas.AccountID) (wait time.Duration, release func(), err error) {
 	wait, err = q.Wait(o.Max)

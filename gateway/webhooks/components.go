@@ -2,7 +2,7 @@ package webhooks
 
 import "reflect"
 
-// Components are the types of bodies, by their names in the API's description.
+// Components returns the types for the OpenAPI document, by name.
 func Components() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"WebhookList": reflect.TypeFor[List](), "WebhookRequest": reflect.TypeFor[request](), "WebhookPatch": reflect.TypeFor[patch](),

@@ -13,8 +13,7 @@ const (
 	replayPatient = 10 * time.Second
 )
 
-// replays lets one replay of an account be carried out at a time, and few of all: so those that wait have their turns, one of each
-// account. It is safe for concurrent use.
+// replays limits concurrent replays: one per account, and replaysAtMost in total. It is safe for concurrent use.
 type replays struct {
 	accounts *quota.Ledger
 	places   chan struct{}
@@ -24,7 +23,7 @@ func newReplays() *replays {
 	return &replays{quota.NewLedger(1, 0), make(chan struct{}, replaysAtMost)}
 }
 
-// enter waits for a slot, which leave frees. Codes: exhausted (a replay of the account is being made), unavailable.
+// enter waits for a slot, which leave frees. Codes: exhausted (the account has a replay in progress), unavailable.
 func (p *replays) enter(ctx context.Context, a schemas.AccountID) (leave func(), err error) {
 	own, full := p.accounts.Take(a)
 	if full != quota.Free {

@@ -23,12 +23,12 @@ const (
 	testConv       = schemas.ConversationID("c_webhook_test")
 )
 
-// List is the answer about an account's endpoints.
+// List is the response with an account's endpoints.
 type List struct {
 	Webhooks []schemas.Endpoint `json:"webhooks"`
 }
 
-// request is an endpoint as a client asks for it.
+// request is the body that adds an endpoint.
 type request struct {
 	URL         string              `json:"url"`
 	Events      []schemas.EventType `json:"events,omitzero"`
@@ -39,7 +39,7 @@ type request struct {
 	Secret      string              `json:"secret,omitzero"`
 }
 
-// patch changes an endpoint; what is absent stays.
+// patch is the body that changes an endpoint; absent fields stay as they are.
 type patch struct {
 	URL         *string              `json:"url,omitzero"`
 	Events      *[]schemas.EventType `json:"events,omitzero"`
@@ -50,12 +50,12 @@ type patch struct {
 	Disabled    *bool                `json:"disabled,omitzero"`
 }
 
-// rotateRequest asks for a new secret.
+// rotateRequest is the body of a request for a new secret.
 type rotateRequest struct {
 	Overlap *schemas.Duration `json:"overlap,omitzero"`
 }
 
-// replayRequest says which deliveries are made again.
+// replayRequest selects the deliveries to repeat.
 type replayRequest struct {
 	Since    string             `json:"since,omitzero"` // a time, or a duration before now
 	Endpoint schemas.EndpointID `json:"endpoint,omitzero"`
@@ -63,15 +63,15 @@ type replayRequest struct {
 	After    string             `json:"after,omitzero"` // the next of the answer before
 }
 
-// Replayed says how many deliveries are on their way again. Next is there where more may follow: the same request with it as "after"
-// continues.
+// Replayed is the response with the number of deliveries that are repeated. If Next is set there may be more: the same request with it as
+// "after" continues.
 type Replayed struct {
 	Replayed int    `json:"replayed"`
 	Next     string `json:"next,omitzero"`
 }
 
-// Records keeps the webhook endpoints of all accounts. Its methods may be called from many goroutines.
-// Code not_found: there is none of that id, or it is another account's.
+// Records stores the webhook endpoints of all accounts. It must be safe for concurrent use. Code not_found: there is no endpoint with that
+// id, or it belongs to another account.
 type Records interface {
 	// List lists those of an account by id. It must answer without a round trip, or nearly so.
 	List(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
@@ -84,7 +84,7 @@ type Records interface {
 	Remove(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) error
 }
 
-// Options are what [Webhooks] are made of.
+// Options are the settings of [Webhooks].
 type Options struct {
 	Bus     *streams.Bus
 	Records Records // nil: the routes answer unsupported
@@ -92,16 +92,16 @@ type Options struct {
 	AllowHTTP bool
 }
 
-// Webhooks is the HTTP handlers of webhook endpoints. They may be called from many goroutines.
+// Webhooks has the HTTP handlers of webhook endpoints. It is safe for concurrent use.
 type Webhooks struct {
 	o       Options
 	replays *replays
 }
 
-// New makes the handlers.
+// New returns the handlers.
 func New(o Options) *Webhooks { return &Webhooks{o, newReplays()} }
 
-// records are the records of endpoints, unless this gateway has none.
+// records returns the records of endpoints. Code unsupported: this gateway has none.
 func (h *Webhooks) records() (Records, error) {
 	if h.o.Records == nil {
 		return nil, schemas.Errorf(schemas.Unsupported, "this gateway keeps no webhook endpoints")
@@ -134,7 +134,7 @@ func (h *Webhooks) List(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	return nil
 }
 
-// Post adds an endpoint. Its answer is the only one that shows the secret.
+// Post adds an endpoint. Only this response contains the secret.
 func (h *Webhooks) Post(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	records, err := h.records()
 	if err != nil {
@@ -175,7 +175,7 @@ func (h *Webhooks) newEndpoint(a schemas.AccountID, in request, now time.Time) (
 	return e, h.check(e)
 }
 
-// check reports what is wrong with an endpoint as a client wants it.
+// check validates an endpoint. Code: invalid.
 func (h *Webhooks) check(e schemas.Endpoint) error {
 	if err := e.Validate(); err != nil {
 		return err
@@ -187,7 +187,7 @@ func (h *Webhooks) check(e schemas.Endpoint) error {
 	return nil
 }
 
-// Get shows an endpoint.
+// Get returns an endpoint.
 func (h *Webhooks) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -219,7 +219,7 @@ func (h *Webhooks) Patch(w http.ResponseWriter, r *http.Request, a schemas.Accou
 	})
 }
 
-// apply changes what the patch names. Who enables an endpoint again begins with a clean slate.
+// apply changes the fields that the patch sets. Enabling an endpoint also clears its failures.
 func (p patch) apply(e *schemas.Endpoint, now time.Time) {
 	web.Set(&e.URL, p.URL)
 	web.Set(&e.Legacy, p.Legacy)
@@ -239,7 +239,7 @@ func (p patch) apply(e *schemas.Endpoint, now time.Time) {
 	e.Updated = now.UTC()
 }
 
-// change changes an endpoint and answers with it.
+// change changes an endpoint and responds with it.
 func (h *Webhooks) change(
 	w http.ResponseWriter, r *http.Request, a schemas.AccountID, secret string, change func(*schemas.Endpoint) error,
 ) error {
@@ -271,7 +271,7 @@ func (h *Webhooks) Delete(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	return nil
 }
 
-// Rotate gives an endpoint a new secret, which only this answer shows.
+// Rotate gives an endpoint a new secret. Only this response contains it.
 func (h *Webhooks) Rotate(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	var in rotateRequest
 	if err := web.DecodeBody(w, r, true, &in); err != nil {
@@ -292,8 +292,8 @@ func (h *Webhooks) Rotate(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	})
 }
 
-// rotated puts a new secret first. The others stay valid for the overlap, those that were to end earlier until then; of too many the oldest
-// goes at once.
+// rotated returns the secrets with a new one first. The others stay valid for the overlap at most; if there are too many, the oldest is
+// removed at once.
 func rotated(secrets []schemas.EndpointSecret, key string, overlap time.Duration, now time.Time) []schemas.EndpointSecret {
 	end := now.Add(overlap).UTC()
 	out := []schemas.EndpointSecret{{Key: key}}
@@ -308,7 +308,7 @@ func rotated(secrets []schemas.EndpointSecret, key string, overlap time.Duration
 	return out
 }
 
-// Test has an event delivered to an endpoint that says nothing.
+// Test delivers an empty test event to an endpoint.
 func (h *Webhooks) Test(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if err := web.DecodeBody(w, r, true, &struct{}{}); err != nil {
 		return err
@@ -342,7 +342,7 @@ func (h *Webhooks) Test(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	return nil
 }
 
-// Replay has deliveries made again.
+// Replay repeats deliveries.
 func (h *Webhooks) Replay(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	var in replayRequest
 	if err := web.DecodeBody(w, r, false, &in); err != nil {
@@ -376,7 +376,8 @@ func (h *Webhooks) Replay(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	return nil
 }
 
-// since reads from when on: a time, or how long ago. It must be there unless one delivery is named.
+// since returns the time from which deliveries are repeated: a time, or a duration before now. It is required unless one delivery is
+// named. Code: invalid.
 func (r replayRequest) since(now time.Time) (time.Time, error) {
 	if r.Since == "" {
 		if r.ID == "" {
@@ -395,7 +396,7 @@ func (r replayRequest) since(now time.Time) (time.Time, error) {
 	return now.Add(-time.Duration(d)), nil
 }
 
-// shown is an endpoint as it leaves the gateway: without its secrets, but for the one that was just made.
+// shown returns an endpoint for a response: its secrets are masked, except for secret, if that is not empty.
 func shown(e schemas.Endpoint, secret string) schemas.Endpoint {
 	e.Secrets = slices.Clone(e.Secrets)
 	for i := range e.Secrets {
@@ -415,7 +416,7 @@ func newSecret() string {
 	return secretPrefix + base64.StdEncoding.EncodeToString(b)
 }
 
-// checkSecret looks at a signing key of a client's own. Its error does not show it.
+// checkSecret validates a signing key that a client has chosen. Its error does not contain the key. Code: invalid.
 func checkSecret(s string) error {
 	const shortest, longest = 24, 64
 	text, ok := strings.CutPrefix(s, secretPrefix)

@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Invalid wants an error that may be shown to the client as it is: of the code invalid, with a message, short and in UTF-8.
+// Invalid fails the test unless err has the code invalid and a message that can be shown to clients: short and valid UTF-8.
 func Invalid(t *testing.T, err error) {
 	t.Helper()
 	const longest = 1024
