@@ -34,14 +34,14 @@ const (
 // StatusAwaiting is the status of a call that waits for a person; see [Accepted].
 const StatusAwaiting = "awaiting_approval"
 
-// Records resolves requests. It must make an id and a conversation where the request has none.
+// Records resolves requests to calls. It must make an id and a conversation if the request has none.
 type Records interface {
 	// Resolve turns a valid request into a call of the account, all but its digest; the call has an Approval
 	// if a person must allow it. Codes: not_found, denied, invalid.
 	Resolve(ctx context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error)
 }
 
-// Serving knows which providers are served.
+// Serving reports which providers are served.
 type Serving interface {
 	// Serves reports whether a provider has a worker, or had one lately.
 	Serves(ctx context.Context, provider string) (bool, error)
@@ -56,7 +56,7 @@ type Accepted struct {
 	Awaiting bool
 }
 
-// Admitter admits calls. Its methods may be called from many goroutines.
+// Admitter admits calls. It is safe for concurrent use.
 type Admitter struct {
 	Bus     *streams.Bus
 	Records Records
@@ -75,19 +75,17 @@ type Admitter struct {
 	Wake bool
 }
 
-// Admit admits with the kind [API]; see [Admitter.Admit].
+// Admit admits a request with the kind [API]; see [Admitter.Admit].
 func Admit(ctx context.Context, bus *streams.Bus, rec Records, a schemas.AccountID, r schemas.Request) (Accepted, error) {
 	return Admitter{Bus: bus, Records: rec, Kind: API}.Admit(ctx, a, r)
 }
 
-// Admit puts r on the log as a call of account a, where it waits for a person if its sandbox says so. r must have been decoded by
-// [schemas.DecodeRequest] or validated likewise. When Admit returns without an error the call is
-// safe: the log has confirmed it.
+// Admit stores r on the log as a call of account a; if its sandbox demands an approval, the call waits for that. r must have been decoded
+// by [schemas.DecodeRequest] or validated in the same way. When Admit returns without an error, the log has confirmed the call.
 //
-// A request that names an id is idempotent for 24 hours: a repeat with the same content returns the
-// call that is there, with other content it is a conflict. Content is compared as the client sent
-// it, so defaults that move, such as the deadline, do not matter; a repeat is recognised even after
-// its own deadline.
+// A request that names an id is idempotent for 24 hours: a repetition with the same content returns the existing call; with other content
+// it is a conflict. The content is compared as the client sent it, so changing defaults, such as the deadline, do not matter; a repetition
+// is recognised even after the call's deadline.
 //
 // Codes: invalid, not_found (an agent, workspace or sandbox), denied, conflict, unavailable. After unavailable or timeout it is unknown
 // whether the call is stored: repeat it with the same id.
@@ -144,7 +142,7 @@ func (d Admitter) Admit(ctx context.Context, a schemas.AccountID, r schemas.Requ
 	return Accepted{Call: call}, nil
 }
 
-// allow refuses a call that its caller may not make.
+// allow checks that the caller may make a call, by d.Allow.
 func (d Admitter) allow(c schemas.Call) error {
 	if d.Allow == nil {
 		return nil
@@ -152,7 +150,7 @@ func (d Admitter) allow(c schemas.Call) error {
 	return d.Allow(c)
 }
 
-// served refuses a call that no worker would take.
+// served checks that a worker serves the provider, unless the request says that it waits for one. Code: unavailable.
 func (d Admitter) served(ctx context.Context, r schemas.Request, provider string) error {
 	if d.Serving == nil || r.WaitForWorker {
 		return nil
@@ -166,7 +164,7 @@ func (d Admitter) served(ctx context.Context, r schemas.Request, provider string
 	}
 }
 
-// known answers a request that cannot be resolved now: it may be the repeat of one that could.
+// known handles a request that cannot be resolved now: if it repeats an earlier one, it returns that call, otherwise cause.
 func (d Admitter) known(ctx context.Context, a schemas.AccountID, r schemas.Request, cause error) (Accepted, error) {
 	if r.ID == "" {
 		return Accepted{}, cause
@@ -178,7 +176,8 @@ func (d Admitter) known(ctx context.Context, a schemas.AccountID, r schemas.Requ
 	return got, err
 }
 
-// existing finds the call of a repeated request and completes what a crash may have left out.
+// existing returns the call of a repeated request, after writing what a crash may have left out. Codes: not_found (there is none),
+// conflict (it has other content).
 func (d Admitter) existing(ctx context.Context, a schemas.AccountID, r schemas.Request) (Accepted, error) {
 	call, err := streams.FindCall(ctx, d.Bus, a, r.ID)
 	if err != nil {
@@ -218,8 +217,8 @@ func (d Admitter) existing(ctx context.Context, a schemas.AccountID, r schemas.R
 // patience is how long what follows an accepted call may take.
 const patience = 5 * time.Second
 
-// publish writes an event about a call that is safe already, so a failure is logged and not returned: an error would make the client send
-// the call again. Nor does it stop with the client's connection.
+// publish writes an event about a call that is stored already, so a failure is logged and not returned: an error would make the client
+// send the call again. It does not stop when the client disconnects.
 func (d Admitter) publish(ctx context.Context, e schemas.Event, absent streams.Absence) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -228,8 +227,8 @@ func (d Admitter) publish(ctx context.Context, e schemas.Event, absent streams.A
 	}
 }
 
-// record makes the record of the job that a background call starts, so that it can be asked for at once. As with publish, a failure is only
-// logged: the worker makes the record too.
+// record makes the record of a background call's job, so that clients can ask about it at once. As with publish, a failure is only logged:
+// the worker makes the record too.
 func (d Admitter) record(ctx context.Context, c schemas.Call) {
 	if c.Job == "" {
 		return

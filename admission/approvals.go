@@ -11,9 +11,9 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// park puts a call on the log where it waits for a person, and asks. The id is taken first, so a repeat
-// meets this call whatever the sandbox's mode has become; the record and the event come from the call
-// and are made again by a repeat if a process dies in between.
+// park stores a call where it waits for an approval, and requests that. The id is taken first, so a repeated request finds this call even
+// if the sandbox's mode has changed. The record and the event are derived from the call; if the process dies before they are written, a
+// repetition writes them.
 func (d Admitter) park(ctx context.Context, a schemas.AccountID, r schemas.Request, call schemas.Call) (Accepted, error) {
 	absent := d.Bus.Absent()
 	// A client that goes away must not leave the call without its question, also while the log has the call and has not confirmed it yet.
@@ -36,8 +36,8 @@ func (d Admitter) park(ctx context.Context, a schemas.AccountID, r schemas.Reque
 	return Accepted{Call: call, Awaiting: true}, nil
 }
 
-// recall admits a call without a question if a person's answer to an earlier one is remembered for it. If that cannot be read, the question
-// is asked: no call runs because the records are unavailable.
+// recall looks for a grant: an earlier answer that is remembered for the call. If there is one, the call needs no approval. If the grants
+// cannot be read, a person is asked: no call runs because records are unavailable.
 func (d Admitter) recall(ctx context.Context, call schemas.Call) schemas.Call {
 	r, err := lifecycle.FindApprovalGrant(ctx, d.Bus, call)
 	if err == nil {
@@ -48,7 +48,7 @@ func (d Admitter) recall(ctx context.Context, call schemas.Call) schemas.Call {
 	return call
 }
 
-// parked answers the repeat of a call that needed an approval.
+// parked handles the repetition of a request whose call needs an approval.
 func (d Admitter) parked(ctx context.Context, call schemas.Call) (Accepted, error) {
 	p, err := lifecycle.EnsureApproval(ctx, d.Bus, call)
 	if err != nil {
@@ -61,8 +61,8 @@ func (d Admitter) parked(ctx context.Context, call schemas.Call) (Accepted, erro
 	return got, nil
 }
 
-// ask writes approval.requested. As with call.accepted a failure is logged and not returned: the approval can still be listed, and the
-// approval expirer asks.
+// ask publishes approval.requested. As with call.accepted, a failure is logged and not returned: the approval can still be listed, and the
+// approval expirer publishes the event later.
 func (d Admitter) ask(ctx context.Context, p streams.BucketEntry[schemas.Approval], absent streams.Absence) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -71,19 +71,18 @@ func (d Admitter) ask(ctx context.Context, p streams.BucketEntry[schemas.Approva
 	}
 }
 
-// Approvals takes the answers of people and does what follows from them. Its methods may be called
-// from many goroutines.
+// Approvals decides approvals and carries out their consequences. It is safe for concurrent use.
 //
-// An answer is one compare and set of the record. What follows (the call for the workers, or its result) may be done by any process at any
-// time and any number of times, see [Approvals.Finish].
+// A decision is one compare-and-set of the record. Its consequence (the call is released to the workers, or gets its result) may be
+// carried out by any process, at any time and any number of times; see [Approvals.Finish].
 type Approvals struct {
 	Bus *streams.Bus
 	Log *slog.Logger // nil: silent
 }
 
-// Decide answers an approval and returns it as it stands then. When it returns without an error the answer counts, and what follows from it
-// happens, if need be by the approval expirer. Codes: not_found, conflict (it was answered already, or the time to answer is over; the
-// approval says which), unavailable: it is unknown whether it was answered, read it.
+// Decide decides an approval and returns it as it then is. When it returns without an error, the decision is stored, and its consequences
+// follow, if necessary by the approval expirer. Codes: not_found, conflict (it was decided already, or its time is over; the returned
+// approval says which), unavailable: it is unknown whether it was decided; read it.
 func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID, d lifecycle.Decision) (schemas.Approval, error) {
 	p, absent, err := lifecycle.Decide(ctx, s.Bus, a, id, d)
 	if err != nil {
@@ -97,7 +96,7 @@ func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.A
 	return p.Value, nil
 }
 
-// Expire ends an approval whose time to answer is over. One that is not due or was answered is left alone.
+// Expire expires an approval whose time is over. It does nothing if the approval is not due or was decided.
 func (s Approvals) Expire(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) error {
 	p, err := lifecycle.FindApproval(ctx, s.Bus, a, id)
 	if err != nil {
@@ -113,8 +112,8 @@ func (s Approvals) Expire(ctx context.Context, a schemas.AccountID, id schemas.A
 	return err
 }
 
-// Cancel ends a call that waits for an approval, and reports whether it did: false when it does not
-// wait, and is to be cancelled as any other.
+// Cancel cancels a call that waits for an approval, and reports whether it did. If the call does not wait for one, it returns false, and
+// the call must be cancelled as any other. Code: conflict (the call has ended already).
 func (s Approvals) Cancel(ctx context.Context, c schemas.Call, by, reason string) (bool, error) {
 	if c.Approval == "" {
 		return false, nil
@@ -132,8 +131,8 @@ func (s Approvals) Cancel(ctx context.Context, c schemas.Call, by, reason string
 	return err == nil, err
 }
 
-// finishNow is Finish for the process that has just written the answer. It does not stop with the client's connection, and a failure is
-// only logged: the answer counts, and the approval expirer continues.
+// finishNow is Finish for the process that has just written the decision. It does not stop when the client disconnects, and a failure is
+// only logged: the decision is stored, and the approval expirer finishes it.
 func (s Approvals) finishNow(ctx context.Context, p streams.BucketEntry[schemas.Approval], absent streams.Absence) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -142,8 +141,8 @@ func (s Approvals) finishNow(ctx context.Context, p streams.BucketEntry[schemas.
 	}
 }
 
-// Ask publishes the event of an approval that may not have been published: its process has died, or the log was unavailable. One that was
-// answered is left alone. Doing it twice does no harm.
+// Ask publishes approval.requested for an open approval, in case the process that made it died or the log was unavailable. It does nothing
+// if the approval was decided. It is idempotent.
 func (s Approvals) Ask(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) error {
 	p, err := lifecycle.FindApproval(ctx, s.Bus, a, id)
 	if err != nil {
@@ -155,8 +154,8 @@ func (s Approvals) Ask(ctx context.Context, a schemas.AccountID, id schemas.Appr
 	return lifecycle.Ask(ctx, s.Bus, p, s.Bus.AbsentAt(p.Value.Requested))
 }
 
-// Finish does what follows from an answer and was left undone by a process that died: an approved call
-// goes to the workers, any other gets its result. Doing it twice does no harm.
+// Finish carries out the consequences of a decision that a process may have left undone: an approved call is released to the workers, any
+// other gets its result. It is idempotent.
 func (s Approvals) Finish(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) error {
 	p, err := lifecycle.FindApproval(ctx, s.Bus, a, id)
 	if err != nil {
@@ -168,7 +167,7 @@ func (s Approvals) Finish(ctx context.Context, a schemas.AccountID, id schemas.A
 	return s.finish(ctx, p, s.Bus.AbsentAt(p.Value.Decided))
 }
 
-// finish does what follows from an answer. Absent is when none of the events was there.
+// finish carries out the consequences of a decision. Absent is a time at which none of its events was stored.
 func (s Approvals) finish(ctx context.Context, p streams.BucketEntry[schemas.Approval], absent streams.Absence) error {
 	reused, err := lifecycle.FinishDecision(ctx, s.Bus, p, absent)
 	if reused && s.Log != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// ApprovalList is the answer about an account's approvals, the newest first.
+// ApprovalList is the response with an account's approvals, the newest first.
 type ApprovalList struct {
 	Approvals []schemas.Approval `json:"approvals"`
 	// More says that there are older ones, or that the search ended before it had looked at all.
 	More bool `json:"more"`
 }
 
-// Filter says which approvals are meant. What is empty means all.
+// Filter selects approvals. An empty field matches all.
 type Filter struct {
 	State        schemas.ApprovalState
 	Conversation schemas.ConversationID
@@ -32,7 +32,8 @@ func (s Approvals) List(ctx context.Context, a schemas.AccountID, f Filter, limi
 	return ApprovalList{Approvals: list, More: more}, err
 }
 
-// Whole finds an approval, with an input that its record leaves out while that is on the log. Codes: not_found, unavailable.
+// Whole returns an approval, with the input that a large call's record omits, while that is still on the log. Codes: not_found,
+// unavailable.
 func (s Approvals) Whole(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) (schemas.Approval, error) {
 	p, err := lifecycle.FindApproval(ctx, s.Bus, a, id)
 	if err != nil || !p.Value.LeftOut() {
@@ -48,7 +49,7 @@ func (s Approvals) Whole(ctx context.Context, a schemas.AccountID, id schemas.Ap
 	return p.Value, nil
 }
 
-// DecisionOf is the decision that an answer stands for; by is how it came in.
+// DecisionOf returns the decision for an answer; by is the API that it came by.
 func DecisionOf(in schemas.ApprovalAnswer, by string) lifecycle.Decision {
 	d := lifecycle.Decision{State: schemas.ApprovalDenied, By: by, Reason: in.Reason, Remember: in.Remember}
 	if *in.Approved {

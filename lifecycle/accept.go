@@ -9,10 +9,10 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Accept puts a call on the log under its id: for the workers, or parked where no worker finds it when it needs an approval. From its
-// return on the call is safe and its id is taken. Since is when the request for it was made; zero: now. Codes: conflict (the id is that of
-// a call, by a request that was not made a day later), exhausted, invalid, unavailable. After unavailable or timeout it is unknown whether
-// the call is stored: accept it again.
+// Accept stores a call on the log under its id: for the workers, or, if it needs an approval, parked where no worker finds it. When it
+// returns without an error the log has confirmed the call. Since is when the request was made; zero means now. Codes: conflict (the id is
+// that of a call which is less than a day old or has no result), exhausted, invalid, unavailable. After unavailable or timeout it is
+// unknown whether the call is stored: accept it again.
 func Accept(ctx context.Context, b *streams.Bus, c schemas.Call, since time.Time) error {
 	err := topicOf(c).Publish(ctx, b, c)
 	if errors.Is(err, schemas.ErrConflict) {
@@ -21,7 +21,7 @@ func Accept(ctx context.Context, b *streams.Bus, c schemas.Call, since time.Time
 	return err
 }
 
-// topicOf is where a call goes that was not on the log before.
+// topicOf returns the topic for a new call.
 func topicOf(c schemas.Call) streams.Topic[schemas.Call] {
 	if c.Approval != "" {
 		return streams.Parked
@@ -29,9 +29,9 @@ func topicOf(c schemas.Call) streams.Topic[schemas.Call] {
 	return streams.Calls
 }
 
-// renew stores a call under an id that was another's a day ago and more, in its place: for the workers, or parked
-// if it needs an approval. Code: conflict when the other is younger or has no end yet, or was stored after
-// since, which is when the request for this one was made: then it is this one.
+// renew stores a call under the id of a call from more than a day ago, in its place: for the workers, or parked if it needs an approval.
+// Code conflict: the other call is less than a day old, has no result, or was stored after since, the time of the request for this one;
+// then it is this one.
 func renew(ctx context.Context, b *streams.Bus, c schemas.Call, since time.Time) error {
 	seq := uint64(0)
 	m, err := streams.Calls.Last(ctx, b, c)
@@ -60,9 +60,9 @@ func renew(ctx context.Context, b *streams.Bus, c schemas.Call, since time.Time)
 	return topicOf(c).Replace(ctx, b, c, seq)
 }
 
-// AsksForJob reports whether a call that is not on the log yet starts a job: it needs an id for it before it is, so that a call
-// that is handed out twice starts one job. One that is there has it: [StartsJob]. A command of a group that a model has written wrongly
-// has one too: it ends unstarted, and its group does not wait for it.
+// AsksForJob reports whether a new call starts a job. It then needs a job id before it is stored, so that a redelivered call starts only
+// one job. For a call on the log, use [StartsJob]. A command of a group whose input is invalid gets a job too: the job ends unstarted, and
+// its group does not wait for it.
 func AsksForJob(c schemas.Call) bool {
 	switch {
 	case c.Tool != schemas.ToolBash, c.Refused != "":

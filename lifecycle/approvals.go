@@ -9,13 +9,13 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// OpenApprovals returns the records of the approvals. It does not touch the log.
+// OpenApprovals returns the bucket of approval records. It does not access the log.
 func OpenApprovals(b *streams.Bus) *streams.Bucket[schemas.Approval] {
 	return streams.OpenBucket[schemas.Approval](b, streams.ApprovalRecords)
 }
 
-// FindApproval returns the record of an account's approval with its revision. Code: not_found, in the
-// same words for one that never was and for another account's.
+// FindApproval returns the record of an account's approval with its revision. Code: not_found, with the same message for one that does not
+// exist and for another account's.
 func FindApproval(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.ApprovalID) (
 	streams.BucketEntry[schemas.Approval], error,
 ) {
@@ -37,8 +37,8 @@ func FindApproval(ctx context.Context, b *streams.Bus, a schemas.AccountID, id s
 	return p, err
 }
 
-// EnsureApproval returns the record of the approval that a parked call waits for, and makes it when it
-// is not there. Any process may call it at any time: everything in a new record comes from the call.
+// EnsureApproval returns the record of the approval that a parked call waits for, and makes it if there is none. Any process may call it
+// at any time: a new record is derived from the call alone.
 func EnsureApproval(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.BucketEntry[schemas.Approval], error) {
 	var contest streams.Contest
 	for {
@@ -66,12 +66,12 @@ func EnsureApproval(ctx context.Context, b *streams.Bus, c schemas.Call) (stream
 	}
 }
 
-// OpenApprovalGrants returns the answers that count for later calls. It does not touch the log.
+// OpenApprovalGrants returns the bucket of grants: answers that are remembered for later calls. It does not access the log.
 func OpenApprovalGrants(b *streams.Bus) *streams.Bucket[schemas.ApprovalGrant] {
 	return streams.OpenBucket[schemas.ApprovalGrant](b, streams.ApprovalGrants)
 }
 
-// FindApprovalGrant finds the answer that lets a call run without a question. Code: not_found.
+// FindApprovalGrant returns the grant that lets a call run without an approval. Code: not_found.
 func FindApprovalGrant(ctx context.Context, b *streams.Bus, c schemas.Call) (schemas.ApprovalGrant, error) {
 	p, err := OpenApprovalGrants(b).Get(ctx, schemas.ApprovalGrantKey(c.Account, schemas.ApprovalGrantID(c)))
 	if err == nil && !p.Value.Allows(c, b.Now()) {
@@ -80,8 +80,7 @@ func FindApprovalGrant(ctx context.Context, b *streams.Bus, c schemas.Call) (sch
 	return p.Value, err
 }
 
-// StoreApprovalGrant lets an answer count for later calls. Doing it twice is doing it once, also when it was
-// revoked in between.
+// StoreApprovalGrant stores a grant. It is idempotent, also if the grant was revoked in between.
 func StoreApprovalGrant(ctx context.Context, b *streams.Bus, r schemas.ApprovalGrant) error {
 	bucket, key := OpenApprovalGrants(b), schemas.ApprovalGrantKey(r.Account, r.ID)
 	var contest streams.Contest
@@ -110,8 +109,8 @@ func StoreApprovalGrant(ctx context.Context, b *streams.Bus, r schemas.ApprovalG
 	}
 }
 
-// RevokeApprovalGrant lets a remembered answer of an account not count any more, from its return on. Code:
-// not_found, in the same words for one that never was and for another account's.
+// RevokeApprovalGrant revokes an account's grant. Code: not_found, with the same message for one that does not exist and for another
+// account's.
 func RevokeApprovalGrant(ctx context.Context, b *streams.Bus, a schemas.AccountID, id string) error {
 	none := schemas.Errorf(schemas.NotFound, "no answer is remembered as %q", schemas.Quotable(id))
 	if schemas.ValidateApprovalGrantID(id) != nil {
@@ -138,9 +137,8 @@ func RevokeApprovalGrant(ctx context.Context, b *streams.Bus, a schemas.AccountI
 	}
 }
 
-// ReleaseCall hands a parked call to the workers, in the place of the parked one. That it was handed to
-// them already is no error. Code: conflict when the id belongs to another call by now, which can only be
-// a day after the call was parked.
+// ReleaseCall releases a parked call to the workers, in place of the parked one. It does nothing if that was done before. Code conflict:
+// the id now belongs to another call, which is possible only a day after the call was parked.
 func ReleaseCall(ctx context.Context, b *streams.Bus, c schemas.Call) error {
 	seq := uint64(0) // of the parked call; 0: it is gone, the call is the first of its id again
 	m, err := streams.Calls.Last(ctx, b, c)

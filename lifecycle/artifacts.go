@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// SkippedText says in words for the model which files are not kept as artifacts.
+// SkippedText returns the text for the model that lists files which were not stored as artifacts.
 func SkippedText(skipped []schemas.SkippedArtifact) string {
 	var words []string
 	const most = 5
@@ -25,7 +25,7 @@ func SkippedText(skipped []schemas.SkippedArtifact) string {
 	return "not kept as artifacts: " + strings.Join(words, "; ")
 }
 
-// JobArtifactsText says in words for the model what a job has left, on lines of their own; empty: nothing.
+// JobArtifactsText returns the text for the model that lists a job's artifacts, on lines of its own; empty if there are none.
 func JobArtifactsText(a schemas.JobArtifacts) string {
 	var text string
 	if n := len(a.Artifacts) + a.MoreArtifacts; n > 0 {

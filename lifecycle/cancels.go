@@ -6,10 +6,9 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// CancelConcerns reports whether a request that the log took at a time is about the call of that id which was
-// accepted at another, and not about an earlier one: an id may be used again after 24 hours, and a call
-// ends within 23. The request says which it is, so the log's clock may be set in between. One of a former version does not: then the
-// times have to do.
+// CancelConcerns reports whether a cancellation, stored at taken, is about the call accepted at accepted, and not about an earlier call
+// with the same id: an id may be used again after 24 hours, and a call ends within 23. The cancellation contains the call's acceptance
+// time, so the log's clock may be set in between. Cancellations of former versions do not contain it; then the times are compared.
 func CancelConcerns(request schemas.Cancel, taken, accepted time.Time) bool {
 	const clocksApart = 30 * time.Minute // of the log and of who accepted the call
 	if !request.Accepted.IsZero() {

@@ -13,7 +13,7 @@ import (
 // maxQuestion is how much of what a call would do stands in a question in a chat, in bytes. The approval has the whole.
 const maxQuestion = 1500
 
-// askInChat asks in the chat that a call came from, with two buttons; who cannot press them answers by a command.
+// askInChat posts an approval with two buttons in the chat that the call came from; users who cannot press them answer by a command.
 func askInChat(ctx context.Context, b *streams.Bus, a schemas.Approval) error {
 	return inChat(ctx, b, a.Call, requested(a), func(schemas.Origin) schemas.ChatBody {
 		return schemas.ChatBody{
@@ -27,8 +27,8 @@ func askInChat(ctx context.Context, b *streams.Bus, a schemas.Approval) error {
 	})
 }
 
-// answerInChat replaces the question in the chat that a call came from: it then says how it was answered, and has no buttons. If it cannot
-// be replaced, a message says so.
+// answerInChat replaces the question in the chat that the call came from by one without buttons that says how it was answered. If it
+// cannot be replaced, a message says so.
 func answerInChat(ctx context.Context, b *streams.Bus, a schemas.Approval, answered schemas.Event) error {
 	return inChat(ctx, b, a.Call, answered, func(to schemas.Origin) schemas.ChatBody {
 		return schemas.ChatBody{Text: outcome(a), Edit: &schemas.ChatEdit{
@@ -38,8 +38,8 @@ func answerInChat(ctx context.Context, b *streams.Bus, a schemas.Approval, answe
 	})
 }
 
-// inChat puts a text for the chat of a call on the log, once for each event: where the call says that it came from one, else where its
-// conversation is one's.
+// inChat stores a delivery to the chat of a call, once for each event. The chat is the call's origin, or else the one that the call's
+// conversation belongs to. Without a chat it does nothing.
 func inChat(ctx context.Context, b *streams.Bus, c schemas.Call, e schemas.Event,
 	body func(to schemas.Origin) schemas.ChatBody) error {
 	var to schemas.Origin
@@ -62,7 +62,7 @@ func inChat(ctx context.Context, b *streams.Bus, c schemas.Call, e schemas.Event
 	return err
 }
 
-// question words an approval for a chat.
+// question returns the text of an approval for a chat.
 func question(a schemas.Approval) string {
 	what := schemas.HeadText(schemas.Command(a.Call.Tool, a.Call.Input), maxQuestion)
 	if a.LeftOut() {
@@ -71,7 +71,7 @@ func question(a schemas.Approval) string {
 	return fmt.Sprintf("**May the agent run `%s`?**\n\n%s", a.Call.Tool, schemas.CodeBlock(what))
 }
 
-// outcome words an answered approval for a chat.
+// outcome returns the text of a decided approval for a chat.
 func outcome(a schemas.Approval) string {
 	what := "`" + string(a.ID) + "`"
 	switch a.State {

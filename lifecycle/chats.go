@@ -9,13 +9,13 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// OpenChats opens the bucket of chats.
+// OpenChats returns the bucket of chats.
 func OpenChats(b *streams.Bus) *streams.Bucket[schemas.Chat] {
 	return streams.OpenBucket[schemas.Chat](b, streams.Chats)
 }
 
-// NoteChat records a message in a chat, and returns the chat as it is then: the log decides which of its conversations continues. If
-// another is set it begins a new one, once for each event. It may be called again after an error. Codes: unavailable.
+// NoteChat records a message in a chat, and returns the chat with its present conversation. If another is set, the message begins a new
+// conversation, once for each event. It may be called again after an error. Code: unavailable.
 func NoteChat(ctx context.Context, b *streams.Bus, c schemas.Chat, another bool, event string) (schemas.Chat, error) {
 	chats := OpenChats(b)
 	var contest streams.Contest
@@ -40,7 +40,7 @@ func NoteChat(ctx context.Context, b *streams.Bus, c schemas.Chat, another bool,
 	}
 }
 
-// noted is a chat after a message. It is pure.
+// noted returns a chat's record after a message. It is pure.
 func noted(have, c schemas.Chat, another bool, event string) schemas.Chat {
 	c.Begun, c.BegunBy, c.User = have.Begun, have.BegunBy, schemas.HeadText(c.User, maxChatUser)
 	switch c.Fetching {
@@ -55,7 +55,8 @@ func noted(have, c schemas.Chat, another bool, event string) schemas.Chat {
 	return c
 }
 
-// WasReceived reports whether [Receive] was called for a message, so that what follows need be decided no more. It may not have ended.
+// WasReceived reports whether [Receive] was called for a message, so that nothing about it needs to be decided. That call may not have
+// finished.
 func WasReceived(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.FollowUpID) (bool, error) {
 	_, err := streams.OpenBucket[schemas.Received](b, streams.ReceivedMessages).Get(ctx, schemas.ReceivedKey(a, id))
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -76,9 +77,9 @@ func FindChat(ctx context.Context, b *streams.Bus, a schemas.AccountID, conversa
 	return p.Value, nil
 }
 
-// Receive puts a message of a chat on the log: the turn that it begins where an agent is to answer, then the event on the conversation, and
-// the deliveries to the webhook endpoints. Each is there once, however often it is called: a message that comes again stays in the
-// conversation where it was received first. It may be called again after an error.
+// Receive stores a message of a chat on the log: the turn that it begins, if an agent is to answer, then the event on the conversation,
+// and the deliveries to the webhook endpoints. Each is stored once: a message that is received again stays in the conversation where it
+// was received first. It may be called again after an error.
 func Receive(ctx context.Context, b *streams.Bus, f schemas.FollowUp, endpoints []schemas.Endpoint) error {
 	key := schemas.ReceivedKey(f.Account, f.ID)
 	received := streams.OpenBucket[schemas.Received](b, streams.ReceivedMessages)

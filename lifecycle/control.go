@@ -18,12 +18,12 @@ const (
 	settledWithin = 2 * time.Second  // likewise about a job that has settled: its completion has an answer too
 )
 
-// ControlJob asks for something about an account's background job and returns the answer: that of the worker that manages it, or for a
-// settled one what is on record. It blocks for at most half a minute. Logs of a settled job come from its sandbox while that is there, else
-// from the end of them that the completion keeps.
+// ControlJob executes a command on an account's background job and returns the reply of the worker that manages it; for a settled job,
+// what is on record. It blocks for at most half a minute. Logs of a settled job are read from its sandbox while that exists, otherwise
+// from the last part that the completion contains.
 //
-// Codes: not_found, unsupported (the job does not offer the action; the text says which it does), conflict (the job is not in a state for
-// it), unavailable (its worker is unreachable: try again), and what the sandbox answers: timeout for an input that is read too slowly.
+// Codes: not_found, unsupported (the job does not offer the action; the text says which ones it does), conflict (not possible in the job's
+// state), unavailable (its worker is unreachable: try again), and errors of the sandbox: timeout for an input that is read too slowly.
 func ControlJob(ctx context.Context, b *streams.Bus, cmd schemas.JobCommand) (schemas.JobReply, error) {
 	for moved := false; ; moved = true {
 		p, err := FindJob(ctx, b, cmd.Account, cmd.Job)
@@ -60,7 +60,7 @@ func ControlJob(ctx context.Context, b *streams.Bus, cmd schemas.JobCommand) (sc
 	}
 }
 
-// controllable reports why an action cannot be done with a job as it is on record.
+// controllable returns why an action is not possible with a job in its recorded state; nil if it is.
 func controllable(j schemas.Job, a schemas.JobAction) error {
 	const op = "job"
 	switch {
@@ -110,7 +110,7 @@ func recorded(j schemas.Job, cmd schemas.JobCommand) schemas.JobReply {
 	return r
 }
 
-// window is what a read of logs gets when only their last bytes are kept.
+// window returns the part of a log that a command reads, if only its last bytes were stored, and the part's offset.
 func window(kept []byte, size int64, cmd schemas.JobCommand) (data []byte, offset int64) {
 	limit := cmd.Limit
 	if limit <= 0 || limit > schemas.MaxJobLogPage {
@@ -125,7 +125,8 @@ func window(kept []byte, size int64, cmd schemas.JobCommand) (data []byte, offse
 	return data[:min(limit, len(data))], offset
 }
 
-// askWorker asks the worker that manages a job.
+// askWorker sends a command to the worker that manages a job, and returns the reply. Code: unavailable (there is none, or it does not
+// answer within the given time).
 func askWorker(ctx context.Context, b *streams.Bus, j schemas.Job, cmd schemas.JobCommand, within time.Duration) (schemas.JobReply, error) {
 	const op = "job"
 	if j.Worker == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// requested is the event that asks for an approval.
+// requested returns the event approval.requested.
 func requested(a schemas.Approval) schemas.Event {
 	return schemas.NewEvent(a.Call, schemas.ApprovalRequested, schemas.ApprovalRequestedID(a.Account, a.ID), a.Requested,
 		schemas.ApprovalRequestedData{
@@ -19,7 +19,7 @@ func requested(a schemas.Approval) schemas.Event {
 		})
 }
 
-// Decision is an answer to an approval.
+// Decision is the decision of an approval.
 type Decision struct {
 	State  schemas.ApprovalState // approved, denied or cancelled
 	By     string                // see [schemas.Approval]
@@ -34,8 +34,8 @@ const ByDeadline = "deadline"
 // ByChat is the way of answers that people give in chats. The reason says who, see [Decision].
 const ByChat = "channel"
 
-// Judge is the whole rule of an answer: the first counts, and none counts after the time to answer.
-// The error, of code conflict, comes with the approval as it stands.
+// Judge applies a decision to an approval: the first decision counts, and after the approval's time it expires. It is pure. The error has
+// the code conflict; the approval is then returned unchanged.
 func Judge(a schemas.Approval, d Decision, now time.Time) (schemas.Approval, error) {
 	if a.State != schemas.ApprovalPending {
 		return a, schemas.Errorf(schemas.Conflict, "the approval is %s already, since %s", a.State, a.Decided.UTC().Format(time.RFC3339))
@@ -51,9 +51,9 @@ func Judge(a schemas.Approval, d Decision, now time.Time) (schemas.Approval, err
 	return a, nil
 }
 
-// Decide writes the answer to an approval by compare and set. It returns the record as it stands then, and the time since which none of the
-// follow-up was stored: do that with [FinishDecision]. Codes: not_found, conflict (it was answered already; the record shows how),
-// unavailable: it is unknown whether it was answered, read it. An answer after the time to answer makes the approval expired.
+// Decide writes the decision of an approval by compare-and-set. It returns the record, and a time at which none of the decision's events
+// was stored. The caller must carry out the consequences with [FinishDecision]. Codes: not_found, conflict (it was decided already; the
+// record shows how), unavailable: it is unknown whether it was decided; read it. A decision after the approval's time makes it expired.
 func Decide(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.ApprovalID,
 	d Decision) (streams.BucketEntry[schemas.Approval], streams.Absence, error) {
 	var contest streams.Contest
@@ -80,7 +80,8 @@ func Decide(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas
 	}
 }
 
-// Ask publishes on the conversation what a person is asked, once, and notes that. Absent is when the event was not there.
+// Ask publishes approval.requested, once, posts the question in the chat, and records that. Absent is a time at which the event was not
+// stored.
 func Ask(ctx context.Context, b *streams.Bus, p streams.BucketEntry[schemas.Approval], absent streams.Absence) error {
 	if p.Value.Asked {
 		return nil
@@ -99,9 +100,9 @@ func Ask(ctx context.Context, b *streams.Bus, p streams.BucketEntry[schemas.Appr
 	return err
 }
 
-// FinishDecision carries out an answer: it publishes it, then releases the call to the workers or ends it, and records at last that this is
-// done. Absent is when none of the events was there. Any process may do it, any number of times. Reused says that an approved call cannot
-// run because its id is another call's by now.
+// FinishDecision carries out a decision: it publishes it, then releases the call to the workers or ends it, and finally records that this
+// is done. Absent is a time at which none of its events was stored. Any process may call it, any number of times. Reused reports that an
+// approved call cannot run because its id now belongs to another call.
 func FinishDecision(ctx context.Context, b *streams.Bus, p streams.BucketEntry[schemas.Approval],
 	absent streams.Absence) (reused bool, err error) {
 	a := p.Value
@@ -142,8 +143,8 @@ func FinishDecision(ctx context.Context, b *streams.Bus, p streams.BucketEntry[s
 	return reused, err
 }
 
-// release hands an approved call to the workers. Its time begins with the answer: who waited for a
-// person has not used it up.
+// release releases an approved call to the workers. Its time limit begins with the decision, so waiting for a person does not count.
+// Reused reports that the id now belongs to another call.
 func release(ctx context.Context, b *streams.Bus, a schemas.Approval, absent streams.Absence) (reused bool, err error) {
 	c := a.Call
 	if a.LeftOut() {

@@ -22,8 +22,7 @@ const (
 	replayWithin = 10 * time.Second
 )
 
-// DeliveryReplay says which deliveries to webhook endpoints are made again. Empty fields leave their
-// side open, but for Account.
+// DeliveryReplay selects deliveries to webhook endpoints that are repeated. Account is required; another empty field matches all.
 type DeliveryReplay struct {
 	Account  schemas.AccountID
 	Endpoint schemas.EndpointID
@@ -39,14 +38,14 @@ func (r DeliveryReplay) matches(d schemas.Delivery) bool {
 	return (r.Endpoint == "" || d.Endpoint == r.Endpoint) && (r.ID == "" || d.ID == r.ID) && !d.Created.Before(r.Since)
 }
 
-// ReplayDeliveries has deliveries of the last seven days made again, those that arrived as well as those that did not, and returns how
-// many: at once and with all their tries begun again, under the same id and with the same bytes, so that a receiver can recognise one that
-// it has already. They are new work of the account, and count against its quota. What is made after a replay began is left out.
+// ReplayDeliveries repeats deliveries of the last seven days, successful ones too, and returns how many: each is due at once, with all its
+// tries, under the same id and with the same bytes, so that a receiver can recognise one that it has already. They count against the
+// account's quota. Deliveries made after the replay began are left out.
 //
-// It makes a slice of them, and next is what its caller passes as After to have the following one made; it is empty after the last.
-// What goes wrong behind the first of a slice ends the slice there, and shows in the next one. A slice that is made once more does no
-// harm. Codes: not_found (there is no delivery of the ID), invalid (After), conflict (the log was recreated), exhausted (the account's
-// quota), and those of the log.
+// One call repeats a slice of them. Next is what the caller passes as After to continue; it is empty after the last slice. An error after
+// the first delivery of a slice ends the slice there, and is returned by the next call. It is harmless to repeat a slice. Codes: not_found
+// (there is no delivery with the ID), invalid (After), conflict (the log was recreated), exhausted (the account's quota), and those of the
+// log.
 func ReplayDeliveries(ctx context.Context, b *streams.Bus, r DeliveryReplay) (n int, next string, err error) {
 	if err := r.Account.Validate(); err != nil {
 		return 0, "", err
@@ -81,7 +80,7 @@ func ReplayDeliveries(ctx context.Context, b *streams.Bus, r DeliveryReplay) (n 
 	return n, "", r.found(n)
 }
 
-// spanText is a span as its caller keeps it.
+// spanText encodes a span for DeliveryReplay.After.
 func spanText(s streams.Span) string { return fmt.Sprintf("%s.%d.%d", s.Epoch, s.After, s.Until) }
 
 func parseSpan(text string) (s streams.Span, err error) {
@@ -99,7 +98,8 @@ func parseSpan(text string) (s streams.Span, err error) {
 	return s, schemas.Invalidf("after", "%q is invalid: send the \"next\" of the answer before, or leave it out to begin", schemas.Quotable(text))
 }
 
-// start is from when on to read: a delivery was stored after it was made, by another clock.
+// start returns the time from which the log is read. It is earlier than Since, as deliveries are stored after they are made, by another
+// clock.
 func (r DeliveryReplay) start() time.Time {
 	if r.Since.IsZero() {
 		return time.Time{}
@@ -115,9 +115,8 @@ func (r DeliveryReplay) found(n int) error {
 		schemas.Quotable(string(r.ID)))
 }
 
-// Notify puts the deliveries of an event to an account's webhook endpoints on the log, each once. At is where the event stands. Room
-// for all of them is asked for before the first is written. It may be called again after an error. Codes: unavailable (also: the
-// log is full).
+// Notify stores the deliveries of an event to an account's webhook endpoints on the log, each once. At is the event's cursor. Room for all
+// of them is reserved before the first is written. It may be called again after an error. Code: unavailable (also if the log is full).
 func Notify(ctx context.Context, b *streams.Bus, e schemas.Event, at schemas.Cursor, endpoints []schemas.Endpoint) error {
 	receivers := schemas.WebhookReceivers(e, endpoints)
 	if len(receivers) <= 1 { // one asks for its own
@@ -146,7 +145,7 @@ func notify(ctx context.Context, b *streams.Bus, to streams.Topic[schemas.Delive
 	return nil
 }
 
-// Deliver puts a delivery on the log, once: one that is there already is no error.
+// Deliver stores a delivery on the log. It does nothing if it is stored already.
 func Deliver(ctx context.Context, b *streams.Bus, d schemas.Delivery) error {
 	return deliver(ctx, b, streams.Deliveries, d)
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Finish writes the result of a call and reports whether it was stored: the log knows a repeated result.
+// Finish writes the result of a call and reports whether it was stored: a second result of the call is not.
 //
 // If the call has side effects and was not started, the result is stored under the message id of its start event. The log accepts only one
-// of the two, so a worker that is still preparing the call can no longer start it. The event's own id is that of every result. First is
-// what is published before it.
+// of the two, so a worker that is still preparing the call can no longer start it. The event's own id is that of every result. The events
+// in first are published before it.
 func Finish(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Result, started bool, first ...schemas.Event) (bool, error) {
 	e := finished(c, r)
 	fence := e.ID
@@ -27,15 +27,15 @@ func Finish(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Resul
 	return err == nil && !stored.Duplicate, err
 }
 
-// finished is the event of a result.
+// finished returns the event of a result.
 func finished(c schemas.Call, r schemas.Result) schemas.Event {
 	return schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), r.Finished, r)
 }
 
 // FinishUnheld writes the result of a call that no worker handles, and settles the job that it would have started. If the job was launched
 // after all, the result names it, and the job is left to its manager. It reports whether the result was written: another process may have
-// ended or, if state shows no start, started the call since it was read. Where state does not show its acceptance, that is published first.
-// Looked is from before state was read. Code: unavailable (state may be out of date: look again).
+// ended or, if state shows no start, started the call since it was read. If state does not show the call's acceptance, that is published
+// first. Looked must be from before state was read. Code: unavailable (state may be out of date: read it again).
 func FinishUnheld(ctx context.Context, b *streams.Bus, r schemas.Result, state streams.CallState, looked streams.Certainty) (bool, error) {
 	c := state.Call
 	if StartsJob(c) {
@@ -67,8 +67,8 @@ func FinishUnheld(ctx context.Context, b *streams.Bus, r schemas.Result, state s
 	return true, SettleNotStarted(ctx, b, c, r.Text, AsRecorded)
 }
 
-// FinishParked writes the result of a call that waited for a person and goes to no worker, and settles the job that it would
-// have started, so that its group does not wait for it. Absent is when the result was not there. Doing it twice is doing it once.
+// FinishParked writes the result of a call that waited for an approval and is not released to a worker, and settles the job that it would
+// have started, so that its group does not wait for it. Absent is a time at which the result was not stored. It is idempotent.
 func FinishParked(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Result, absent streams.Absence) error {
 	r.Finished = b.Now()
 	if _, err := streams.StoreOnce(ctx, b, finished(c, r), absent.Cautiously()); err != nil {
@@ -80,7 +80,7 @@ func FinishParked(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas
 	return SettleNotStarted(ctx, b, c, r.Text, Certainly)
 }
 
-// Knowledge says how sure the caller of [SettleNotStarted] is.
+// Knowledge says whether the caller of [SettleNotStarted] is certain.
 type Knowledge bool
 
 // How sure a caller is that a job was not started.
@@ -89,8 +89,8 @@ const (
 	AsRecorded Knowledge = false // only the call's worker is known to be gone: a job that may have been launched is left to its manager
 )
 
-// SettleNotStarted settles the job of a call that has its result and started nothing, so that its group and waiting requests learn that. A
-// call without a job has nothing to settle, and a job that has ended keeps its end. It may be called again after an error: the first end
+// SettleNotStarted settles the job of a call that has its result and started nothing, so that its group and waiting requests are notified.
+// It does nothing for a call without a job, and a job that has ended stays as it is. It may be called again after an error: the first end
 // counts.
 func SettleNotStarted(ctx context.Context, b *streams.Bus, c schemas.Call, reason string, k Knowledge) error {
 	if !StartsJob(c) {
@@ -111,9 +111,9 @@ func SettleNotStarted(ctx context.Context, b *streams.Bus, c schemas.Call, reaso
 // boxReplaced is why a job has failed whose box has made room for another.
 const boxReplaced = "its sandbox was made again while it ran: it ended with the one before"
 
-// EndJob settles a job with the end that its manager knows, in any process. A job that is lost has failed instead, with the code
-// interrupted, if replaced or its instance's record says that another box has taken the place of its own: then nothing is left to be found.
-// It may be called again after an error: the first end counts.
+// EndJob settles a job with the end that its manager reports. A lost job is recorded as failed with the code interrupted if replaced is
+// set, or if its instance's record names another sandbox than the job's: then the job cannot be found again. Any process may call it, and
+// call it again after an error: the first end counts.
 func EndJob(ctx context.Context, b *streams.Bus, j schemas.Job, end schemas.Completion, replaced bool) error {
 	if end.State != schemas.JobLost {
 		return CompleteOnce(ctx, b, end)
@@ -130,11 +130,10 @@ func EndJob(ctx context.Context, b *streams.Bus, j schemas.Job, end schemas.Comp
 	return CompleteOnce(ctx, b, end)
 }
 
-// StartsJob reports whether a call on the log starts a job. One in the foreground does not, and a dead letter may name something that no
-// record has.
+// StartsJob reports whether a call on the log starts a job. A foreground call does not; a dead letter may contain an invalid job id.
 func StartsJob(c schemas.Call) bool { return c.Job.Validate() == nil }
 
-// CompleteOnce is [Complete] for who does not need to know which end counts: that the job has one already is no error.
+// CompleteOnce is [Complete] for callers that do not need to know which end counts: it returns no error if the job has one already.
 func CompleteOnce(ctx context.Context, b *streams.Bus, c schemas.Completion) error {
 	if _, err := Complete(ctx, b, c); err != nil && !errors.Is(err, schemas.ErrConflict) {
 		return fmt.Errorf("publish the end of the job: %w", err)

@@ -13,8 +13,8 @@ const (
 	maxChatUser   = 256       // bytes of who wrote in a chat
 )
 
-// Settled is the record of a job that ended with c. What the completion and the record say is cut where the record would not fit its
-// bucket: no report may keep a job from settling. It is pure.
+// Settled returns the record of a job that ended with c. Texts and logs are cut so that the record fits its bucket: no report may prevent
+// a job from settling. It is pure.
 func Settled(j schemas.Job, c schemas.Completion) schemas.Job {
 	c.Reason = schemas.CutText(c.Reason, schemas.MaxJobReason, schemas.MaxJobReasonJSON)
 	j.Command = cutCommand(j.Command) // an older version may have written it
@@ -29,12 +29,13 @@ func Settled(j schemas.Job, c schemas.Completion) schemas.Job {
 	return j
 }
 
-// cutCommand is what the record of a job says of its command.
+// cutCommand returns the part of a command that the record of a job contains.
 func cutCommand(command string) string {
 	return schemas.CutText(command, schemas.MaxJobCommand, schemas.MaxJobCommandJSON)
 }
 
-// recordSize is how many bytes a record of a job has in its bucket; one that is no JSON is refused when it is written.
+// recordSize returns the size of a job's record in its bucket, in bytes. For a record that cannot be encoded, which the write rejects, it
+// returns maxJobRecord.
 func recordSize(j schemas.Job) int {
 	size, err := streams.SizeOf(j)
 	if err != nil {
@@ -43,7 +44,7 @@ func recordSize(j schemas.Job) int {
 	return size
 }
 
-// cutFiles is what the note of a message says of its files.
+// cutFiles returns the files for the record of a message, with their reasons cut.
 func cutFiles(files []schemas.ChatFile) []schemas.ChatFile {
 	cut := make([]schemas.ChatFile, len(files))
 	for i, f := range files {

@@ -8,8 +8,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Forgotten reports whether a call has ended and its conversation no longer says how: retention has removed its events, which it does
-// only after the call's worker has acknowledged it. Where state leaves that open, it is read again.
+// Forgotten reports whether a call has ended and its result is no longer on its conversation: retention has removed its events, which it
+// does only after the call's worker has acknowledged it. If state is out of date it is read again.
 func Forgotten(ctx context.Context, b *streams.Bus, state *streams.CallState) (bool, error) {
 	if !state.Forgotten {
 		return false, nil

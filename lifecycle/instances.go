@@ -12,14 +12,14 @@ import (
 // The verbs of instances but WantInstance change a record in memory. The caller writes it by compare and set, and calls the verb again with
 // the changed record after a conflict: entering, pausing and releasing exclude one another by that alone.
 
-// OpenInstances returns the records of instances ([schemas.Instance]) by [schemas.InstanceKey]. Keys that begin with "owner." are
-// of the version before. It does not touch the log.
+// OpenInstances returns the bucket of instances ([schemas.Instance]) by [schemas.InstanceKey]. Keys with the prefix "owner." are from the
+// version before. It does not access the log.
 func OpenInstances(b *streams.Bus) *streams.Bucket[schemas.Instance] {
 	return streams.OpenBucket[schemas.Instance](b, streams.Boxes)
 }
 
-// ReserveInstance makes the record of an instance that a worker is about to make for the first time, or for the first time
-// after its last worker's end. It is for providers whose boxes end with their worker.
+// ReserveInstance makes the record of an instance that a worker is about to make for the first time, or for the first time after its last
+// worker's end. It is for providers whose sandboxes end with their worker.
 func ReserveInstance(i *schemas.Instance, worker string, now time.Time) {
 	*i = schemas.Instance{
 		Account: i.Account, Sandbox: i.Sandbox, Workspace: i.Workspace, Provider: i.Provider, State: schemas.InstanceReserving,
@@ -27,11 +27,11 @@ func ReserveInstance(i *schemas.Instance, worker string, now time.Time) {
 	}
 }
 
-// ReadyInstance notes that calls may enter the box that a reservation has returned. It may be the one on record, awake again or
-// not; another box begins a life of its own, of at most life, but where the one before was paused: that one was only woken.
-// Scripts says whether something has to run in a new box before the first call does.
+// ReadyInstance records that calls may enter the sandbox that a reservation has returned. It may be the one on record, woken or running.
+// Another sandbox begins a new life, of at most life, unless the one before was paused: then it was only woken. Scripts says whether
+// scripts must run in a new sandbox before the first call.
 //
-// Code: unavailable, this box is being paused or released, is to be removed, or is at its end: the call waits.
+// Code unavailable: this sandbox is being paused or released, is to be removed, or is at the end of its life; the call waits.
 func ReadyInstance(i *schemas.Instance, ref schemas.Ref, now time.Time, life time.Duration, scripts bool) error {
 	paused := i.State == schemas.InstancePaused
 	switch {
@@ -61,8 +61,8 @@ func ReadyInstance(i *schemas.Instance, ref schemas.Ref, now time.Time, life tim
 	return nil
 }
 
-// PauseInstance notes that a box is being paused: nothing may enter from here on. It may be repeated, by who finds that its
-// writer has gone. Code: conflict, it is not awake.
+// PauseInstance records that a sandbox is being paused: from now on no call may enter. Another process may repeat it if the one that wrote
+// it is gone. Code conflict: it is not running.
 func PauseInstance(i *schemas.Instance, now time.Time) error {
 	if i.State != schemas.InstanceReady && i.State != schemas.InstancePausing {
 		return schemas.OpErrorf(schemas.Conflict, "pause", "the instance is %s", i.State)
@@ -71,7 +71,7 @@ func PauseInstance(i *schemas.Instance, now time.Time) error {
 	return nil
 }
 
-// PausedInstance notes that a box is paused: the next call wakes it. Code: conflict, it was not being paused.
+// PausedInstance records that a sandbox is paused: the next call wakes it. Code conflict: it was not being paused.
 func PausedInstance(i *schemas.Instance, now time.Time) error {
 	if i.State != schemas.InstancePausing {
 		return schemas.OpErrorf(schemas.Conflict, "pause", "the instance is %s", i.State)
@@ -83,17 +83,17 @@ func PausedInstance(i *schemas.Instance, now time.Time) error {
 	return nil
 }
 
-// EndInstance notes that a box is being released: nothing may enter any more. It may be repeated, each time with a new time, so
-// that one of several ends it.
+// EndInstance records that a sandbox is being released: no call may enter any more. It may be repeated with a new time, so that of several
+// processes one ends it.
 func EndInstance(i *schemas.Instance, now time.Time) {
 	i.State, i.Ending = schemas.InstanceEnding, now
 }
 
-// WantInstance asks for an instance to be paused, running or removed. The worker that owns it, or one of its provider's, does so
-// when the rules of docs/STATES.md let it, and takes the wish off the record. A later wish replaces one before it; a wish for what
-// it is already does nothing. It returns the record as it is then.
+// WantInstance requests that an instance is paused, running or removed. The worker that owns it, or one of its provider's, does so when
+// the rules of docs/STATES.md allow it, and then removes the request from the record. A later request replaces an earlier one; a request
+// for the present state does nothing. It returns the record as it then is.
 //
-// Codes: invalid (no such target), not_found, conflict (it is being released already).
+// Codes: invalid (no such state), not_found, conflict (it is being released already).
 func WantInstance(ctx context.Context, b *streams.Bus, key string, want schemas.InstanceTarget) (schemas.Instance, error) {
 	if err := want.Validate(); err != nil {
 		return schemas.Instance{}, err
@@ -122,8 +122,8 @@ func WantInstance(ctx context.Context, b *streams.Bus, key string, want schemas.
 	}
 }
 
-// RemoveInstanceNow notes that the calls in an instance whose removal was requested have been cancelled, so that its workers need not find
-// out first whether one of them still has a call in it. It does nothing where the instance has ended, or is another one by now.
+// RemoveInstanceNow records that the calls in an instance whose removal was requested have been cancelled, so that its workers need not
+// check whether calls still run in it. It does nothing if the instance has ended or was replaced by another.
 func RemoveInstanceNow(ctx context.Context, b *streams.Bus, asked schemas.Instance) error {
 	var contest streams.Contest
 	for {
@@ -149,7 +149,7 @@ func RemoveInstanceNow(ctx context.Context, b *streams.Bus, asked schemas.Instan
 	}
 }
 
-// wish puts a wish on a record, or takes the one before off where the record says already what is wanted.
+// wish sets the requested state on a record, or clears the request if the instance already has that state.
 func wish(i *schemas.Instance, want schemas.InstanceTarget, now time.Time) {
 	there := want == schemas.WantPaused && i.State == schemas.InstancePaused ||
 		want == schemas.WantRunning && (i.State == schemas.InstanceReady || i.State == schemas.InstanceReserving) ||

@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// FindInstance returns the record of an account's instance with its revision. Codes: invalid (no id), not_found, in the same words
-// for one that never was and for another account's.
+// FindInstance returns the record of an account's instance with its revision. Codes: invalid (the id), not_found, with the same message
+// for one that does not exist and for another account's.
 func FindInstance(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.InstanceID) (
 	streams.BucketEntry[schemas.Instance], error,
 ) {
@@ -30,7 +30,7 @@ func FindInstance(ctx context.Context, b *streams.Bus, a schemas.AccountID, id s
 	return p, err
 }
 
-// JobsIn lists the background jobs that are in an instance, as far as their records say.
+// JobsIn returns the background jobs that run in an instance, according to their records.
 func JobsIn(ctx context.Context, b *streams.Bus, i schemas.Instance) ([]schemas.JobID, error) {
 	keys, err := openMarks(b).Keys(ctx, schemas.JobKey(i.Account, "*"))
 	if err != nil {
@@ -53,8 +53,8 @@ func JobsIn(ctx context.Context, b *streams.Bus, i schemas.Instance) ([]schemas.
 	return in, nil
 }
 
-// BoxReplaced reports whether the record of a job's instance speaks of another box than the job's: one that is there, or one that
-// another worker is about to make.
+// BoxReplaced reports whether the record of a job's instance names another sandbox than the job's: an existing one, or one that another
+// worker is about to make.
 func BoxReplaced(ctx context.Context, b *streams.Bus, j schemas.Job) (bool, error) {
 	if j.DedicatedSandbox || j.Ref.Sandbox.IsZero() {
 		return false, nil
@@ -66,8 +66,8 @@ func BoxReplaced(ctx context.Context, b *streams.Bus, j schemas.Job) (bool, erro
 	return p.Value.Ref != j.Ref.Sandbox, err
 }
 
-// AdoptInstance makes the record of a box that was found without one: made when its provider says, used now, and not known to have run
-// its onCreate scripts. It lives at most life from its making on.
+// AdoptInstance makes the record of a sandbox that was found without one: made at the time that its provider reports, used now, its
+// onCreate scripts not known to have run. It lives for at most life from when it was made.
 func AdoptInstance(i *schemas.Instance, ref schemas.Ref, paused bool, made, now time.Time, life time.Duration) {
 	*i = schemas.Instance{
 		Account: i.Account, Sandbox: i.Sandbox, Workspace: i.Workspace, Provider: i.Provider, State: schemas.InstanceReady,

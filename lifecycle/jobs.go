@@ -11,23 +11,23 @@ import (
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
-// OpenJobs returns the records of the background jobs. It does not touch the log.
+// OpenJobs returns the bucket of job records. It does not access the log.
 func OpenJobs(b *streams.Bus) *streams.Bucket[schemas.Job] {
 	return streams.OpenBucket[schemas.Job](b, streams.JobRecords)
 }
 
-// OpenGroups returns the records of the groups. It does not touch the log.
+// OpenGroups returns the bucket of group records. It does not access the log.
 func OpenGroups(b *streams.Bus) *streams.Bucket[schemas.Group] {
 	return streams.OpenBucket[schemas.Group](b, streams.GroupRecords)
 }
 
-// GroupKey is the place of a group in its bucket.
+// GroupKey returns the key of a group in its bucket.
 func GroupKey(a schemas.AccountID, group string) string {
 	return string(a) + "." + subjects.Token(group)
 }
 
-// FindJob returns the record of an account's job with its revision. Code: not_found, in the same words
-// for one that never was and for another account's.
+// FindJob returns the record of an account's job with its revision. Code: not_found, with the same message for one that does not exist and
+// for another account's.
 func FindJob(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.JobID) (streams.BucketEntry[schemas.Job], error) {
 	none := schemas.Errorf(schemas.NotFound, "there is no job %q: settled jobs are known for seven days", schemas.Quotable(string(id)))
 	if err := a.Validate(); err != nil {
@@ -43,8 +43,8 @@ func FindJob(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schema
 	return p, err
 }
 
-// EnsureJob returns the record of the job that a background call starts, and makes it when it is not
-// there. Any process may call it at any time: everything in a new record comes from the call.
+// EnsureJob returns the record of the job that a background call starts, and makes it if there is none. Any process may call it at any
+// time: a new record is derived from the call alone.
 func EnsureJob(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.BucketEntry[schemas.Job], error) {
 	jobs := OpenJobs(b)
 	var contest streams.Contest
@@ -89,8 +89,8 @@ func newJob(c schemas.Call) schemas.Job {
 	}
 }
 
-// Complete puts a job's completion on the log, once. When there is one already it returns that with
-// code conflict: the first counts, whichever process published it.
+// Complete stores a job's completion on the log, once. If there is one already, it returns that with the code conflict: the first counts,
+// whichever process published it.
 func Complete(ctx context.Context, b *streams.Bus, c schemas.Completion) (schemas.Completion, error) {
 	err := streams.Completions.Publish(ctx, b, c)
 	if !errors.Is(err, schemas.ErrConflict) {

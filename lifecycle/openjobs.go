@@ -23,8 +23,8 @@ const (
 	keyCovered    = "covered"                                // among the marks; those of jobs have keys of two parts
 )
 
-// jobMark says that a job has not settled, by the key of the job. There may be a mark whose job has settled,
-// but up to [jobMark.Revision] of the mark keyCovered no open job without a mark.
+// jobMark marks a job as not settled, by the job's key, so that a watch need not read the records of settled jobs. A mark may outlive its
+// job, but no open job whose record is older than the revision in the mark keyCovered is without a mark.
 type jobMark struct {
 	Provider  string `json:"provider,omitzero"`
 	Settled   bool   `json:"settled,omitzero"` // it ends soon
@@ -51,8 +51,8 @@ func createMark(ctx context.Context, b *streams.Bus, key, provider string) error
 	return err
 }
 
-// MarkSettled marks a job as settled whose record says so, and does not wait for it: a mark that is left is
-// found by the next watch that begins.
+// MarkSettled marks a job as settled, whose record must say so. It does not wait for the write: if that is lost, the next watch that
+// begins repeats it.
 func MarkSettled(b *streams.Bus, j schemas.Job) { markSettled(b, j.Key(), j) }
 
 func markSettled(b *streams.Bus, key string, j schemas.Job) {
@@ -64,8 +64,8 @@ func markSettled(b *streams.Bus, key string, j schemas.Job) {
 	_ = openMarks(b).PutAsync(key, mark, kept) // a mark that is left is found
 }
 
-// JobWatch reports jobs that have not settled. What it reads when it begins are the records of those, and what has changed since the last
-// call of Cover by any process: settled jobs cost nothing. It may be watched once.
+// JobWatch reports jobs that have not settled. When it begins it reads the records of those, and all changes since any process last called
+// Cover: settled jobs cost nothing. It can be watched once.
 type JobWatch struct {
 	bus      *streams.Bus
 	provider string
@@ -82,14 +82,14 @@ type openJob struct {
 	marked   bool
 }
 
-// WatchJobs makes a watch of the jobs of a provider; "" means all.
+// WatchJobs returns a watch of the jobs of a provider; "" means all.
 func WatchJobs(b *streams.Bus, provider string) *JobWatch {
 	return &JobWatch{bus: b, provider: provider, open: map[string]openJob{}}
 }
 
-// Watch reports the record of every job that has not settled and then every change of any, until ctx ends. After a disconnection it may
-// report records again, and reports those that have settled since or are gone. A watch of one provider also reports jobs with a box of
-// their own that have settled within [JobLeftFor].
+// Watch yields the record of every job that has not settled and then every change of any, until ctx is done. After a disconnection it may
+// yield records again, and yields those that have settled since or were removed. A watch of one provider also yields jobs with a sandbox
+// of their own that have settled within [JobLeftFor].
 func (w *JobWatch) Watch(ctx context.Context) iter.Seq2[streams.BucketEntry[schemas.Job], error] {
 	return func(yield func(streams.BucketEntry[schemas.Job], error) bool) {
 		live := func(p streams.BucketEntry[schemas.Job], err error) bool {
@@ -101,12 +101,12 @@ func (w *JobWatch) Watch(ctx context.Context) iter.Seq2[streams.BucketEntry[sche
 	}
 }
 
-// Mirrored is [JobWatch.Watch] for a [streams.Mirror]: it reports jobs that are gone by itself.
+// Mirrored is [JobWatch.Watch] for a [streams.Mirror]. It ignores the callbacks, since Watch itself reports removed jobs.
 func (w *JobWatch) Mirrored(ctx context.Context, _, _ func()) iter.Seq2[streams.BucketEntry[schemas.Job], error] {
 	return w.Watch(ctx)
 }
 
-// note remembers what was reported of a job. Live says that it came in its order.
+// note records what was yielded of a job. Live says that it was a change, yielded in order.
 func (w *JobWatch) note(p streams.BucketEntry[schemas.Job], err error, live bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,7 +122,7 @@ func (w *JobWatch) note(p streams.BucketEntry[schemas.Job], err error, live bool
 	}
 }
 
-// begin reports what is open by the marks, and returns up to where they are complete.
+// begin yields the open jobs that the marks name, and returns the revision up to which the marks are complete.
 func (w *JobWatch) begin(ctx context.Context, yield func(streams.BucketEntry[schemas.Job], error) bool) (after uint64, err error) {
 	made, err := OpenJobs(w.bus).Made(ctx)
 	if err != nil {
@@ -151,9 +151,9 @@ func (w *JobWatch) begin(ctx context.Context, yield func(streams.BucketEntry[sch
 	return after, ctx.Err()
 }
 
-// marked are the marks of the jobs to look at, by key: those that may be open, those with a box that may be left,
-// and those that were reported as open, which may have settled since. The copy that reports them must have come as far as
-// a revision: the marks that count were made before it.
+// marked returns the marks of the jobs to read, by key: those that may be open, those whose sandbox may remain, and those that were
+// yielded as open before and may have settled since. Code unavailable: the replica that was read has not reached the revision until,
+// before which all marks that count were made.
 func (w *JobWatch) marked(ctx context.Context, until uint64) (map[string]streams.BucketEntry[jobMark], error) {
 	marks := map[string]streams.BucketEntry[jobMark]{}
 	last := uint64(0)
@@ -180,7 +180,7 @@ func (w *JobWatch) marked(ctx context.Context, until uint64) (map[string]streams
 	return marks, nil
 }
 
-// reportFound reports one job with a mark, and removes the mark if the job has settled.
+// reportFound yields one job with a mark, and marks it as settled if it is.
 func (w *JobWatch) reportFound(key string, p streams.BucketEntry[schemas.Job], err error, mark streams.BucketEntry[jobMark],
 	yield func(streams.BucketEntry[schemas.Job], error) bool) error {
 	switch {
@@ -201,9 +201,8 @@ func (w *JobWatch) reportFound(key string, p streams.BucketEntry[schemas.Job], e
 	return nil
 }
 
-// Cover sees to it that the next watches need not read what this one has read: it marks open jobs without a
-// mark, which only versions before the marks leave, and writes down up to where none is missing. One in a deployment is
-// enough, more do no harm.
+// Cover reduces what later watches must read: it marks open jobs without a mark, which only older versions make, and records up to which
+// revision no mark is missing. One process in a deployment needs to call it; more are harmless.
 func (w *JobWatch) Cover(ctx context.Context) error {
 	w.mu.Lock()
 	covered, open := jobMark{Revision: w.reported, Made: w.made}, maps.Clone(w.open)
@@ -235,7 +234,7 @@ func (w *JobWatch) Cover(ctx context.Context) error {
 	return nil
 }
 
-// writeCovered records up to where no mark is missing, unless another process has come further.
+// writeCovered records the revision up to which no mark is missing, unless another process has recorded a later one.
 func (w *JobWatch) writeCovered(ctx context.Context, c jobMark) error {
 	marks := openMarks(w.bus)
 	have, err := marks.Get(ctx, keyCovered)

@@ -25,13 +25,12 @@ const (
 	textNotLaunched = "Interrupted: the worker that ran this call died before it launched the background job. Nothing was started."
 )
 
-// Result begins the result of a call.
+// Result returns the result of a call with its status and text; the caller adds the rest.
 func Result(c schemas.Call, s schemas.Status, text string) schemas.Result {
 	return schemas.Result{Call: c.ID, Conversation: c.Conversation, Tool: c.Tool, Status: s, Text: text}
 }
 
-// FailedResult is the result of a call that could not be run. The error's public side is all that leaves
-// the process.
+// FailedResult returns the result of a call that could not be run, with the public part of the error only.
 func FailedResult(c schemas.Call, err error) schemas.Result {
 	e := schemas.Public(err)
 	r := Result(c, schemas.StatusFailed, "Error: "+e.Message)
@@ -42,26 +41,26 @@ func FailedResult(c schemas.Call, err error) schemas.Result {
 	return r
 }
 
-// InterruptedResult is the result of a call that was started and whose end is unknown.
+// InterruptedResult returns the result of a call that was started and whose outcome is unknown.
 func InterruptedResult(c schemas.Call, text string) schemas.Result {
 	r := Result(c, schemas.StatusInterrupted, text)
 	r.Error = &schemas.Error{Code: schemas.Interrupted, Message: "it was started and its outcome is unknown"}
 	return r
 }
 
-// ForgottenResult is the result of a call of which the log no longer knows whether it was started.
+// ForgottenResult returns the result of a call for which the log no longer shows whether it was started.
 func ForgottenResult(c schemas.Call) schemas.Result {
 	r := InterruptedResult(c, textForgotten)
 	r.Error.Message = "it is no longer known whether it was started: its outcome is unknown"
 	return r
 }
 
-// CancelledResult is the result of a call that was cancelled before it was started.
+// CancelledResult returns the result of a call that was cancelled before it was started.
 func CancelledResult(c schemas.Call, reason string) schemas.Result {
 	return Result(c, schemas.StatusCancelled, Because(textNotStarted, reason))
 }
 
-// ExpiredResult is the result of a call that was not started before its deadline.
+// ExpiredResult returns the result of a call that was not started before its deadline.
 func ExpiredResult(c schemas.Call) schemas.Result {
 	r := Result(c, schemas.StatusExpired, textExpired)
 	r.Error = &schemas.Error{Code: schemas.Timeout, Message: "its deadline (" + c.Deadline.UTC().Format(time.RFC3339) +
@@ -69,7 +68,7 @@ func ExpiredResult(c schemas.Call) schemas.Result {
 	return r
 }
 
-// LaunchedResult is the result of a background call whose job runs.
+// LaunchedResult returns the result of a background call whose job runs.
 func LaunchedResult(c schemas.Call, j schemas.Job) schemas.Result {
 	text := "Background job " + string(j.ID) + " started."
 	if slices.Contains(j.Actions, schemas.JobActionLogs) {
@@ -80,7 +79,7 @@ func LaunchedResult(c schemas.Call, j schemas.Job) schemas.Result {
 	return r
 }
 
-// MayRunResult is the result of a background call whose job may run.
+// MayRunResult returns the result of a background call whose job may run.
 func MayRunResult(c schemas.Call) schemas.Result {
 	r := InterruptedResult(c, "Interrupted: the connection to the sandbox was lost while background job "+string(c.Job)+
 		" was started. It may run. Do not start it again. "+TextNotified)
@@ -88,11 +87,11 @@ func MayRunResult(c schemas.Call) schemas.Result {
 	return r
 }
 
-// NotLaunchedResult is the result of a background call whose job will not be launched, because its worker was taken for
-// dead before that.
+// NotLaunchedResult returns the result of a background call whose job will not be launched, because its worker was considered dead before
+// that.
 func NotLaunchedResult(c schemas.Call) schemas.Result { return InterruptedResult(c, textNotLaunched) }
 
-// RefusedResult is the result of a call that was not approved.
+// RefusedResult returns the result of a call that was not approved.
 func RefusedResult(a schemas.Approval) schemas.Result {
 	r := Result(a.Call, "", "")
 	switch a.State {
@@ -112,8 +111,8 @@ func RefusedResult(a schemas.Approval) schemas.Result {
 	return r
 }
 
-// InputLostResult is the result of a call that was approved, but whose input is no longer on the log: what follows
-// from the answer was left undone for longer than calls are kept.
+// InputLostResult returns the result of a call that was approved, but whose input is no longer on the log: the decision was not carried
+// out for longer than calls are kept.
 func InputLostResult(c schemas.Call) schemas.Result {
 	const why = "it was approved, but could not be handed on before its input aged out: call again"
 	return FailedResult(c, schemas.Errorf(schemas.Unavailable, why))
@@ -127,7 +126,7 @@ func Because(text, reason string) string {
 	return text + " Reason: " + reason
 }
 
-// JobStart is what is known of the start of a job.
+// JobStart says what is known about the start of a job.
 type JobStart string
 
 // What is known of the start of a job.
@@ -137,7 +136,7 @@ const (
 	HasStarted     JobStart = "runs" // or did
 )
 
-// StartOf reports what the record of a job says about its start.
+// StartOf returns what the record of a job says about its start.
 func StartOf(j schemas.Job) JobStart {
 	switch j.State {
 	case schemas.JobWaiting, schemas.JobUnstarted:

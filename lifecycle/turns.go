@@ -9,17 +9,17 @@ import (
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
-// OpenTurnHolds opens the records of who carries on the turns of conversations.
+// OpenTurnHolds returns the bucket that records which process runs the turns of a conversation.
 func OpenTurnHolds(b *streams.Bus) *streams.Bucket[schemas.TurnHold] {
 	return streams.OpenBucket[schemas.TurnHold](b, streams.TurnHolds)
 }
 
-// TurnHoldKey is the place of a conversation's record.
+// TurnHoldKey returns the key of a conversation's record.
 func TurnHoldKey(a schemas.AccountID, c schemas.ConversationID) string {
 	return string(a) + "." + subjects.Token(string(c))
 }
 
-// WakeTurn makes the process that carries a conversation's turn on check it. It may be called at any time and any number of times.
+// WakeTurn makes the process that runs a conversation's turn check it. It may be called at any time and any number of times.
 func WakeTurn(ctx context.Context, b *streams.Bus, a schemas.AccountID, c schemas.ConversationID) error {
 	return streams.Wakes.Publish(ctx, b, schemas.Wake{Account: a, Conversation: c})
 }
@@ -32,12 +32,12 @@ func wakeFor(ctx context.Context, b *streams.Bus, c schemas.Call) error {
 	return WakeTurn(ctx, b, c.Account, c.Conversation)
 }
 
-// Address puts what is said to an agent on the log, once: with its id it is idempotent for seven days. It reports whether it was there
-// already. Who carries the turns out finds it there.
+// Address stores a message to an agent on the log. It is idempotent by its id for seven days, and reports whether the message was there
+// already. The process that runs the turns reads it from there.
 //
 // Codes: invalid, conflict (the id has another content; or the mode is reject, and a turn runs), exhausted (more than
-// [schemas.MaxWaitingTurns] or [schemas.MaxWaitingTurnBytes] wait in the conversation), unavailable: it is unknown whether it was stored,
-// address it again with the same id.
+// [schemas.MaxWaitingTurns] or [schemas.MaxWaitingTurnBytes] wait in the conversation), unavailable: it is unknown whether it was stored;
+// call it again with the same id.
 func Address(ctx context.Context, b *streams.Bus, f schemas.FollowUp) (existing bool, err error) {
 	if err := errors.Join(f.Mode.Validate(), f.Agent.Validate()); err != nil {
 		return false, err
@@ -90,7 +90,7 @@ func Address(ctx context.Context, b *streams.Bus, f schemas.FollowUp) (existing 
 	return false, err
 }
 
-// addressed compares what came again with what is there.
+// addressed compares a repeated message with the stored one. Code: conflict.
 func addressed(have, f schemas.FollowUp) (bool, error) {
 	if have.Text != f.Text || have.Mode != f.Mode || have.Agent != f.Agent {
 		return false, &schemas.Error{
@@ -100,7 +100,8 @@ func addressed(have, f schemas.FollowUp) (bool, error) {
 	return true, nil
 }
 
-// ensureHold returns the record of a conversation. A new one begins behind what is there: that was another's.
+// ensureHold returns the record of a conversation, and makes it if there is none. A new record begins after the messages that exist, which
+// are not for the turn runners.
 func ensureHold(ctx context.Context, b *streams.Bus, f schemas.FollowUp) (schemas.TurnHold, error) {
 	holds, key := OpenTurnHolds(b), TurnHoldKey(f.Account, f.Conversation)
 	var contest streams.Contest
@@ -123,7 +124,8 @@ func ensureHold(ctx context.Context, b *streams.Bus, f schemas.FollowUp) (schema
 	}
 }
 
-// ExpectTurn records that a follow-up at a position in the stream of turns is for the turn runners, and wakes them. It may be called again.
+// ExpectTurn records that the message at a sequence in the stream of turns is for the turn runners, and wakes them. It may be called
+// again.
 func ExpectTurn(ctx context.Context, b *streams.Bus, f schemas.FollowUp, seq uint64) error {
 	holds, key := OpenTurnHolds(b), TurnHoldKey(f.Account, f.Conversation)
 	var contest streams.Contest

@@ -15,8 +15,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// record is the structured content of an answer: [schemas.Result], or what is known of a call that has none yet. A test holds it to
-// the fields of the former.
+// record is the structured content of an answer: a [schemas.Result], or the state of a call that has none yet. A test compares its fields
+// with those of Result.
 type record struct {
 	Call         schemas.CallID         `json:"call"`
 	Conversation schemas.ConversationID `json:"conversation"`
@@ -59,8 +59,8 @@ func reopen(s *jsonschema.Schema) {
 	}
 }
 
-// answerOf is a result as a revision of the protocol has it: an error where the tool was not carried out to its end. A command that failed has an
-// exit code, and is no error of the tool's.
+// answerOf returns a result in the format of a revision of the protocol. It is marked as an error if the tool was not run to its end. A
+// command that failed has an exit code, and is not an error of the tool.
 func answerOf(r schemas.Result, revision string) (*sdk.CallToolResult, error) {
 	text := r.Text
 	if text == "" {
@@ -76,7 +76,7 @@ func answerOf(r schemas.Result, revision string) (*sdk.CallToolResult, error) {
 	}, nil
 }
 
-// stillRunning says that a call still runs, or that its result is withheld, and how to get its result.
+// stillRunning returns the answer for a call that still runs, or whose result is withheld: it says how to get the result.
 func stillRunning(st State, tool schemas.Tool) *sdk.CallToolResult {
 	if st.Withheld != nil {
 		return unfinished(st, tool, fmt.Sprintf("No result yet: %s. The call itself is carried out, and nothing of it is lost. Its result "+
@@ -86,7 +86,7 @@ func stillRunning(st State, tool schemas.Tool) *sdk.CallToolResult {
 		`async_status with statusId %q, which waits for it. Do not send the call again: that would run it a second time.`, st.ID))
 }
 
-// waiting says that a person has to allow a call.
+// waiting returns the answer for a call that waits for an approval.
 func waiting(st State) *sdk.CallToolResult { return unfinished(st, "", howToAllow(st)) }
 
 func howToAllow(st State) string {
@@ -104,8 +104,8 @@ func unfinished(st State, tool schemas.Tool, text string) *sdk.CallToolResult {
 	}
 }
 
-// answerOfError answers a call that was not admitted. What is wrong with its arguments is for the model, which can do better; the rest
-// is for the client.
+// answerOfError returns the answer for a call that was not admitted: errors in its arguments as a result for the model, which can correct
+// them; all others as protocol errors for the client.
 func answerOfError(err error) (*sdk.CallToolResult, error) {
 	e, ok := errors.AsType[*schemas.Error](err)
 	if ok && e.Code == schemas.Invalid && (e.Field == "input" || strings.HasPrefix(e.Field, "input.")) {
@@ -114,7 +114,7 @@ func answerOfError(err error) (*sdk.CallToolResult, error) {
 	return nil, protocolError(err)
 }
 
-// protocolError is an error as JSON-RPC has it, with what may be shown of it: code and field are in its data.
+// protocolError returns the public part of an error as a JSON-RPC error; code and field are in its data.
 func protocolError(err error) error {
 	public := schemas.Public(err)
 	code := int64(jsonrpc.CodeInvalidParams)

@@ -31,7 +31,7 @@ const (
 	maxState      = 4 << 10 // bytes of what a client sends back
 )
 
-// carried is what a client carries from a question to its answer.
+// carried is the state that a client returns with the answer to a question.
 type carried struct {
 	Account  schemas.AccountID  `json:"a"`
 	Call     schemas.CallID     `json:"c"`
@@ -40,7 +40,8 @@ type carried struct {
 	Expires  int64              `json:"e"` // seconds since 1970
 }
 
-// ask puts the question of a call that waits to the client's user, where the client can.
+// ask returns the answer to a call that waits for an approval: a form for the client's user, if the client supports forms, or a text that
+// says how to approve.
 func (c *session) ask(ctx context.Context, req *sdk.CallToolRequest, st State, r schemas.Request) (*sdk.CallToolResult, error) {
 	if !canAsk(req) {
 		return waiting(st), nil
@@ -53,7 +54,8 @@ func (c *session) ask(ctx context.Context, req *sdk.CallToolRequest, st State, r
 	return &sdk.CallToolResult{InputRequests: sdk.InputRequestMap{string(st.Approval): c.question(r.Tool, r.Input)}, RequestState: sealed}, nil
 }
 
-// question is the form of an approval. The answer counts for the conversation only where that has been named: else it has this call only.
+// question returns the form of an approval. It offers to remember the answer for the conversation only if the client named one, since
+// otherwise the conversation has only this call.
 func (c *session) question(tool schemas.Tool, input json.RawMessage) *sdk.ElicitParams {
 	choices := []any{allowOnce, deny}
 	if c.scope.Conversation != "" {
@@ -72,7 +74,7 @@ func (c *session) question(tool schemas.Tool, input json.RawMessage) *sdk.Elicit
 	}
 }
 
-// resume continues a call whose question the client has passed to its user.
+// resume continues a call after the client has asked its user.
 func (c *session) resume(ctx context.Context, req *sdk.CallToolRequest, r schemas.Request) (*sdk.CallToolResult, error) {
 	was, err := c.open(req.Params.RequestState)
 	if err == nil && (was.Account != c.scope.Account || was.Digest != digestOf(r)) {
@@ -95,8 +97,8 @@ func (c *session) resume(ctx context.Context, req *sdk.CallToolRequest, r schema
 	return c.await(ctx, req, st, r)
 }
 
-// decide answers an approval with what the client's user said. No answer leaves it open. An approval that another person has answered
-// stays as that: the call says how.
+// decide decides an approval by the user's answer. Without an answer it stays open. If it was decided already, it stays so, and the call's
+// state shows how.
 func (c *session) decide(ctx context.Context, id schemas.ApprovalID, said sdk.InputResponseMap) error {
 	answer, ok := answerTo(said[string(id)])
 	if !ok {
@@ -108,7 +110,7 @@ func (c *session) decide(ctx context.Context, id schemas.ApprovalID, said sdk.In
 	return nil
 }
 
-// answerTo reads what a user said. Whatever is no clear yes is no yes.
+// answerTo interprets the user's answer; ok is false if there is none. Only an explicit yes is a yes.
 func answerTo(said sdk.InputResponse) (a schemas.ApprovalAnswer, ok bool) {
 	e, is := said.(*sdk.ElicitResult)
 	if !is || e == nil {
@@ -131,7 +133,7 @@ func answerTo(said sdk.InputResponse) (a schemas.ApprovalAnswer, ok bool) {
 	return a, false
 }
 
-// canAsk reports whether the client puts forms to its user.
+// canAsk reports whether the client can show forms to its user.
 func canAsk(req interface {
 	ClientCapabilities() *sdk.ClientCapabilities
 }) bool {
@@ -139,13 +141,13 @@ func canAsk(req interface {
 	return has != nil && has.Elicitation != nil && (has.Elicitation.Form != nil || has.Elicitation.URL == nil)
 }
 
-// digestOf says what a call is, without its id.
+// digestOf returns a digest of a call's content, without its id.
 func digestOf(r schemas.Request) string {
 	r.Conversation = "" // one without a name has that of its id
 	return r.Digest()
 }
 
-// seal makes the text that a client carries.
+// seal encodes and signs the state for a client.
 func (c *session) seal(was carried) (string, error) {
 	body, err := json.Marshal(was)
 	if err != nil {
@@ -159,7 +161,7 @@ func (c *session) seal(was carried) (string, error) {
 	return text(body) + "." + text([]byte(key)) + "." + text(mac), nil
 }
 
-// open reads what a client has carried. Code: invalid.
+// open verifies and decodes the state that a client has returned. Code: invalid.
 func (c *session) open(sealed string) (was carried, err error) {
 	bad := schemas.Invalidf("requestState", "is not one that this server gave: send the call again without it")
 	parts := strings.Split(sealed, ".")
@@ -184,7 +186,7 @@ func (c *session) open(sealed string) (was carried, err error) {
 	return was, nil
 }
 
-// ownKeys sign with a secret of one process.
+// ownKeys implements [Keys] with a secret of this process.
 type ownKeys struct{ secret []byte }
 
 func newOwnKeys(secret string) ownKeys { return ownKeys{[]byte(secret)} }

@@ -30,13 +30,13 @@ func artifactURI(id schemas.ArtifactID) string {
 	return resourceScheme + "://" + artifactsHost + "/" + url.PathEscape(string(id))
 }
 
-// artifactAt is the artifact that a URI names; not ok if it names a file.
+// artifactAt returns the id of the artifact that a URI names; ok is false if it names a file.
 func artifactAt(workspace, name string) (id schemas.ArtifactID, ok bool) {
 	id = schemas.ArtifactID(name)
 	return id, workspace == artifactsHost && len(name) == artifactIDSize && id.Validate() == nil
 }
 
-// links are the artifacts of a result as an answer of a revision has them.
+// links returns the artifacts of a result as links; none for revisions that do not have links.
 func links(revision string, artifacts []schemas.Artifact) (list []sdk.Content) {
 	if revision < linked {
 		return nil
@@ -49,8 +49,8 @@ func links(revision string, artifacts []schemas.Artifact) (list []sdk.Content) {
 	return list
 }
 
-// listResources answers a page of the artifacts of the scope's conversation. A client without a conversation has links in the answers
-// of its calls only.
+// listResources returns a page of the artifacts of the scope's conversation. For a client without a conversation the list is empty; the
+// answers to its calls contain links.
 func (c *session) listResources(ctx context.Context, p *sdk.ListResourcesParams) (*sdk.ListResourcesResult, error) {
 	page := &sdk.ListResourcesResult{Resources: []*sdk.Resource{}}
 	page.CacheScope = "private"
@@ -82,7 +82,8 @@ func (c *session) listResources(ctx context.Context, p *sdk.ListResourcesParams)
 	return page, nil
 }
 
-// mayRead reports whether the client's agent has the tool read, by which it reads files. An account without an agent may read all.
+// mayRead reports whether the client's agent has the tool read, which the reading of files requires. An account without an agent may read
+// everything.
 func (c *session) mayRead(ctx context.Context) (bool, error) {
 	if c.scope.Agent == "" {
 		return true, nil
@@ -99,8 +100,8 @@ func (c *session) mayRead(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// readArtifact answers the bytes of an artifact. An agent reads those of its conversation, or, where none is named, those of calls that
-// have a conversation of their own.
+// readArtifact returns the bytes of an artifact. An agent can read the artifacts of its conversation or, if it has none, those of calls
+// that have a conversation of their own.
 func (c *session) readArtifact(ctx context.Context, uri string, id schemas.ArtifactID) (*sdk.ReadResourceResult, error) {
 	may, err := c.mayRead(ctx)
 	if err != nil {
@@ -124,8 +125,8 @@ func (c *session) readArtifact(ctx context.Context, uri string, id schemas.Artif
 	return contentsOf(uri, a.MIMEType, content, utf8.Valid(content) && bytes.IndexByte(content, 0) < 0), nil
 }
 
-// ArtifactTooLarge is the error for an artifact that is not read as a resource: it has size bytes, or more than the most where that is
-// not known (0).
+// ArtifactTooLarge returns the error for an artifact that is too large to be read as a resource. A size of 0 means that it is unknown, but
+// more than most.
 func ArtifactTooLarge(id schemas.ArtifactID, size, most int64) error {
 	if size == 0 {
 		return schemas.OpErrorf(schemas.Exhausted, "uri",

@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// call carries out a tools/call. It may run twice for one request of an older client: before and after it has asked its user.
+// call handles a tools/call. For one request of an older client it may run twice: before and after the client has asked its user.
 func (c *session) call(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	p := req.Params
 	input := p.Arguments
@@ -43,7 +43,8 @@ func (c *session) call(ctx context.Context, req *sdk.CallToolRequest) (*sdk.Call
 	return c.await(ctx, req, st, r)
 }
 
-// requestOf is the request that the parameters of a tools/call stand for.
+// requestOf returns the request for the parameters of a tools/call; marked reports whether the client marked the tool use, so that it can
+// repeat the request.
 func (c *session) requestOf(p *sdk.CallToolParamsRaw, input json.RawMessage) (r schemas.Request, marked bool, err error) {
 	key, err := keyOf(p.Meta)
 	if err != nil {
@@ -62,7 +63,7 @@ func (c *session) requestOf(p *sdk.CallToolParamsRaw, input json.RawMessage) (r 
 	return r, key != "", nil
 }
 
-// await holds a request until its call has a result or the wait is over, and answers it.
+// await waits until a call has a result or c.Wait has passed, and returns the answer.
 func (c *session) await(ctx context.Context, req *sdk.CallToolRequest, st State, r schemas.Request) (*sdk.CallToolResult, error) {
 	defer c.attach(st.ID)()
 	if st.Result == nil && st.Status != StatusAwaiting {
@@ -85,7 +86,7 @@ func (c *session) await(ctx context.Context, req *sdk.CallToolRequest, st State,
 	return stillRunning(st, r.Tool), nil
 }
 
-// wait waits for a call, and shows its progress meanwhile where the client asked for that.
+// wait waits for a call and returns its state; meanwhile it sends progress if the client asked for it.
 func (c *session) wait(ctx context.Context, req *sdk.CallToolRequest, st State) (State, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -116,7 +117,7 @@ const (
 	progressLine  = 200             // bytes of a line
 )
 
-// show sends the client the last line that a call has printed, until ctx ends. What it starts is in running.
+// show sends the client the last line that a call has printed, until ctx is done. Its goroutines are added to running.
 func (c *session) show(ctx context.Context, running *sync.WaitGroup, to *sdk.ServerSession, token any, st State) {
 	lines := make(chan string, 1)
 	running.Go(func() {
@@ -169,7 +170,7 @@ func (c *session) show(ctx context.Context, running *sync.WaitGroup, to *sdk.Ser
 	})
 }
 
-// lastLine is the last line of a text that is not empty, cut to what is worth showing.
+// lastLine returns the last line of a text that is not empty, cut to progressLine bytes.
 func lastLine(text string) string {
 	text = strings.TrimRight(text, "\r\n\t ")
 	text = strings.TrimSpace(text[strings.LastIndexAny(text, "\r\n")+1:])
@@ -179,7 +180,7 @@ func lastLine(text string) string {
 	return text
 }
 
-// callAsked reads an input of async_status that names a call.
+// callAsked parses an input of async_status; ok reports whether it names a call.
 func callAsked(input json.RawMessage) (in struct {
 	StatusID string            `json:"statusId"` //nolint:tagliatelle // as models know it
 	Action   schemas.JobAction `json:"action"`
@@ -188,7 +189,7 @@ func callAsked(input json.RawMessage) (in struct {
 	return in, err == nil && isCall(in.StatusID)
 }
 
-// status answers async_status about a call: its state, after waiting for its end as long as for any call.
+// status handles async_status for a call: it stops the call if asked to, waits for its end as long as for any call, and returns its state.
 func (c *session) status(ctx context.Context, req *sdk.CallToolRequest, in struct {
 	StatusID string            `json:"statusId"` //nolint:tagliatelle // as models know it
 	Action   schemas.JobAction `json:"action"`
@@ -223,7 +224,7 @@ func (c *session) status(ctx context.Context, req *sdk.CallToolRequest, in struc
 	return stillRunning(st, schemas.ToolAsyncStatus), nil
 }
 
-// statusOfCalls is async_status for an agent that has no background jobs: its calls can still be asked about.
+// statusOfCalls returns async_status for an agent without background jobs, which can use it for its calls.
 func statusOfCalls() Tool {
 	return Tool{
 		Name:        string(schemas.ToolAsyncStatus),

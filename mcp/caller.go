@@ -16,7 +16,7 @@ const (
 	StatusAwaiting   = "awaiting_approval"
 )
 
-// State is what is known of a call.
+// State is the state of a call.
 type State struct {
 	ID           schemas.CallID
 	Conversation schemas.ConversationID
@@ -44,7 +44,7 @@ type Annotations struct {
 	OpenWorld   bool `json:"openWorldHint"`   //nolint:tagliatelle // the protocol's
 }
 
-// Caller carries out calls of one account. Its methods may be called from many goroutines, and block until they are answered or ctx ends.
+// Caller executes calls of one account. It must be safe for concurrent use. Its methods block until they have an answer or ctx is done.
 type Caller interface {
 	ArtifactReader
 
@@ -81,7 +81,7 @@ type ArtifactReader interface {
 	Artifact(ctx context.Context, of schemas.ConversationID, id schemas.ArtifactID, most int64) (schemas.Artifact, []byte, error)
 }
 
-// Scope is what a client sees and may do: one account's, by its credential.
+// Scope is what a client can access: one account, by its credential, and within it perhaps one agent, workspace or conversation.
 type Scope struct {
 	Account   schemas.AccountID
 	Agent     schemas.AgentID // empty: all tools

@@ -22,7 +22,7 @@ const (
 // MaxKey is the most bytes of a mark.
 const MaxKey = 256
 
-// keyOf is the mark of a tool use with its name in front, empty where there is none. Code: invalid.
+// keyOf returns the mark of a tool use, prefixed with the mark's name; empty if there is none. Code: invalid.
 func keyOf(meta map[string]any) (string, error) {
 	for _, name := range []string{MetaIdempotencyKey, metaToolUse} {
 		v, there := meta[name]
@@ -40,7 +40,7 @@ func keyOf(meta map[string]any) (string, error) {
 	return "", nil
 }
 
-// CallIDOf is the id of the call that a marked tool use means: the same for the same account, agent, workspace, conversation and mark.
+// CallIDOf returns the id of the call for a marked tool use: it is the same for the same account, agent, workspace, conversation and mark.
 func CallIDOf(s Scope, key string) schemas.CallID {
 	h := sha256.New()
 	for _, part := range []string{string(s.Account), string(s.Agent), s.Workspace, string(s.Conversation), key} {
@@ -50,7 +50,7 @@ func CallIDOf(s Scope, key string) schemas.CallID {
 	return schemas.CallID(CallPrefix + hex.EncodeToString(h.Sum(nil)[:bytes]))
 }
 
-// newCallID is the id of a call that no client can ask for again.
+// newCallID returns a random id, for a call that cannot be requested again.
 func newCallID() schemas.CallID { return schemas.CallID(schemas.NewID(CallPrefix)) }
 
 // isCall reports whether a status id names a call rather than a job.

@@ -13,8 +13,8 @@ var errCancelled = errors.New("the client cancelled the request")
 
 const cancelWithin = 5 * time.Second // for the cancellation to be on the log
 
-// unwanted reports whether a request has ended because its client wants no answer. That is not so when the other end of a pair of
-// streams is gone: a client program that ends, or is killed, has not cancelled anything, and a job of minutes should not die of it.
+// unwanted reports whether a request has ended because its client wants no answer. If the other end of a stdio connection is gone, that is
+// not so: a client program that ends or is killed has not cancelled anything, and must not take its long calls with it.
 func (c *session) unwanted(ctx context.Context) bool {
 	if ctx.Err() == nil {
 		return false
@@ -23,19 +23,19 @@ func (c *session) unwanted(ctx context.Context) bool {
 	return errors.Is(cause, context.Canceled) || errors.Is(cause, errCancelled)
 }
 
-// requested reports whether the client said so, rather than closing its stream.
+// requested reports whether the client cancelled the request explicitly, rather than by closing its stream.
 func (c *session) requested(ctx context.Context) bool {
 	return errors.Is(context.Cause(ctx), errCancelled)
 }
 
-// attachment counts who waits for a call in this process.
+// attachment counts the requests in this process that wait for a call.
 type attachment struct {
 	waiting int
 	pending int    // that would cancel it
 	times   uint64 // that a request came
 }
 
-// attach notes that a request waits for a call, until the returned function is called.
+// attach records that a request waits for a call, until the returned function is called.
 func (s *Server) attach(id schemas.CallID) func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,8 @@ func (s *Server) forget(id schemas.CallID, a *attachment) {
 	}
 }
 
-// abandon cancels a call whose client has gone, unless another request waits for it, here and, where there is grace, within that.
+// abandon cancels a call whose client has gone, unless another request waits for it in this process. With grace set, it waits for s.Grace
+// whether one comes.
 func (c *session) abandon(id schemas.CallID, grace bool) {
 	s, caller := c.Server, c.scope.Caller
 	s.mu.Lock()
@@ -100,14 +101,14 @@ func (c *session) abandon(id schemas.CallID, grace bool) {
 	})
 }
 
-// flight names a request of the older protocol over HTTP, whose cancellation comes as a request of its own.
+// flight identifies a request of an older protocol revision over HTTP, which is cancelled by another request.
 type flight struct {
 	account schemas.AccountID
 	session string
 	request string // its id, as JSON
 }
 
-// fly notes a request until the returned function is called. The returned context ends with its cancellation.
+// fly registers a request until the returned function is called. The returned context is cancelled by ground.
 func (s *Server) fly(ctx context.Context, f flight) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if f.session == "" || f.request == "" {
@@ -127,7 +128,7 @@ func (s *Server) fly(ctx context.Context, f flight) (context.Context, func()) {
 	}
 }
 
-// ground cancels a request that is in flight here.
+// ground cancels a request that is in flight in this process.
 func (s *Server) ground(f flight) {
 	s.mu.Lock()
 	cancel := s.inFlight[f]

@@ -21,7 +21,7 @@ const (
 	stateless     = "2026-07-28" // the first revision without sessions
 )
 
-// Waits reports whether a request over HTTP may be held: then it should take a place among those that wait.
+// Waits reports whether a request over HTTP may wait for long, so that it should take a slot among the waiting requests.
 func Waits(body []byte) bool {
 	switch peek(body).Method {
 	case "tools/call", "resources/read", "subscriptions/listen":
@@ -30,9 +30,9 @@ func Waits(body []byte) bool {
 	return false
 }
 
-// Serve answers one request over HTTP, whose body has been read and whose client is the scope's. Who may ask, from where and how much is
-// the caller's to check. A session id is only a name by which a client of an older revision cancels its requests: nothing is kept under it
-// when no request is in flight.
+// Serve answers one request over HTTP, whose body has been read. The caller must have authenticated the client, checked the origin and
+// applied its limits. A session id only lets a client of an older revision cancel its requests; nothing is stored for it while no request
+// is in flight.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, scope Scope, body []byte) {
 	said := peek(body)
 	c := &session{Server: s, scope: scope}
@@ -59,7 +59,8 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, scope Scope, body
 	}).ServeHTTP(w, r)
 }
 
-// refuseName answers a request whose header names another task than it does, as the SDK answers those of the methods that it knows.
+// refuseName writes the error for a request whose header names another task than its body, in the form that the SDK uses for the methods
+// that it knows.
 func refuseName(w http.ResponseWriter, id json.RawMessage) {
 	if len(id) == 0 {
 		id = json.RawMessage("null")
@@ -77,7 +78,7 @@ func refuseName(w http.ResponseWriter, id json.RawMessage) {
 	_, _ = w.Write(body)
 }
 
-// message is what is looked at of a request before the SDK reads it.
+// message is the part of a request that is read before the SDK decodes it.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -87,7 +88,7 @@ type message struct {
 	} `json:"params"`
 }
 
-// task is the task that a request names, empty where that is no text: then the SDK refuses it.
+// task returns the task that a request names; empty if that is not a string, which the SDK then rejects.
 func (m message) task() (id string) {
 	if json.Unmarshal(m.Params.TaskID, &id) != nil {
 		return ""
@@ -95,7 +96,7 @@ func (m message) task() (id string) {
 	return id
 }
 
-// peek reads what it can. A batch of older revisions is none of it.
+// peek decodes the known members of a message. For a batch of older revisions it returns the zero message.
 func peek(body []byte) (m message) {
 	if json.Unmarshal(body, &m) != nil {
 		return message{}

@@ -28,7 +28,8 @@ const (
 	wholeFile        = 1_000_000 // lines
 )
 
-// addResources offers the files of workspaces, and artifacts. A URI of an artifact fits both templates: one handler has both.
+// addResources registers the files of workspaces, and artifacts, as resources. A URI of an artifact matches both templates, so both have
+// the same handler.
 func (c *session) addResources(srv *sdk.Server) {
 	srv.AddResourceTemplate(&sdk.ResourceTemplate{
 		Name: "workspace file", URITemplate: resourceTemplate,
@@ -40,7 +41,7 @@ func (c *session) addResources(srv *sdk.Server) {
 	}, c.readResource)
 }
 
-// readResource reads an artifact, or a file by the tool read, as the client's agent may.
+// readResource reads an artifact, or a file through the tool read, with the permissions of the client's agent.
 func (c *session) readResource(ctx context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
 	workspace, name, err := fileOf(req.Params.URI)
 	if err != nil {
@@ -67,8 +68,8 @@ func (c *session) readResource(ctx context.Context, req *sdk.ReadResourceRequest
 	return contentsOf(req.Params.URI, media, content, text), nil
 }
 
-// contentsOf is what is read of a resource. The protocol requires a text or a blob, and the SDK leaves an empty text out: what is empty is
-// a blob.
+// contentsOf returns the content of a resource. The protocol requires a text or a blob, and the SDK omits an empty text, so empty content
+// is a blob.
 func contentsOf(uri, media string, content []byte, text bool) *sdk.ReadResourceResult {
 	out := &sdk.ResourceContents{URI: uri, MIMEType: media}
 	if text && len(content) > 0 {
@@ -79,7 +80,7 @@ func contentsOf(uri, media string, content []byte, text bool) *sdk.ReadResourceR
 	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{out}}
 }
 
-// fileOf reads the URI of a resource. Code: invalid.
+// fileOf parses the URI of a resource. Code: invalid.
 func fileOf(uri string) (workspace, name string, err error) {
 	rest, ok := strings.CutPrefix(uri, resourceScheme+"://")
 	host, file, slash := strings.Cut(rest, "/")
@@ -107,7 +108,7 @@ type file struct {
 	workspace, name string
 }
 
-// page is what the tool read says of a part of a file; tools documents it.
+// page is the structured result of the tool read for a part of a file.
 type page struct {
 	Size       int64  `json:"size"`
 	Encoding   string `json:"encoding"`
@@ -116,7 +117,8 @@ type page struct {
 	ETag       string `json:"etag"`
 }
 
-// read returns all of a file, and whether it is text. Codes: not_found, invalid, exhausted (it is too large), and those of calls.
+// read returns the whole content of a file, and whether it is text. Codes: not_found, invalid, exhausted (it is too large), and those of
+// calls.
 func (f file) read(ctx context.Context) (content []byte, text bool, err error) {
 	var (
 		whole strings.Builder
@@ -158,7 +160,7 @@ func (f file) read(ctx context.Context) (content []byte, text bool, err error) {
 	return content, true, nil
 }
 
-// binary reads a file that the tool read does not show as text; why is what it said.
+// binary reads a file that the tool read does not return as text; why is the error to return if it cannot be read as binary either.
 func (f file) binary(ctx context.Context, why error) (content []byte, text bool, err error) {
 	p, err := f.page(ctx, schemas.DialectDeepAgents, 0)
 	if err != nil {
@@ -173,7 +175,7 @@ func (f file) binary(ctx context.Context, why error) (content []byte, text bool,
 	return content, false, nil
 }
 
-// page is one call of the tool read.
+// page calls the tool read for the part of a file that begins at an offset.
 func (f file) page(ctx context.Context, d schemas.Dialect, from int64) (p page, err error) {
 	input, err := json.Marshal(map[string]any{"file_path": f.name, "offset": from, "limit": wholeFile})
 	if err != nil {

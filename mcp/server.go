@@ -41,14 +41,14 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Keys sign and verify, for one purpose each. They are called from many goroutines.
+// Keys sign and verify; a signature is valid only for its purpose. It must be safe for concurrent use.
 type Keys interface {
 	// Sign returns the id of the current key, of at most 255 bytes, and its MAC.
 	Sign(purpose string, message []byte) (key string, signature []byte, err error)
 	Verify(key, purpose string, message, signature []byte) bool
 }
 
-// Server answers clients. Its methods may be called from many goroutines.
+// Server handles the protocol for clients. It is safe for concurrent use.
 type Server struct {
 	Options
 
@@ -61,7 +61,7 @@ type Server struct {
 	inFlight map[flight]context.CancelCauseFunc
 }
 
-// New makes a server. [Server.Close] ends it.
+// New returns a server. The caller must call [Server.Close].
 func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -79,16 +79,16 @@ func New(o Options) *Server {
 	return s
 }
 
-// Drain has every request that waits answer with what is known. It returns at once.
+// Drain makes every waiting request answer with the present state. It does not block.
 func (s *Server) Drain() { s.end() }
 
-// Close is [Server.Drain], and waits for the server's goroutines.
+// Close calls [Server.Drain], and then waits for the server's goroutines.
 func (s *Server) Close() {
 	s.Drain()
 	s.running.Wait()
 }
 
-// session is what one connection, or one request over HTTP, is to the server.
+// session is the server's state for one connection, or for one request over HTTP.
 type session struct {
 	*Server
 
@@ -103,7 +103,7 @@ const instructions = "The tools run in a sandbox with a workspace of its own, no
 	"there, and stay from one call to the next. A call that takes longer than a request may wait goes on; async_status with the " +
 	"statusId of the answer has its result."
 
-// protocol builds what speaks the protocol for one session. Its tools are there once [session.list] has been asked.
+// protocol returns an SDK server for one session. Its tools are registered by [session.list].
 func (c *session) protocol() *sdk.Server {
 	capabilities := &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}}
 	capabilities.AddExtension(extensionTasks, nil)
@@ -116,7 +116,7 @@ func (c *session) protocol() *sdk.Server {
 	return srv
 }
 
-// cacheable says that lists are the account's own, and may be kept for a minute.
+// cacheable marks results as private; lists of tools and of resource templates may be cached for a minute.
 func cacheable(_ context.Context, req sdk.Request, to *sdk.Cacheable) {
 	to.CacheScope = "private"
 	switch req.GetParams().(type) {
@@ -125,8 +125,8 @@ func cacheable(_ context.Context, req sdk.Request, to *sdk.Cacheable) {
 	}
 }
 
-// around is what every request goes through: tools are listed again where they matter, artifacts are listed from the log, a task takes the
-// place of an answer, and a call whose client wants no answer any more is cancelled.
+// around returns the middleware for all requests. It updates the tools before they are listed or called, serves the list of artifacts,
+// returns a task instead of an answer, and cancels a call whose client wants no answer any more.
 func (c *session) around(srv *sdk.Server) sdk.Middleware {
 	return func(next sdk.MethodHandler) sdk.MethodHandler {
 		var listing sync.Mutex
@@ -174,7 +174,7 @@ func (c *session) around(srv *sdk.Server) sdk.Middleware {
 	}
 }
 
-// ofRevision is the revision of the protocol that a request is of, empty where that is not known.
+// ofRevision returns the protocol revision of a request; empty if it is unknown.
 func ofRevision(req sdk.Request) string {
 	if r, ok := req.(interface{ ProtocolVersion() string }); ok {
 		return r.ProtocolVersion()
@@ -182,7 +182,7 @@ func ofRevision(req sdk.Request) string {
 	return ""
 }
 
-// list has srv show what the account's agent has now.
+// list registers the tools that the account's agent has now with srv.
 func (c *session) list(ctx context.Context, srv *sdk.Server) error {
 	tools, err := c.scope.Caller.Tools(ctx, c.scope.Agent)
 	if err != nil {
@@ -210,7 +210,7 @@ func (c *session) list(ctx context.Context, srv *sdk.Server) error {
 	return nil
 }
 
-// use is one tools/call on its way through the handlers.
+// use is the state of one tools/call, shared by the handlers.
 type use struct {
 	call   schemas.CallID
 	marked bool        // its client may ask for the same call again
@@ -232,7 +232,7 @@ func useOf(ctx context.Context) *use {
 	return u
 }
 
-// warnings is a handler for the SDK's log: it reports each session that begins and ends.
+// warnings is a handler for the SDK's log that passes only warnings and errors: the SDK also logs the beginning and end of each session.
 type warnings struct{ slog.Handler }
 
 // Enabled implements [slog.Handler].

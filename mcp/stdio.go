@@ -10,8 +10,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// RunStdio answers one client on a pair of streams, one JSON message a line, until in ends or ctx does. Calls that run then continue.
-// Nothing but the protocol is written to out. It closes neither.
+// RunStdio serves one client on a pair of streams, one JSON message per line, until in ends or ctx is done. Calls that run then continue.
+// Nothing but the protocol is written to out. It closes neither stream.
 func (s *Server) RunStdio(ctx context.Context, scope Scope, in io.Reader, out io.Writer) error {
 	defer s.Close()
 	defer context.AfterFunc(ctx, s.Drain)()
@@ -25,7 +25,7 @@ func (s *Server) RunStdio(ctx context.Context, scope Scope, in io.Reader, out io
 	return err
 }
 
-// unclosed is a writer that its owner closes.
+// unclosed is a writer whose Close does nothing.
 type unclosed struct{ io.Writer }
 
 func (unclosed) Close() error { return nil }

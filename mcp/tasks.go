@@ -28,8 +28,8 @@ const (
 	taskPoll = 2 * time.Second
 )
 
-// taskResult is a task as an answer has it: to a tools/call, and to tasks/get. A task is a call, and its id the call's, so it is on the log
-// before any client learns of it, and any process answers for it.
+// taskResult is a task in the answer to a tools/call or tasks/get. A task is a call, and has the call's id, so it is on the log before any
+// client knows it, and any process can answer for it.
 type taskResult struct {
 	sdk.ResultBase
 
@@ -45,14 +45,14 @@ type taskResult struct {
 	InputRequests sdk.InputRequestMap `json:"inputRequests,omitempty"` //nolint:tagliatelle // likewise
 }
 
-// done is the answer to what is only to be done.
+// done is the answer without content.
 type done struct {
 	sdk.ResultBase
 
 	ResultType string `json:"resultType"` //nolint:tagliatelle // the protocol's
 }
 
-// taskParams are those of all methods about tasks.
+// taskParams are the parameters of all methods about tasks.
 type taskParams struct {
 	sdk.ParamsBase
 
@@ -60,7 +60,7 @@ type taskParams struct {
 	InputResponses sdk.InputResponseMap `json:"inputResponses,omitempty"` //nolint:tagliatelle // likewise
 }
 
-// hasTasks reports whether the client takes a task for an answer.
+// hasTasks reports whether the client accepts a task as an answer.
 func hasTasks(req interface {
 	ClientCapabilities() *sdk.ClientCapabilities
 }) bool {
@@ -72,14 +72,14 @@ func hasTasks(req interface {
 	return ok
 }
 
-// createdTask is the answer to a tools/call that still runs.
+// createdTask returns the answer to a tools/call that still runs: a task.
 func createdTask(st State) *taskResult {
 	t := taskOf(st)
 	t.ResultType = "task"
 	return t
 }
 
-// taskOf is the task of a call without a result.
+// taskOf returns the task of a call without a result.
 func taskOf(st State) *taskResult {
 	message := "The call is " + st.Status + "."
 	if st.Withheld != nil {
@@ -91,7 +91,7 @@ func taskOf(st State) *taskResult {
 	}
 }
 
-// addTasks adds the methods of the extension.
+// addTasks registers the methods of the extension.
 func (c *session) addTasks(srv *sdk.Server) {
 	err := errors.Join(
 		sdk.AddReceivingCustomMethod(srv, "tasks/get", func(ctx context.Context, ss *sdk.ServerSession, p *taskParams) (*taskResult, error) {
@@ -111,7 +111,7 @@ func (c *session) addTasks(srv *sdk.Server) {
 // requiredForTasks is what a client must declare, as the data of the error that says so.
 const requiredForTasks = `{"requiredCapabilities":{"extensions":{"` + extensionTasks + `":{}}}}`
 
-// checkTaskRequest refuses a request of a client that has not declared the extension.
+// checkTaskRequest rejects a request of a client that has not declared the extension.
 func checkTaskRequest(req sdk.Request) error {
 	client, ok := req.(interface {
 		ClientCapabilities() *sdk.ClientCapabilities
@@ -125,7 +125,7 @@ func checkTaskRequest(req sdk.Request) error {
 	return nil
 }
 
-// getTask reads the state of a task from the log.
+// getTask returns a task, with its state from the log.
 func (c *session) getTask(ctx context.Context, ss *sdk.ServerSession, p *taskParams) (*taskResult, error) {
 	if isJob(p) {
 		return c.getJob(ctx, p)
@@ -162,7 +162,7 @@ func (c *session) getTask(ctx context.Context, ss *sdk.ServerSession, p *taskPar
 	return t, nil
 }
 
-// updateTask takes what a client's user said. What answers no open question is ignored, as the extension wants it.
+// updateTask accepts the user's answers. Answers to no open question are ignored, as the extension requires.
 func (c *session) updateTask(ctx context.Context, p *taskParams) (*done, error) {
 	if isJob(p) {
 		return &done{ResultType: "complete"}, nil
@@ -179,7 +179,7 @@ func (c *session) updateTask(ctx context.Context, p *taskParams) (*done, error) 
 	return &done{ResultType: "complete"}, nil
 }
 
-// cancelTask asks for the end of a task. One that has ended stays as it is.
+// cancelTask requests the cancellation of a task. A task that has ended stays as it is.
 func (c *session) cancelTask(ctx context.Context, p *taskParams) (*done, error) {
 	var err error
 	if isJob(p) {
@@ -209,7 +209,7 @@ func (c *session) taskState(ctx context.Context, p *taskParams) (State, error) {
 
 func isJob(p *taskParams) bool { return strings.HasPrefix(p.TaskID, schemas.JobPrefix) }
 
-// getJob shows a background job as a task: a client may follow it by the status_id of the call that started it.
+// getJob returns a background job as a task: a client may follow it by the status_id of the call that started it.
 func (c *session) getJob(ctx context.Context, p *taskParams) (*taskResult, error) {
 	j, err := c.scope.Caller.Job(ctx, schemas.JobID(p.TaskID))
 	if err != nil {
