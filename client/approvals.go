@@ -16,14 +16,13 @@ type ApprovalsQuery struct {
 	Limit        int                    // at most 100; 0: 50
 }
 
-// Approvals are the questions of calls that wait for a person, and the answers.
+// Approvals reads and decides approvals: the questions about calls that wait for a person.
 type Approvals struct{ transport }
 
-// Approvals gives access to the account's approvals. It sends nothing.
+// Approvals returns access to the account's approvals. It sends no request.
 func (c *Client) Approvals() Approvals { return Approvals{c.transport()} }
 
-// List lists the account's approvals, the newest first. Inputs above 64 KiB are left out. Codes:
-// invalid.
+// List returns the account's approvals, the newest first. Inputs larger than 64 KiB are omitted. Code: invalid.
 func (c Approvals) List(ctx context.Context, q ApprovalsQuery) ([]schemas.Approval, error) {
 	values := url.Values{}
 	if q.State != "" {
@@ -42,26 +41,26 @@ func (c Approvals) List(ctx context.Context, q ApprovalsQuery) ([]schemas.Approv
 	return out.Approvals, err
 }
 
-// Get shows what is asked, with the whole input, and the answer. Codes: not_found, also seven days after the answer.
+// Get returns an approval with the whole input and, if there is one, the decision. Code: not_found, also seven days after the decision.
 func (c Approvals) Get(ctx context.Context, id schemas.ApprovalID) (schemas.Approval, error) {
 	var a schemas.Approval
 	err := c.ask(ctx, http.MethodGet, approvalPath(id), nil, &a)
 	return a, err
 }
 
-// Approve lets a call run. Codes: not_found, conflict (it was answered already, or too late),
-// unavailable (it may have been answered: look at it).
+// Approve approves a call. Codes: not_found, conflict (it was decided already, or its time is over), unavailable (it may have been
+// decided: read it).
 func (c Approvals) Approve(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
 	return c.decide(ctx, id, true, reason, "")
 }
 
-// ApproveAll is Approve, and lets later calls of the same agent, tool, workspace and sandbox on the same
-// conversation run without a question, for a day. Codes: as [Approvals.Approve].
+// ApproveAll is Approve, and for a day also approves later calls of the same agent, tool, workspace and sandbox on the same conversation.
+// Codes: as [Approvals.Approve].
 func (c Approvals) ApproveAll(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
 	return c.decide(ctx, id, true, reason, schemas.RememberConversation)
 }
 
-// Grants lists the answers that count for later calls: all, or those of a conversation.
+// Grants returns the approvals that are remembered for later calls: all, or those of a conversation.
 func (c Approvals) Grants(ctx context.Context, conv schemas.ConversationID) ([]schemas.ApprovalGrant, error) {
 	values := url.Values{}
 	if conv != "" {
@@ -74,12 +73,12 @@ func (c Approvals) Grants(ctx context.Context, conv schemas.ConversationID) ([]s
 	return out.Grants, err
 }
 
-// RevokeGrant lets a remembered answer not count any more. Code: not_found.
+// RevokeGrant revokes a grant. Code: not_found.
 func (c Approvals) RevokeGrant(ctx context.Context, id string) error {
 	return c.ask(ctx, http.MethodDelete, "/v1/approvals/grants/"+url.PathEscape(id), nil, nil)
 }
 
-// Deny refuses a call: its result is then denied, with the reason for the model. Codes: as [Approvals.Approve].
+// Deny denies a call. Its result then has the status denied, and the reason for the model. Codes: as [Approvals.Approve].
 func (c Approvals) Deny(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
 	return c.decide(ctx, id, false, reason, "")
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Artifacts are files that calls and jobs have left.
+// Artifacts reads the artifacts of an account: files that calls and jobs have left.
 type Artifacts struct{ transport }
 
-// Artifacts gives access to what calls and jobs have left. It sends nothing.
+// Artifacts returns access to the account's artifacts. It sends no request.
 func (c *Client) Artifacts() Artifacts { return Artifacts{c.transport()} }
 
-// List lists files that the calls of a conversation have left for people, in the order in which they were stored: at most limit (0:
-// 50; at most 200) of those behind after (empty: from the first on). Next is where the next page begins, to be given as after; it is
-// empty behind the last page. Code: not_found (after is not there any more).
+// List returns the artifacts of a conversation, the oldest first: at most limit (0: 50; at most 200) of those after the artifact after
+// (empty: from the first). Next is the value of after for the next page; it is empty after the last page. Code: not_found (after does not
+// exist any more).
 func (c Artifacts) List(ctx context.Context, conversation schemas.ConversationID, limit int, after schemas.ArtifactID) (
 	list []schemas.Artifact, next schemas.ArtifactID, err error,
 ) {
@@ -46,8 +46,8 @@ func (c Artifacts) List(ctx context.Context, conversation schemas.ConversationID
 
 func artifactPath(id schemas.ArtifactID) string { return "/v1/artifacts/" + url.PathEscape(string(id)) }
 
-// Download writes an artifact to out, and says what it is called and how many bytes it has. When the connection breaks it continues
-// where it was. It returns no error only if the bytes are those that the call left. Codes: not_found, internal (they are not).
+// Download writes an artifact to out, and returns its file name and its size in bytes. If the connection breaks it continues from there.
+// It returns no error only if the bytes match the artifact's SHA-256. Codes: not_found, internal (they do not match).
 func (c Artifacts) Download(ctx context.Context, id schemas.ArtifactID, out io.Writer) (name string, n int64, err error) {
 	sum := sha256.New()
 	d := download{t: c.transport, path: artifactPath(id), out: &written{w: io.MultiWriter(out, sum)}}
@@ -64,12 +64,12 @@ func (c Artifacts) Download(ctx context.Context, id schemas.ArtifactID, out io.W
 	return params["filename"], d.at, nil
 }
 
-// Remove removes an artifact from the lists and from its URL. Code: not_found.
+// Remove deletes an artifact. Code: not_found.
 func (c Artifacts) Remove(ctx context.Context, id schemas.ArtifactID) error {
 	return c.keepAsking(ctx, http.MethodDelete, artifactPath(id), nil, nil)
 }
 
-// all reads until everything is there.
+// all reads until the file is complete, over as many connections as needed.
 func (d *download) all(ctx context.Context) error {
 	for try := 0; ; try++ {
 		before := d.at

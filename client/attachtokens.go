@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// AttachTokenSpec says what an attach token is for.
+// AttachTokenSpec describes what a new attach token allows.
 type AttachTokenSpec struct {
 	// Conversations are ids; one that ends in * stands for all that begin so. 1 to 32.
 	Conversations []string `json:"conversations"`
@@ -24,14 +24,14 @@ type AttachTokenSpec struct {
 	TTL schemas.Duration `json:"ttl,omitzero"`
 }
 
-// AttachToken is what a browser holds in place of the account's key.
+// AttachToken is a credential for a browser, in place of the account's key.
 type AttachToken struct {
 	Token   string    `json:"token"`
 	Expires time.Time `json:"expires"`
 }
 
-// AddAttachToken has an attach token made. It ends at its time, or soon after the client's key stops
-// working. Codes: invalid, unsupported (the gateway has no keys to sign with).
+// AddAttachToken makes an attach token. It is valid until it expires, or until soon after the client's key is revoked. Codes: invalid,
+// unsupported (the gateway has no keys to sign with).
 func (c *Client) AddAttachToken(ctx context.Context, spec AttachTokenSpec) (AttachToken, error) {
 	var t AttachToken
 	err := c.transport().ask(ctx, http.MethodPost, "/v1/attach-tokens", spec, &t)

@@ -2,7 +2,7 @@ package client
 
 import "github.com/sandjet/sandjet/schemas"
 
-// verdict is what a chain says of an event.
+// verdict is the result of [chain.judge] for an event.
 type verdict int
 
 const (
@@ -11,23 +11,22 @@ const (
 	hole                 // something is missing before it
 )
 
-// chain proves that a conversation is whole. Every event names the cursor of the one before it:
-// a client that has the two can distinguish a repeat and a gap from what comes next, whatever happened on
-// the way.
+// chain checks that a conversation is received without holes. Every event names the cursor of the one before it, so a client can
+// distinguish repeated and missing events from the next one, even across connections.
 type chain struct {
 	at    schemas.Cursor // of the last event taken: a new connection resumes after it
 	owned bool           // a gap was reported and nothing came since: the next event need not prove itself
 }
 
-// begin takes the answer to an attach: where "now" was.
+// begin handles the answer to an attach: for a reader that begins at "now" it sets the position.
 func (c *chain) begin(head schemas.Cursor) {
 	if c.at.IsTail() && !head.IsStart() {
 		c.at = head
 	}
 }
 
-// skip continues behind a gap that the gateway has reported. A gap that leads back is that of a log that has lost its end: what is
-// delivered next has places that were there before.
+// skip sets the position after a gap that the gateway has reported. A gap that leads back is that of a log that has lost its end: the next
+// events have sequences that occurred before.
 func (c *chain) skip(from, to schemas.Cursor) {
 	c.owned = true
 	if to.Epoch != "" && to.Epoch == from.Epoch && to.Seq < from.Seq {
@@ -39,15 +38,14 @@ func (c *chain) skip(from, to schemas.Cursor) {
 	}
 }
 
-// caughtUp goes to the place where the replay ended: a compacted one leaves events out, also the
-// last ones.
+// caughtUp sets the position to the end of the replay: a compact replay omits events, possibly also the last ones.
 func (c *chain) caughtUp(cur schemas.Cursor) {
 	if c.at.IsStart() || cur.Epoch == c.at.Epoch && cur.Seq > c.at.Seq {
 		c.at = cur
 	}
 }
 
-// judge says what an event is, and takes it when it is the next one.
+// judge returns the verdict about an event, and advances the position if it is the next one.
 func (c *chain) judge(cur, prev schemas.Cursor) verdict {
 	if cur.Epoch == c.at.Epoch && cur.Seq <= c.at.Seq {
 		return again
@@ -59,8 +57,8 @@ func (c *chain) judge(cur, prev schemas.Cursor) verdict {
 	return next
 }
 
-// proven reports whether nothing can lie between what was taken and cur. Nothing lies between prev
-// and cur, by the gateway's word; so nothing is missed when prev is not ahead.
+// proven reports whether no event can be missing between the position and cur. The gateway guarantees that nothing lies between prev and
+// cur, so nothing is missing if prev is not after the position.
 func (c *chain) proven(cur, prev schemas.Cursor) bool {
 	if c.at.IsStart() {
 		return prev.Seq == 0

@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// ChannelSpec describes a chat channel to be added. Kind, Name and the secrets that the kind asks for must be there; see
-// [schemas.ChatChannel] for the rest.
+// ChannelSpec describes a chat channel to add. Kind, Name and the secrets that the kind requires must be set; see [schemas.ChatChannel]
+// for the rest.
 type ChannelSpec struct {
 	Kind        string                `json:"kind"`
 	Name        string                `json:"name"`
@@ -25,7 +25,7 @@ type ChannelSpec struct {
 	Fallback    *schemas.ChannelPlace `json:"fallback,omitzero"`
 }
 
-// ChannelPatch changes a chat channel. What is nil stays as it is.
+// ChannelPatch changes a chat channel. Nil fields stay as they are.
 type ChannelPatch struct {
 	Name        *string              `json:"name,omitzero"`
 	Description *string              `json:"description,omitzero"`
@@ -42,13 +42,13 @@ type ChannelPatch struct {
 	Disabled *bool                 `json:"disabled,omitzero"` // false enables it again
 }
 
-// Channels are the chat channels of an account.
+// Channels reads and changes the chat channels of an account.
 type Channels struct{ transport }
 
-// Channels gives access to the account's chat channels. It sends nothing.
+// Channels returns access to the account's chat channels. It sends no request.
 func (c *Client) Channels() Channels { return Channels{c.transport()} }
 
-// List lists the account's chat channels, the oldest first. Secrets are not shown.
+// List returns the account's chat channels, the oldest first, with masked secrets.
 func (c Channels) List(ctx context.Context) ([]schemas.ChatChannel, error) {
 	var out struct {
 		Channels []schemas.ChatChannel `json:"channels"`
@@ -57,13 +57,13 @@ func (c Channels) List(ctx context.Context) ([]schemas.ChatChannel, error) {
 	return out.Channels, err
 }
 
-// Get returns a chat channel. Secrets are not shown. Codes: not_found.
+// Get returns a chat channel, with masked secrets. Code: not_found.
 func (c Channels) Get(ctx context.Context, id schemas.ChannelID) (schemas.ChatChannel, error) {
 	return c.one(ctx, http.MethodGet, id, nil)
 }
 
-// Add adds a chat channel. It is tried once: after unavailable, look with [Channels.List] whether it is there. Codes:
-// invalid, conflict (there is one of this name), exhausted (the account has as many as it may).
+// Add adds a chat channel. It is tried once: after unavailable, check with [Channels.List] whether it was added. Codes: invalid, conflict
+// (there is one with this name), exhausted (the account has reached its limit).
 func (c Channels) Add(ctx context.Context, spec ChannelSpec) (schemas.ChatChannel, error) {
 	var out schemas.ChatChannel
 	err := c.postOnce(ctx, channelsPath, spec, &out)
@@ -75,8 +75,8 @@ func (c Channels) Update(ctx context.Context, id schemas.ChannelID, patch Channe
 	return c.one(ctx, http.MethodPatch, id, patch)
 }
 
-// Remove removes a chat channel; what waits for it becomes a dead letter. Codes: not_found, also when an earlier try of this
-// very call removed it.
+// Remove removes a chat channel; deliveries that wait for it become dead letters. Code: not_found, also if an earlier try of this call
+// removed it.
 func (c Channels) Remove(ctx context.Context, id schemas.ChannelID) error {
 	return c.ask(ctx, http.MethodDelete, channelPath(id), nil, nil)
 }
@@ -90,14 +90,14 @@ type ChannelMessage struct {
 	Files []string `json:"files,omitzero"`
 }
 
-// ChannelOutcome is the result of one.
+// ChannelOutcome is the result of a simulated message.
 type ChannelOutcome struct {
 	Done         string                 `json:"done"` // ignore, greet, deliver, command or answer
 	Reason       string                 `json:"reason,omitzero"`
 	Conversation schemas.ConversationID `json:"conversation,omitzero"`
 }
 
-// Simulate has a channel take a message as if its service had posted it. It is tried once: each is another message. Codes:
+// Simulate makes a channel process a message as if its service had posted it. It is tried once, since each try is another message. Codes:
 // not_found, unsupported (the service signs with a private key of its own).
 func (c Channels) Simulate(ctx context.Context, id schemas.ChannelID, m ChannelMessage) (ChannelOutcome, error) {
 	var out ChannelOutcome
@@ -105,15 +105,15 @@ func (c Channels) Simulate(ctx context.Context, id schemas.ChannelID, m ChannelM
 	return out, err
 }
 
-// TestedChannel says where the outcome of a test message to a channel is reported.
+// TestedChannel names the delivery of a test message, and the conversation on which its outcome is reported.
 type TestedChannel struct {
 	Delivery schemas.DeliveryID `json:"delivery"`
 	// Conversation is where [schemas.DeliverySent] or [schemas.DeliveryFailed] will be.
 	Conversation schemas.ConversationID `json:"conversation"`
 }
 
-// Test has a message sent to a place of a channel, in one try. Markdown: "" is a sentence that says so. It is tried once. Codes:
-// invalid (the route), not_found, conflict (the channel is disabled).
+// Test sends a message to a place of a channel, in one try. If markdown is empty, the text says that it is a test. The request is tried
+// once. Codes: invalid (the route), not_found, conflict (the channel is disabled).
 func (c Channels) Test(ctx context.Context, id schemas.ChannelID, route json.RawMessage, markdown string) (TestedChannel, error) {
 	in := struct {
 		Route json.RawMessage `json:"route"`
@@ -124,13 +124,13 @@ func (c Channels) Test(ctx context.Context, id schemas.ChannelID, route json.Raw
 	return out, err
 }
 
-// ChannelSetup says where a service posts to.
+// ChannelSetup is the result of [Channels.SetUp]: the address that the service must post to.
 type ChannelSetup struct {
 	Address    string `json:"address"`
 	Registered bool   `json:"registered"` // the address is registered with the service; else a person enters it there
 }
 
-// SetUp has a channel's service post to the gateway, which it reaches at a public URL. Doing it again is harmless. Codes:
+// SetUp registers the gateway's address, below publicURL, with a channel's service, if that has an API for it. It may be repeated. Codes:
 // invalid, not_found, denied (the service refuses), unavailable.
 func (c Channels) SetUp(ctx context.Context, id schemas.ChannelID, publicURL string) (ChannelSetup, error) {
 	in := struct {

@@ -29,8 +29,8 @@ const (
 	mostAnswer     = 16 << 20 // bytes of an answer
 )
 
-// Client talks to one gateway, or to several behind one URL. Set its fields before you use it: a part of it, such as [Client.Jobs], keeps
-// those that it was taken with.
+// Client sends requests to one gateway, or to several behind one URL. Its fields must be set before it is used: a part of it, such as
+// [Client.Jobs], keeps the values from when it was taken.
 type Client struct {
 	// HTTP sends the requests. Nil means a client without an overall time limit, as waiting needs.
 	HTTP *http.Client
@@ -48,15 +48,15 @@ type Client struct {
 	base, key string
 }
 
-// New makes a client for the gateway at base, such as http://127.0.0.1:8080, with an account's key.
+// New returns a client for the gateway at base, such as http://127.0.0.1:8080, with an account's key.
 func New(base, key string) *Client {
 	return &Client{base: strings.TrimRight(base, "/"), key: key}
 }
 
-// URL is the gateway's.
+// URL returns the gateway's URL.
 func (c *Client) URL() string { return c.base }
 
-// State is what is known of a call.
+// State is the state of a call.
 type State struct {
 	ID           schemas.CallID
 	Conversation schemas.ConversationID
@@ -66,10 +66,10 @@ type State struct {
 	Accepted     time.Time          // zero: not known, as of a call that has its result
 }
 
-// Call runs a tool and returns its result. A command that failed, a denied or an interrupted call are results, not errors. When ctx ends
-// first, the call continues: ask for it again by its id, or cancel it.
+// Call runs a tool and returns its result. A failed command, a denied call and an interrupted call are results, not errors. If ctx ends
+// first, the call continues: wait for it by its id, or cancel it.
 //
-// Codes: invalid, not_found, denied, conflict (the id is another call's).
+// Codes: invalid, not_found, denied, conflict (the id belongs to another call).
 func (c *Client) Call(ctx context.Context, r schemas.Request) (schemas.Result, error) {
 	st, err := c.post(ctx, r, waitPerRequest)
 	if err != nil {
@@ -81,17 +81,17 @@ func (c *Client) Call(ctx context.Context, r schemas.Request) (schemas.Result, e
 	return c.Wait(ctx, st.ID)
 }
 
-// Submit hands in a call and returns once it is accepted. Codes: as [Client.Call].
+// Submit sends a call and returns when it is accepted. Codes: as [Client.Call].
 func (c *Client) Submit(ctx context.Context, r schemas.Request) (State, error) {
 	return c.post(ctx, r, 0)
 }
 
-// Get reports what is known of a call now. Codes: not_found, also for a call older than a day.
+// Get returns the present state of a call. Code: not_found, also for a call older than a day.
 func (c *Client) Get(ctx context.Context, id schemas.CallID) (State, error) {
 	return c.state(ctx, http.MethodGet, callPath(id), nil)
 }
 
-// Wait returns the result of a call once there is one. Codes: not_found.
+// Wait returns the result of a call, once it has one. Code: not_found.
 func (c *Client) Wait(ctx context.Context, id schemas.CallID) (schemas.Result, error) {
 	for {
 		st, err := c.state(ctx, http.MethodGet, callPath(id)+waitQuery(waitPerRequest), nil)
@@ -107,7 +107,7 @@ func (c *Client) Wait(ctx context.Context, id schemas.CallID) (schemas.Result, e
 	}
 }
 
-// WaitFor reports what is known of a call as soon as it has a result, and after wait whatever that is then. Codes: not_found.
+// WaitFor returns the state of a call as soon as it has a result, or after wait. Code: not_found.
 func (c *Client) WaitFor(ctx context.Context, id schemas.CallID, wait time.Duration) (State, error) {
 	for end := time.Now().Add(wait); ; {
 		st, err := c.state(ctx, http.MethodGet, callPath(id)+waitQuery(min(time.Until(end), waitPerRequest)), nil)
@@ -120,8 +120,8 @@ func (c *Client) WaitFor(ctx context.Context, id schemas.CallID, wait time.Durat
 	}
 }
 
-// Cancel asks for the end of a call; its result then says whether that came in time. Codes:
-// not_found, conflict (it has ended already).
+// Cancel requests the cancellation of a call; its result then shows whether that came in time. Codes: not_found, conflict (it has ended
+// already).
 func (c *Client) Cancel(ctx context.Context, id schemas.CallID, reason string) error {
 	body, err := json.Marshal(map[string]string{"reason": reason})
 	if err != nil {
@@ -142,7 +142,7 @@ func (c *Client) post(ctx context.Context, r schemas.Request, wait time.Duration
 	return c.state(ctx, http.MethodPost, "/v1/calls"+waitQuery(wait), body)
 }
 
-// state sends a request until it is answered with a call's state or result.
+// state sends a request, with retries, until the answer is a call's state or result.
 func (c *Client) state(ctx context.Context, method, path string, body []byte) (State, error) {
 	status, b, err := c.transport().answer(ctx, forever, method, path, body, nil)
 	if err != nil {

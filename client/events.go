@@ -16,9 +16,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Item is one step of a conversation. It is exactly one of four things: an event (Event.ID is
-// set), that the reader has caught up (Live), that events are missing here (Gap), or what a compact
-// reader gets instead of events (Snapshot).
+// Item is one step of a conversation. It is exactly one of four things: an event (Event.ID is set), the end of the history (Live), a gap
+// (Gap), or, for a compact reader, the earlier output of a call (Snapshot).
 type Item struct {
 	Event schemas.Event
 	// Cursor resumes after this event.
@@ -35,8 +34,8 @@ type Item struct {
 }
 
 // Events reads a conversation after a cursor (the zero Cursor is its beginning, [schemas.Tail] its present end) and continues live until
-// ctx ends or the loop breaks. When the connection ends it comes back and resumes after the last event, so each event is delivered once and
-// in order. An error ends the sequence: ctx's, or one that will not pass, such as a wrong key.
+// ctx ends or the loop breaks. If the connection ends, it reconnects and resumes after the last event, so each event is delivered once and
+// in order. An error ends the sequence: ctx's, or a permanent one, such as a wrong key.
 func (c *Client) Events(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		r := reader{transport: c.transport(), conversation: conversation, after: after, yield: yield}
@@ -73,13 +72,13 @@ type reader struct {
 	stopped      bool
 }
 
-// ending says how a connection ended: whether another may do better and whether this one delivered anything.
+// ending says how a connection ended: whether to reconnect (again), and whether it delivered anything (any).
 type ending struct{ again, any bool }
 
 // silence is how long a stream may be still: gateways send a comment every ten seconds.
 const silence = 35 * time.Second
 
-// once reads over one connection until it ends.
+// once reads from one connection until it ends.
 func (r *reader) once(ctx context.Context) (ending, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -118,7 +117,7 @@ func (r *reader) once(ctx context.Context) (ending, error) {
 	}
 }
 
-// read turns a frame into an item; ok is false for what the caller need not know.
+// read converts a frame into an item; ok is false if there is nothing to deliver.
 func (r *reader) read(f frame) (_ Item, ok bool, _ error) {
 	cursor := r.after
 	if f.id != "" {
@@ -158,7 +157,7 @@ func (r *reader) read(f frame) (_ Item, ok bool, _ error) {
 	return Item{}, false, nil // of a later version
 }
 
-// alive calls seen for whatever is read.
+// alive is a reader that calls seen whenever data arrives.
 type alive struct {
 	io.Reader
 

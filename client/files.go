@@ -25,7 +25,7 @@ type FilesQuery struct {
 	Limit     int    // at most 1000; 0: 1000
 }
 
-// FileList is a page of a folder, by the bytes of the paths.
+// FileList is a page of a folder's entries, sorted by the bytes of their paths.
 type FileList struct {
 	Entries []schemas.FileInfo `json:"entries"`
 	More    bool               `json:"more"` // ask again with After the last path
@@ -36,17 +36,17 @@ func workspacePath(w schemas.WorkspaceID) string {
 	return "/v1/workspaces/" + url.PathEscape(string(w))
 }
 
-// Files are the files of a workspace.
+// Files reads and writes the files of a workspace.
 type Files struct {
 	transport
 
 	path string
 }
 
-// Files gives access to the files of a workspace. It sends nothing.
+// Files returns access to the files of a workspace. It sends no request.
 func (c *Client) Files(w schemas.WorkspaceID) Files { return Files{c.transport(), workspacePath(w)} }
 
-// List lists a folder of a workspace. Codes: not_found, invalid (it is no folder), exhausted (it has more than 10,000 entries),
+// List returns a page of a folder's entries. Codes: not_found, invalid (it is not a folder), exhausted (it has more than 10,000 entries),
 // unavailable (no worker reaches the files).
 func (c Files) List(ctx context.Context, q FilesQuery) (list FileList, err error) {
 	values := url.Values{}
@@ -65,7 +65,7 @@ func (c Files) List(ctx context.Context, q FilesQuery) (list FileList, err error
 	return list, err
 }
 
-// UploadOptions are conditions of an upload.
+// UploadOptions are the conditions and settings of an upload.
 type UploadOptions struct {
 	// IfMatch is the ETag that the file must have. Empty: any, or none.
 	IfMatch string
@@ -78,9 +78,9 @@ type UploadOptions struct {
 	Progress func(stored int64)
 }
 
-// Upload stores what r has as a file, with its folders, and holds 8 MiB of it in memory. The file is there once all of it is. It
-// tries again what fails for a passing reason, from where it had come to, until ctx ends.
-// Codes: conflict (a condition does not hold), invalid (also: the file is too large), exhausted (the workspace has no room), unavailable.
+// Upload stores the content of r as a file, and makes its folders. It holds 8 MiB of it in memory. The file appears when it is complete.
+// After a temporary failure it continues from where it was, until ctx ends. Codes: conflict (a condition does not hold), invalid (also if
+// the file is too large), exhausted (the workspace has no room), unavailable.
 func (c Files) Upload(ctx context.Context, path string, r io.Reader, o UploadOptions) (
 	f schemas.FileInfo, err error,
 ) {
@@ -135,7 +135,7 @@ func (c Files) Upload(ctx context.Context, path string, r io.Reader, o UploadOpt
 	}
 }
 
-// stored is how much of an upload is there.
+// stored returns how many bytes of an upload are stored.
 func (c Files) stored(ctx context.Context, id string) (int64, error) {
 	var u struct {
 		Offset int64 `json:"offset"`
@@ -147,7 +147,7 @@ func (c Files) stored(ctx context.Context, id string) (int64, error) {
 	return u.Offset, err
 }
 
-// at is the path of a file, or of a folder.
+// at returns the URL path of a file or folder.
 func (c Files) at(path string) string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	for i, p := range parts {
@@ -156,7 +156,7 @@ func (c Files) at(path string) string {
 	return c.path + "/files/" + strings.Join(parts, "/")
 }
 
-// forgetUpload removes what was stored. What stays is removed by the server within a day.
+// forgetUpload removes the stored part of an upload. If that fails, the server removes it within a day.
 func (c Files) forgetUpload(ctx context.Context, id string) {
 	if ctx.Err() != nil {
 		return
@@ -164,8 +164,8 @@ func (c Files) forgetUpload(ctx context.Context, id string) {
 	_ = c.exchange(ctx, 0, http.MethodDelete, c.path+"/uploads/"+url.PathEscape(id), nil, nil)
 }
 
-// Download writes a file to out and says how many bytes it has. When the connection breaks it continues where it was, with the same version
-// of the file. Codes: not_found, invalid (it is no file), conflict (it was replaced meanwhile), unavailable.
+// Download writes a file to out and returns its size in bytes. If the connection breaks it continues from there, with the same version of
+// the file. Codes: not_found, invalid (it is not a file), conflict (it was replaced meanwhile), unavailable.
 func (c Files) Download(ctx context.Context, path string, out io.Writer) (n int64, err error) {
 	d := download{t: c.transport, path: c.at(path), out: &written{w: out}}
 	err = d.all(ctx)
@@ -182,7 +182,7 @@ type download struct {
 	disposition string // what the server says of its name
 }
 
-// once reads on over one connection.
+// once continues the download over one connection.
 func (d *download) once(ctx context.Context) error {
 	header := http.Header{}
 	if d.etag != "" {
@@ -223,7 +223,7 @@ func (d *download) once(ctx context.Context) error {
 	return err
 }
 
-// Remove removes a file, or a folder: one that is not empty only where recursive says so. Codes: not_found, conflict.
+// Remove removes a file or folder. A folder that is not empty is removed only if recursive is set. Codes: not_found, conflict.
 func (c Files) Remove(ctx context.Context, path string, recursive bool) error {
 	values := url.Values{}
 	if recursive {
@@ -232,21 +232,21 @@ func (c Files) Remove(ctx context.Context, path string, recursive bool) error {
 	return c.keepAsking(ctx, http.MethodDelete, withQuery(c.at(path), values), nil, nil)
 }
 
-// Move gives a file or a folder another name. Codes: not_found, conflict (there is something of that name, and overwrite is false).
+// Move renames a file or folder. Codes: not_found, conflict (the destination exists, and overwrite is false).
 func (c Files) Move(ctx context.Context, from, to string, overwrite bool) (f schemas.FileInfo, err error) {
 	err = c.postOnce(ctx, c.path+"/move", map[string]any{"from": from, "to": to, "overwrite": overwrite}, &f)
 	return f, err
 }
 
-// MakeFolder creates a folder with its parents. One that is there stays as it is.
+// MakeFolder makes a folder and its parents. It succeeds if the folder exists.
 func (c Files) MakeFolder(ctx context.Context, path string) (f schemas.FileInfo, err error) {
 	err = c.keepAsking(ctx, http.MethodPost, c.path+"/mkdir", map[string]any{"path": path}, &f)
 	return f, err
 }
 
-// DownloadArchive writes all files and folders below a folder ("": the root) to out, as a tar, and says how many bytes it has. It is not
-// resumed: an error means that what was written is no whole archive. Codes: not_found, invalid (it is no folder), exhausted (it has
-// more than 10,000 entries), unavailable.
+// DownloadArchive writes all files and folders below a folder ("" is the root) to out, as a tar, and returns its size in bytes. It is not
+// resumed: after an error the archive is incomplete. Codes: not_found, invalid (it is not a folder), exhausted (it has more than 10,000
+// entries), unavailable.
 func (c Files) DownloadArchive(ctx context.Context, folder string, out io.Writer) (n int64, err error) {
 	path := withQuery(c.path+"/archive", url.Values{"path": {folder}})
 	resp, err := c.do(ctx, http.MethodGet, path, nil, nil)
@@ -264,7 +264,7 @@ func (c Files) DownloadArchive(ctx context.Context, folder string, out io.Writer
 	return n, nil
 }
 
-// Unpacked is what was written of an archive.
+// Unpacked says what was written from an archive.
 type Unpacked struct {
 	Files   int    `json:"files"`
 	Folders int    `json:"folders"` // entries of their own
@@ -272,9 +272,9 @@ type Unpacked struct {
 	Last    string `json:"last,omitzero"` // the path of the last entry
 }
 
-// UploadArchive unpacks a tar, which may be compressed by gzip, below a folder ("": the root), which is made. Files take the place of those
-// that are there. The archive is sent once: after an error send it again. Codes: invalid (an entry that is not unpacked, or no whole
-// archive), exhausted, unavailable.
+// UploadArchive unpacks a tar, optionally compressed with gzip, into a folder ("" is the root), which is made if needed. Existing files
+// are replaced. The archive is sent once; after an error it can be sent again. Codes: invalid (an entry that is not accepted, or an
+// incomplete archive), exhausted, unavailable.
 func (c Files) UploadArchive(ctx context.Context, folder string, r io.Reader) (u Unpacked, err error) {
 	path := withQuery(c.path+"/archive", url.Values{"path": {folder}})
 	resp, err := c.send(ctx, http.MethodPut, path, r, http.Header{"Content-Type": {"application/x-tar"}})

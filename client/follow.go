@@ -16,7 +16,7 @@ const (
 	attachAgain = time.Second
 )
 
-// wsFrame is one frame from the gateway; Op says which of the fields are there.
+// wsFrame is one message from the gateway; Op says which fields are set.
 type wsFrame struct {
 	Op        string          `json:"op"`
 	ID        *int64          `json:"id"`
@@ -39,19 +39,19 @@ type wsFrame struct {
 	Frames []wsFrame `json:"frames"` // of a batch
 }
 
-// Follow reads a conversation after a cursor and continues live, as [Client.Events] does, on this socket. It ends when ctx ends, when the
-// loop breaks, or with the socket, and then with an error.
+// Follow reads a conversation after a cursor and continues live, as [Client.Events] does, on this socket. It ends when ctx ends or the
+// loop breaks, or with an error when the socket ends.
 //
-// A reader that is slow does not delay others: 1,024 events wait for it, or as many as have 8 MiB together and one more, then the conversation
-// is detached, and attached again when it has caught up.
+// A slow reader does not delay others: up to 1,024 events, or slightly more than 8 MiB, are buffered for it; then the conversation is
+// detached, and attached again when the reader has caught up.
 //
-// Codes: conflict (the socket follows it already), and what will not pass at the gateway.
+// Codes: conflict (the socket follows it already), and permanent errors of the gateway.
 func (s *Socket) Follow(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor) iter.Seq2[Item, error] {
 	return s.follow(ctx, conversation, after, false)
 }
 
-// FollowCompact is [Socket.Follow] for a reader that comes late: events of the history whose content a later event has whole, such as the
-// output of a finished call, are left out. Where it begins in the middle of a call, an item reports what the call had printed.
+// FollowCompact is [Socket.Follow] for a reader that comes late: events of the history whose content is contained in a later event, such
+// as the output of a finished call, are omitted. If it begins in the middle of a call, an item has the call's earlier output.
 func (s *Socket) FollowCompact(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor) iter.Seq2[Item, error] {
 	return s.follow(ctx, conversation, after, true)
 }
@@ -89,8 +89,7 @@ func (s *Socket) follow(ctx context.Context, conversation schemas.ConversationID
 	}
 }
 
-// follower is one conversation that is followed, over as many connections as it takes. Its fields
-// are the socket's, under its mutex.
+// follower is one conversation that is followed, across connections. Its fields are guarded by the socket's mutex.
 type follower struct {
 	conversation schemas.ConversationID
 	compact      bool
@@ -123,7 +122,7 @@ func (s *Socket) follower(conversation schemas.ConversationID, after schemas.Cur
 	return f, nil
 }
 
-// leave ends a follower.
+// leave removes a follower.
 func (s *Socket) leave(f *follower) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +130,7 @@ func (s *Socket) leave(f *follower) {
 	delete(s.followers, f.conversation)
 }
 
-// take returns all that waits for a reader, which is then at the end of it.
+// take returns all buffered items of a follower, and attaches it again if it was detached because its buffer was full.
 func (s *Socket) take(f *follower) ([]Item, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +143,7 @@ func (s *Socket) take(f *follower) ([]Item, error) {
 	return items, f.err
 }
 
-// attach begins a conversation on the connection of now, if there is one.
+// attach attaches a follower on the present connection, if there is one. The caller holds the mutex.
 func (s *Socket) attach(f *follower) {
 	if s.conn == nil || f.full || f.err != nil {
 		return
@@ -169,7 +168,7 @@ func (s *Socket) detach(f *follower) {
 	f.request, f.answered = 0, false
 }
 
-// dispatch passes a frame to its receiver.
+// dispatch handles a message from the gateway.
 func (s *Socket) dispatch(w wsFrame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +211,8 @@ func (s *Socket) dispatch(w wsFrame) {
 	}
 }
 
-// refused ends a follower, or attaches it again after a while when that may help.
+// refused handles an error that the gateway sent about a follower: it ends the follower, or attaches it again after a while if the error
+// is temporary.
 func (s *Socket) refused(f *follower, e *schemas.Error) {
 	if e == nil {
 		e = &schemas.Error{Code: schemas.Internal, Message: "the gateway did not say why"}
@@ -265,7 +265,7 @@ func (s *Socket) event(f *follower, w wsFrame) {
 	}
 }
 
-// gap reports a gap that a frame carries.
+// gap records the gap that a message reports, if it does.
 func (f *follower) gap(w wsFrame) {
 	if w.Recovered == nil || *w.Recovered {
 		return

@@ -19,14 +19,14 @@ type InstancesQuery struct {
 	Limit     int // at most 500; 0: 50
 }
 
-// Instances are sandboxes that are kept between calls.
+// Instances reads and controls the account's instances: sandboxes that exist between calls.
 type Instances struct{ transport }
 
-// Instances gives access to the account's kept sandboxes. It sends nothing.
+// Instances returns access to the account's instances. It sends no request.
 func (c *Client) Instances() Instances { return Instances{c.transport()} }
 
-// List lists what is kept between calls, without what is in it. Reading does not count as use. More says that there are others.
-// Codes: invalid.
+// List returns instances, without the calls and jobs in them. Reading does not count as use. More reports that there are others. Code:
+// invalid.
 func (c Instances) List(ctx context.Context, q InstancesQuery) (list []schemas.InstanceDocument, more bool, err error) {
 	values := url.Values{}
 	for name, v := range map[string]string{
@@ -47,28 +47,28 @@ func (c Instances) List(ctx context.Context, q InstancesQuery) (list []schemas.I
 	return out.Instances, out.More, err
 }
 
-// Get shows an instance with the calls and jobs that are in it. Codes: invalid, not_found.
+// Get returns an instance with the calls and jobs in it. Codes: invalid, not_found.
 func (c Instances) Get(ctx context.Context, id schemas.InstanceID) (schemas.InstanceDocument, error) {
 	var i schemas.InstanceDocument
 	err := c.keepAsking(ctx, http.MethodGet, instancePath(id), nil, &i)
 	return i, err
 }
 
-// Pause asks for an instance to be paused, waits for that for at most wait (a minute at the gateway, unless its operator says
-// otherwise), and returns it as it is then. Codes: not_found, unsupported (its provider cannot), conflict (a call or a job is in it, or
-// another request asked for something else meanwhile).
+// Pause requests that an instance is paused, waits for that for at most wait (the gateway limits it to a minute by default), and returns
+// the instance as it then is. Codes: not_found, unsupported (its provider cannot pause), conflict (a call or a job runs in it, or another
+// request asked for another state meanwhile).
 func (c Instances) Pause(ctx context.Context, id schemas.InstanceID, wait time.Duration) (schemas.InstanceDocument, error) {
 	return c.want(ctx, http.MethodPost, instancePath(id)+"/pause", url.Values{}, wait)
 }
 
-// Resume asks for an instance to be awake, as [Instances.Pause] does for a pause. Codes: not_found, conflict.
+// Resume requests that an instance is resumed; it waits as [Instances.Pause] does. Codes: not_found, conflict.
 func (c Instances) Resume(ctx context.Context, id schemas.InstanceID, wait time.Duration) (schemas.InstanceDocument, error) {
 	return c.want(ctx, http.MethodPost, instancePath(id)+"/resume", url.Values{}, wait)
 }
 
-// Remove asks for an instance to be removed, as [Instances.Pause] does for a pause; the state of one that is gone is
-// [schemas.InstanceRemoved]. With force the calls in it are cancelled and its jobs end. Codes: not_found, also when an earlier
-// try removed it; conflict (a call or a job is in it, and not force).
+// Remove requests that an instance is removed; it waits as [Instances.Pause] does. The state of a removed instance is
+// [schemas.InstanceRemoved]. With force the calls in it are cancelled and its jobs end. Codes: not_found, also if an earlier try removed
+// it; conflict (a call or a job runs in it, without force).
 func (c Instances) Remove(ctx context.Context, id schemas.InstanceID, force bool, wait time.Duration) (
 	schemas.InstanceDocument, error,
 ) {

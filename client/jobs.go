@@ -20,7 +20,7 @@ type JobsQuery struct {
 	Limit        int                    // at most 500; 0: 50
 }
 
-// JobLogPage is a piece of what a job printed.
+// JobLogPage is a piece of a job's output.
 type JobLogPage struct {
 	Data   []byte
 	Offset int64 // of the first byte of Data, counted from the job's first; behind the one asked for when that is no longer kept
@@ -29,13 +29,13 @@ type JobLogPage struct {
 	Ended  bool  // the job has ended: after Size there is no more
 }
 
-// Jobs are the background jobs of an account.
+// Jobs reads and controls the background jobs of an account.
 type Jobs struct{ transport }
 
-// Jobs gives access to the account's background jobs. It sends nothing.
+// Jobs returns access to the account's background jobs. It sends no request.
 func (c *Client) Jobs() Jobs { return Jobs{c.transport()} }
 
-// List lists the account's background jobs, the newest first, without their logs. Codes: invalid.
+// List returns the account's background jobs, the newest first, without their logs. Code: invalid.
 func (c Jobs) List(ctx context.Context, q JobsQuery) ([]schemas.Job, error) {
 	values := url.Values{}
 	if q.State != "" {
@@ -54,16 +54,15 @@ func (c Jobs) List(ctx context.Context, q JobsQuery) ([]schemas.Job, error) {
 	return out.Jobs, err
 }
 
-// Get reports how far a job is, and how it ended. Codes: not_found, also seven days after its end.
+// Get returns a job: its state, and how it ended. Code: not_found, also seven days after its end.
 func (c Jobs) Get(ctx context.Context, id schemas.JobID) (schemas.Job, error) {
 	var j schemas.Job
 	err := c.keepAsking(ctx, http.MethodGet, jobPath(id), nil, &j)
 	return j, err
 }
 
-// Logs reads a piece of what a job printed: at most limit bytes (0: 256 KiB, the most) from offset
-// on. Offset -1 means the last limit bytes. Codes: not_found, unsupported (its sandbox shows no logs
-// of running jobs).
+// Logs returns a piece of a job's output: at most limit bytes (0 means 256 KiB, the maximum) from offset on. Offset -1 means the last
+// limit bytes. Codes: not_found, unsupported (its sandbox offers no logs of running jobs).
 func (c Jobs) Logs(ctx context.Context, id schemas.JobID, offset int64, limit int) (JobLogPage, error) {
 	values := url.Values{"offset": {strconv.FormatInt(offset, 10)}}
 	if limit > 0 {
@@ -86,9 +85,9 @@ func (c Jobs) Logs(ctx context.Context, id schemas.JobID, offset int64, limit in
 	return JobLogPage{Data: page.Data, Offset: page.Offset, Next: page.Next, Size: page.Size, Ended: page.Ended}, nil
 }
 
-// FollowLogs writes what a job printed from offset on to w, then what it prints, until it has ended (nil) or ctx has. When the
-// connection ends it reconnects and continues where it was; bytes that the sandbox no longer keeps are skipped. Codes: as [Jobs.Logs].
-// An error of w ends it too.
+// FollowLogs writes a job's output from offset on to w, until the job has ended (then it returns nil) or ctx has. If the connection ends
+// it reconnects and continues from there; bytes that the sandbox has dropped are skipped. Codes: as [Jobs.Logs]. An error of w ends it
+// too.
 func (c Jobs) FollowLogs(ctx context.Context, id schemas.JobID, offset int64, w io.Writer) error {
 	for try := 0; ; try++ {
 		at, err := c.followOnce(ctx, id, offset, w)
@@ -124,7 +123,7 @@ func (c Jobs) FollowLogs(ctx context.Context, id schemas.JobID, offset int64, w 
 // errAgain marks a failure that may pass.
 var errAgain = errors.New("the connection ended early")
 
-// followOnce copies over one connection and returns where it got to.
+// followOnce copies the log over one connection and returns the offset it reached.
 func (c Jobs) followOnce(ctx context.Context, id schemas.JobID, offset int64, w io.Writer) (int64, error) {
 	path := withQuery(jobPath(id)+"/logs", url.Values{"follow": {"1"}, "offset": {strconv.FormatInt(offset, 10)}})
 	resp, err := c.do(ctx, http.MethodGet, path, nil, http.Header{"Accept": {"text/plain"}})
@@ -157,7 +156,7 @@ func (c Jobs) followOnce(ctx context.Context, id schemas.JobID, offset int64, w 
 	return offset + n, nil
 }
 
-// written remembers the writer's own error, which no new connection makes good.
+// written is a writer that records its own write errors, which a new connection would not cure.
 type written struct {
 	w   io.Writer
 	err error
@@ -169,8 +168,8 @@ func (o *written) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Stop ends a job: TERM, after a grace KILL to all that it started. It returns the job as it was
-// when it was reported; its end comes after. Codes: not_found, conflict (it has ended), unsupported.
+// Stop stops a job: with TERM and, after a grace period, KILL to all its processes. It returns the job as it was when the gateway
+// answered, which may be before its end. Codes: not_found, conflict (it has ended), unsupported.
 func (c Jobs) Stop(ctx context.Context, id schemas.JobID, reason string) (schemas.Job, error) {
 	var j schemas.Job
 	err := c.keepAsking(ctx, http.MethodPost, jobPath(id)+"/stop", map[string]string{"reason": reason}, &j)
@@ -183,9 +182,9 @@ func (c Jobs) Signal(ctx context.Context, id schemas.JobID, signal string) error
 	return c.postOnce(ctx, jobPath(id)+"/signal", map[string]string{"signal": signal}, nil)
 }
 
-// Write writes at most 64 KiB to a job's standard input and returns how many bytes the job's pipe has taken; eof closes it then. It is
-// tried once: after unavailable it is unknown whether it was written. Codes: invalid, not_found, conflict (it has ended, or its input is
-// closed), unsupported, timeout (it reads too slowly).
+// Write writes at most 64 KiB to a job's standard input and returns how many bytes the job's pipe has accepted; with eof it then closes
+// the input. It is tried once: after unavailable it is unknown whether it was written. Codes: invalid, not_found, conflict (it has ended,
+// or its input is closed), unsupported, timeout (the job reads too slowly).
 func (c Jobs) Write(ctx context.Context, id schemas.JobID, data []byte, eof bool) (int, error) {
 	path := jobPath(id) + "/stdin"
 	if eof {
@@ -215,14 +214,13 @@ func (c Jobs) Write(ctx context.Context, id schemas.JobID, data []byte, eof bool
 	return out.Written, nil
 }
 
-// AppendedAnswer says where an appended event is.
+// AppendedAnswer has the id and the cursor of an appended event.
 type AppendedAnswer struct {
 	ID     string         `json:"id"`     // of the event on its conversation
 	Cursor schemas.Cursor `json:"cursor"` // resumes after it
 }
 
-// AppendEvent adds an event to a conversation. It makes the id when there is none, so that trying again
-// adds it once. Codes: invalid.
+// AppendEvent appends an event to a conversation. It generates the id if there is none, so that retries append it once. Code: invalid.
 func (c *Client) AppendEvent(ctx context.Context, conversation schemas.ConversationID, e schemas.AppendedEvent) (AppendedAnswer, error) {
 	if e.ID == "" {
 		e.ID = schemas.NewID("ev_")

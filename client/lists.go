@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// CallsQuery says which calls [Client.Calls] lists.
+// CallsQuery selects calls for [Client.Calls].
 type CallsQuery struct {
 	ID           schemas.CallID         // only this one, alone in the query; empty: all
 	Conversation schemas.ConversationID // empty: of all
@@ -17,9 +17,9 @@ type CallsQuery struct {
 	Before       schemas.CallID         // only older ones than this call; empty: from the newest on
 }
 
-// Calls lists the account's calls of the last 24 hours, the newest first. Next is where the next page begins, to be given as Before;
-// it is empty behind the last page. With a conversation, a page may have fewer calls than Limit, or none, though there is a next
-// one. Codes: invalid, not_found (Before is not there any more).
+// Calls returns the account's calls of the last 24 hours, the newest first. Next is the value of Before for the next page; it is empty
+// after the last page. With a conversation, a page may have fewer calls than Limit, or none, although there is a next one. Codes: invalid,
+// not_found (Before does not exist any more).
 func (c *Client) Calls(ctx context.Context, q CallsQuery) (calls []schemas.CallSummary, next schemas.CallID, err error) {
 	values := pageValues(q.Limit, q.Before)
 	if q.ID != "" {
@@ -36,9 +36,9 @@ func (c *Client) Calls(ctx context.Context, q CallsQuery) (calls []schemas.CallS
 	return out.Calls, out.Next, err
 }
 
-// Conversations lists the account's conversations that had calls within 24 hours, the one with the newest call first: at most limit (0:
-// 50; at most 100) of those with calls older than before (empty: all). Next is as for [Client.Calls]. A conversation that has
-// calls on two pages is on both.
+// Conversations returns the account's conversations that had calls within 24 hours, the one with the newest call first: at most limit (0:
+// 50; at most 100) of those with calls older than before (empty: all). Next is as for [Client.Calls]. A conversation with calls on two
+// pages is on both.
 func (c *Client) Conversations(ctx context.Context, limit int,
 	before schemas.CallID) (list []schemas.ConversationSummary, next schemas.CallID, err error) {
 	var out struct {

@@ -9,20 +9,20 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Manifests are the projects that an account's records belong to, each described by one manifest.
+// Manifests applies and reads the manifests of an account. A manifest describes the records of one project.
 type Manifests struct {
 	transport
 
 	path string
 }
 
-// Manifests gives access to the manifests of an account. It sends nothing.
+// Manifests returns access to the manifests of an account. It sends no request.
 func (c *Client) Manifests(a schemas.AccountID) Manifests {
 	return Manifests{c.transport(), accountPath(a) + "/manifest"}
 }
 
-// ApplyJSON is [Manifests.Apply] for a manifest as it was written, which need not be one: what is no part of a
-// manifest is reported by the gateway together with whatever else is wrong.
+// ApplyJSON is [Manifests.Apply] for a manifest as JSON, which may be invalid: the gateway then reports unknown fields together with all
+// other errors.
 func (c Manifests) ApplyJSON(
 	ctx context.Context, manifest json.RawMessage, prune, dryRun bool,
 ) (schemas.ManifestAnswer, error) {
@@ -35,17 +35,17 @@ func (c Manifests) ApplyJSON(
 	return out, err
 }
 
-// Apply makes an account's records what a manifest says, or with DryRun says what that would change. Applied
-// again it makes the rest of what failed half way. Codes: invalid (with all that is wrong as [schemas.Error.Errors], by fields
-// like resources[2].config.timeout), conflict, denied, exhausted.
+// Apply changes an account's records to match a manifest or, with DryRun, returns what it would change. After a partial failure, applying
+// it again makes the remaining changes. Codes: invalid (with all errors as [schemas.Error.Errors], by fields like
+// resources[2].config.timeout), conflict, denied, exhausted.
 func (c Manifests) Apply(ctx context.Context, r schemas.ManifestRequest) (schemas.ManifestAnswer, error) {
 	var out schemas.ManifestAnswer
 	err := c.ask(ctx, http.MethodPut, c.path, r, &out)
 	return out, err
 }
 
-// Get is what stands of a project. Values of variables are masked; the mask, applied, keeps them. Codes:
-// not_found (nothing is of the project).
+// Get returns the stored state of a project as a manifest. Values of variables are masked; if the masked manifest is applied, the values
+// stay. Code: not_found (no record belongs to the project).
 func (c Manifests) Get(ctx context.Context, project string) (schemas.Manifest, error) {
 	var out schemas.Manifest
 	err := c.ask(ctx, http.MethodGet, c.path+"?project="+url.QueryEscape(project), nil, &out)

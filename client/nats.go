@@ -11,27 +11,24 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// NATS makes calls, and answers those that wait for a person, over plain NATS. Its methods may be called
-// from many goroutines.
+// NATS sends calls and decides approvals over plain NATS. It is safe for concurrent use.
 //
-// Any NATS client can do the same without this package: the subjects and the bodies are the whole
-// contract, see docs/guides/first-call.md.
+// Any NATS client can do the same without this package: the subjects and the bodies are the whole contract, see docs/guides/first-call.md.
 type NATS struct {
 	conn    *nats.Conn
 	account schemas.AccountID
 }
 
-// NewNATS uses a connection that was made with the account's credential: the user is the account's
-// id, the password its key. The caller keeps the connection and closes it.
+// NewNATS returns a client on a connection that uses the account's credential: the user is the account's id, the password its key. The
+// caller closes the connection.
 func NewNATS(conn *nats.Conn, account schemas.AccountID) *NATS {
 	return &NATS{conn: conn, account: account}
 }
 
-// Publish puts a call on the log and returns when the log has it: from then on it has exactly one
-// result, on its conversation. Whether it can be admitted is found out later; a request that cannot
-// becomes a call.rejected event. It makes the id when there is none and returns it also beside an
-// error, so that the same call can be published again: it stays one call. Codes: invalid (too large
-// for a message), exhausted (too many wait), unavailable.
+// Publish publishes a call and returns when the log has stored it: from then on it has exactly one result, on its conversation. It is
+// admitted later; a request that cannot be admitted becomes a call.rejected event. Publish generates the id if there is none and returns
+// it also with an error, so that the same call can be published again: it stays one call. Codes: invalid (too large for a message),
+// exhausted (too many wait), unavailable.
 func (n *NATS) Publish(ctx context.Context, r schemas.Request) (schemas.CallID, error) {
 	if r.ID == "" {
 		r.ID = schemas.NewCallID()
@@ -55,9 +52,9 @@ func (n *NATS) Publish(ctx context.Context, r schemas.Request) (schemas.CallID, 
 	return r.ID, nil
 }
 
-// Submit has a call admitted and returns its id and conversation, whether it awaits an approval, or why it was not: the codes of
-// the request's checks, conflict (the id is another call), unavailable. It makes the id when there
-// is none and returns it also beside an error.
+// Submit sends a call and returns its id, conversation and whether it awaits an approval, or the error of its admission: the codes of the
+// request's validation, conflict (the id belongs to another call), unavailable. It generates the id if there is none and returns it also
+// with an error.
 func (n *NATS) Submit(ctx context.Context, r schemas.Request) (State, error) {
 	if r.ID == "" {
 		r.ID = schemas.NewCallID()

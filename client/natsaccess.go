@@ -7,8 +7,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// NATSCredential has a credential issued for an account's NATS clients; nothing else shows its password.
-// A ttl of 0 stands for an hour. It is tried once. Codes: not_found, invalid, unsupported.
+// NATSCredential issues a credential for an account's NATS clients; no other response contains its password. A ttl of 0 means an hour. It
+// is tried once. Codes: not_found, invalid, unsupported.
 func (c Accounts) NATSCredential(ctx context.Context, a schemas.AccountID, ttl time.Duration) (schemas.NATSCredential, error) {
 	var in struct {
 		TTL schemas.Duration `json:"ttl,omitzero"`

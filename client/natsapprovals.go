@@ -6,14 +6,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// NATSApprovals are the questions of calls that wait for a person, over NATS.
+// NATSApprovals reads and decides approvals over NATS.
 type NATSApprovals struct{ nats *NATS }
 
-// Approvals gives access to the account's approvals. It sends nothing.
+// Approvals returns access to the account's approvals. It sends no request.
 func (n *NATS) Approvals() NATSApprovals { return NATSApprovals{n} }
 
-// List lists the account's approvals, the newest first, as many as fit into one message. Inputs above
-// 64 KiB are left out. Codes: invalid, unavailable.
+// List returns the account's approvals, the newest first, as many as fit into one message. Inputs larger than 64 KiB are omitted. Codes:
+// invalid, unavailable.
 func (c NATSApprovals) List(ctx context.Context, q ApprovalsQuery) ([]schemas.Approval, error) {
 	answer, err := c.ask(ctx, schemas.ApprovalOp{
 		Op: schemas.ApprovalsList, State: q.State, Conversation: q.Conversation, Limit: q.Limit,
@@ -21,26 +21,26 @@ func (c NATSApprovals) List(ctx context.Context, q ApprovalsQuery) ([]schemas.Ap
 	return answer.Approvals, err
 }
 
-// Get shows what is asked and the answer; an input that does not fit into one message is left out, and [Approvals.Get] shows it.
-// Codes: not_found, also seven days after the answer; unavailable.
+// Get returns an approval and, if there is one, the decision. An input that does not fit into one message is omitted; use [Approvals.Get]
+// for it. Codes: not_found, also seven days after the decision; unavailable.
 func (c NATSApprovals) Get(ctx context.Context, id schemas.ApprovalID) (schemas.Approval, error) {
 	answer, err := c.ask(ctx, schemas.ApprovalOp{Op: schemas.ApprovalShow, Approval: id})
 	return answer.Approval, err
 }
 
-// Approve lets a call run. Codes: not_found, conflict (it was answered already, or too late), unavailable.
-// After unavailable, or when ctx ends, it may have been answered: look at it.
+// Approve approves a call. Codes: not_found, conflict (it was decided already, or its time is over), unavailable. After unavailable, or if
+// ctx ends, it may have been decided: read it.
 func (c NATSApprovals) Approve(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
 	return c.decide(ctx, id, true, reason, "")
 }
 
-// ApproveAll is Approve, and lets later calls of the same agent, tool, workspace and sandbox on the same
-// conversation run without a question, for a day. Codes: as [NATSApprovals.Approve].
+// ApproveAll is Approve, and for a day also approves later calls of the same agent, tool, workspace and sandbox on the same conversation.
+// Codes: as [NATSApprovals.Approve].
 func (c NATSApprovals) ApproveAll(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
 	return c.decide(ctx, id, true, reason, schemas.RememberConversation)
 }
 
-// Deny refuses a call: its result is then denied, with the reason for the model. Codes: as [NATSApprovals.Approve].
+// Deny denies a call. Its result then has the status denied, and the reason for the model. Codes: as [NATSApprovals.Approve].
 func (c NATSApprovals) Deny(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
 	return c.decide(ctx, id, false, reason, "")
 }
@@ -53,7 +53,7 @@ func (c NATSApprovals) decide(ctx context.Context, id schemas.ApprovalID, approv
 	return answer.Approval, err
 }
 
-// approvalsAnswer is the answer of the NATS API: one of them.
+// approvalsAnswer is any reply of the NATS API about approvals; one of its fields is set.
 type approvalsAnswer struct {
 	Approval  schemas.Approval   `json:"approval"`
 	Approvals []schemas.Approval `json:"approvals"`

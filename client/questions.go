@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// question is one operation that has no answer yet. After a reconnect it is sent again, which is
-// safe: calls carry an id, and the others can be repeated.
+// question is one operation that has no answer yet. After a reconnect it is sent again, which is safe: calls have an id, and the other
+// operations can be repeated.
 type question struct {
 	id    int64
 	frame map[string]any
@@ -23,8 +23,7 @@ type answered struct {
 	err   error
 }
 
-// Send hands in a call on the socket and returns once it is accepted; its result comes as an event.
-// Codes: as [Client.Call].
+// Send sends a call on the socket and returns when it is accepted; its result comes as an event. Codes: as [Client.Call].
 func (s *Socket) Send(ctx context.Context, r schemas.Request) (State, error) {
 	if r.ID == "" {
 		r.ID = schemas.NewCallID()
@@ -44,7 +43,7 @@ func (s *Socket) Send(ctx context.Context, r schemas.Request) (State, error) {
 	return st, nil
 }
 
-// Cancel asks for the end of a call on the socket. Codes: as [Client.Cancel].
+// Cancel requests the cancellation of a call on the socket. Codes: as [Client.Cancel].
 func (s *Socket) Cancel(ctx context.Context, id schemas.CallID, reason string) error {
 	op := map[string]any{"op": "cancel", "call": id}
 	if reason != "" {
@@ -54,8 +53,7 @@ func (s *Socket) Cancel(ctx context.Context, id schemas.CallID, reason string) e
 	return err
 }
 
-// Approve answers a call that waits for a person. Codes: not_found, conflict (it was answered otherwise, or the call does not wait for it
-// any more).
+// Approve decides an approval. Codes: not_found, conflict (it was decided otherwise, or the call does not wait for it any more).
 func (s *Socket) Approve(ctx context.Context, id schemas.ApprovalID, a schemas.ApprovalAnswer) error {
 	b, err := json.Marshal(a)
 	if err != nil {
@@ -70,7 +68,7 @@ func (s *Socket) Approve(ctx context.Context, id schemas.ApprovalID, a schemas.A
 	return err
 }
 
-// ask returns the answer to an operation, however many connections it takes.
+// ask sends an operation and returns its answer, over as many connections as needed.
 func (s *Socket) ask(ctx context.Context, frame map[string]any) (wsFrame, error) {
 	s.mu.Lock()
 	if s.over != nil {
@@ -94,14 +92,15 @@ func (s *Socket) ask(ctx context.Context, frame map[string]any) (wsFrame, error)
 	}
 }
 
-// put sends a question if there is a connection.
+// put sends a question if there is a connection. The caller holds the mutex.
 func (s *Socket) put(q *question) {
 	if s.write(q.frame) {
 		q.sent++
 	}
 }
 
-// answer takes a frame that carries a number. It is called with the mutex.
+// answer handles a message with the id of a question: it passes the answer on, or sends the question again after a temporary error. The
+// caller holds the mutex.
 func (s *Socket) answer(id int64, w wsFrame) {
 	q := s.questions[id]
 	switch {

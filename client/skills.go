@@ -14,13 +14,13 @@ import (
 
 func skillPath(id string) string { return "/v1/skills/" + url.PathEscape(id) }
 
-// Skills are the skills of an account.
+// Skills reads and changes the skills of an account.
 type Skills struct{ transport }
 
-// Skills gives access to the account's skills. It sends nothing.
+// Skills returns access to the account's skills. It sends no request.
 func (c *Client) Skills() Skills { return Skills{c.transport()} }
 
-// List lists the account's skills, by name.
+// List returns the account's skills, sorted by name.
 func (c Skills) List(ctx context.Context) ([]schemas.SkillDocument, error) {
 	var out struct {
 		Skills []schemas.SkillDocument `json:"skills"`
@@ -29,14 +29,14 @@ func (c Skills) List(ctx context.Context) ([]schemas.SkillDocument, error) {
 	return out.Skills, err
 }
 
-// Get shows a skill by its name or id. Code: not_found.
+// Get returns a skill by its name or id. Code: not_found.
 func (c Skills) Get(ctx context.Context, id string) (k schemas.SkillDocument, err error) {
 	err = c.keepAsking(ctx, http.MethodGet, skillPath(id), nil, &k)
 	return k, err
 }
 
-// Put adds a skill, or replaces the one of its name, with the files in a tar, compressed by gzip or not. The same again changes
-// nothing, so that it is tried again. Codes: invalid (also: its SKILL.md has another name), exhausted.
+// Put adds a skill, or replaces the one with its name, with the files in a tar, optionally compressed with gzip. A repetition changes
+// nothing, so it is retried. Codes: invalid (also if its SKILL.md has another name), exhausted.
 func (c Skills) Put(ctx context.Context, name string, tar []byte) (k schemas.SkillDocument, err error) {
 	err = c.sendBytes(ctx, http.MethodPut, skillPath(name), "application/x-tar", tar, &k)
 	return k, err
@@ -47,8 +47,8 @@ func (c Skills) Remove(ctx context.Context, id string) error {
 	return c.keepAsking(ctx, http.MethodDelete, skillPath(id), nil, nil)
 }
 
-// Download writes the files of a skill to out, as a tar, and says how many bytes it has. When the connection breaks it continues where
-// it was. Codes: not_found, conflict (it was replaced meanwhile), internal (it is not what its digest says).
+// Download writes the files of a skill to out, as a tar, and returns its size in bytes. If the connection breaks it continues from there.
+// Codes: not_found, conflict (it was replaced meanwhile), internal (the bytes do not match its digest).
 func (c Skills) Download(ctx context.Context, id string, out io.Writer) (n int64, err error) {
 	sum := sha256.New()
 	d := download{t: c.transport, path: skillPath(id) + "/bundle", out: &written{w: io.MultiWriter(out, sum)}}

@@ -26,9 +26,9 @@ const (
 	closeFinal = 4500 // from here on, coming back would end the same way
 )
 
-// Socket is one WebSocket to a gateway with any number of conversations and questions on it. It reconnects whenever it ends, and
-// conversations and questions continue where they were. Its methods may be called from many goroutines, also before [Socket.Run]; they wait
-// while there is no connection.
+// Socket is one WebSocket to a gateway that follows any number of conversations and sends operations. It reconnects whenever the
+// connection ends; conversations and operations then continue from where they were. It is safe for concurrent use, also before
+// [Socket.Run]; its methods wait while there is no connection.
 type Socket struct {
 	// Token gets what to authenticate with, for each connection, and again before it expires. Nil means the client's key. Set it before Run.
 	Token func(context.Context) (string, error)
@@ -49,13 +49,13 @@ type Socket struct {
 	over      error // why it has ended for good
 }
 
-// Socket makes a socket to the client's gateway. Nothing happens until [Socket.Run].
+// Socket returns a socket to the client's gateway. It connects when [Socket.Run] is called.
 func (c *Client) Socket() *Socket {
 	return &Socket{transport: c.transport(), followers: map[schemas.ConversationID]*follower{}, questions: map[int64]*question{}}
 }
 
-// Run keeps the socket connected until ctx ends, and then returns nil. An error is one that will not
-// pass, such as a key that is refused. Either ends what still waits on the socket.
+// Run keeps the socket connected until ctx ends, and then returns nil. An error is permanent, such as a rejected key. In both cases
+// everything that waits on the socket ends with an error.
 func (s *Socket) Run(ctx context.Context) error {
 	refused, tooLarge := false, false
 	for try := 0; ; try++ {
@@ -88,7 +88,7 @@ func (s *Socket) Run(ctx context.Context) error {
 	}
 }
 
-// history is what there is to say of a connection that has ended.
+// history describes a connection that has ended.
 type history struct {
 	received bool          // something came: the next pause is short again
 	final    bool          // another would end the same way
@@ -96,7 +96,7 @@ type history struct {
 	comeBack time.Duration // the pause that the gateway asked for
 }
 
-// once keeps one connection until it ends.
+// once opens one connection and serves it until it ends.
 func (s *Socket) once(ctx context.Context) (history, error) {
 	conn, h, err := s.dial(ctx)
 	if err != nil {
@@ -174,7 +174,7 @@ func (s *Socket) dial(ctx context.Context) (*websocket.Conn, history, error) {
 	return nil, history{final: !passing(resp.StatusCode)}, problem(resp.StatusCode, body)
 }
 
-// readMessage reads a message, which is bounded also once it is unpacked.
+// readMessage reads a message. Its size is limited, also after decompression.
 func readMessage(conn *websocket.Conn) ([]byte, error) {
 	_, r, err := conn.NextReader()
 	if errors.Is(err, websocket.ErrReadLimit) {
@@ -190,7 +190,7 @@ func readMessage(conn *websocket.Conn) ([]byte, error) {
 	return b, err
 }
 
-// connected takes up everything on a new connection.
+// connected attaches all followers and sends all open questions on a new connection.
 func (s *Socket) connected(conn *websocket.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +212,7 @@ func (s *Socket) disconnected() {
 	}
 }
 
-// end ends everything that waits.
+// end ends all followers and questions with an error.
 func (s *Socket) end(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,8 +225,8 @@ func (s *Socket) end(why error) {
 	}
 }
 
-// renew hands in a new token on a connection whose token expires soon. Without success the gateway
-// closes the connection, and the next one asks again.
+// renew sends a new token on a connection whose token expires soon. If it gets none, the gateway closes the connection, and the next one
+// asks for a token again.
 func (s *Socket) renew(ctx context.Context, conn *websocket.Conn) {
 	if s.Token == nil {
 		return
@@ -243,8 +243,8 @@ func (s *Socket) renew(ctx context.Context, conn *websocket.Conn) {
 	}
 }
 
-// write sends a frame if there is a connection. A write that fails ends the connection, which the
-// reader finds. It is called with the mutex.
+// write sends a message if there is a connection, and reports whether it did. A failed write closes the connection, which the reader then
+// notices. The caller holds the mutex.
 func (s *Socket) write(frame map[string]any) bool {
 	if s.conn == nil {
 		return false

@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// transport sends requests to a gateway. It is the client's settings at the moment a part of the client is taken, with their defaults.
+// transport sends requests to a gateway. It has the client's settings, with defaults, from when a part of the client was taken.
 type transport struct {
 	http      *http.Client
 	pauses    time.Duration // the first pause before another try
@@ -42,19 +42,18 @@ func (c *Client) transport() transport {
 // forever is the patience of what is asked until its context ends.
 const forever = time.Duration(math.MaxInt64)
 
-// ask sends in, as JSON unless it is nil, until it is answered or the client's patience ends, and
-// decodes the answer into out unless that is nil. Only what does no harm when it is done twice may be
-// asked so.
+// ask sends in, as JSON unless it is nil, and retries temporary failures until the client's patience ends. It decodes the answer into out
+// unless that is nil. The request must be idempotent.
 func (t transport) ask(ctx context.Context, method, path string, in, out any) error {
 	return t.exchange(ctx, t.patience, method, path, in, out)
 }
 
-// keepAsking is ask without an end to its patience.
+// keepAsking is ask that retries until ctx ends.
 func (t transport) keepAsking(ctx context.Context, method, path string, in, out any) error {
 	return t.exchange(ctx, forever, method, path, in, out)
 }
 
-// postOnce posts without further tries: when it fails for a passing reason, it is unknown whether the request was carried out.
+// postOnce posts without retries: after a temporary failure, it is unknown whether the request was carried out.
 func (t transport) postOnce(ctx context.Context, path string, in, out any) error {
 	return t.exchange(ctx, 0, http.MethodPost, path, in, out)
 }
@@ -74,7 +73,8 @@ func (t transport) exchange(ctx context.Context, patience time.Duration, method,
 	return decodeAnswer(method+" "+path, b, out)
 }
 
-// sendBytes sends a body of a type until it is answered or the client's patience ends. It must do no harm when it is done twice.
+// sendBytes sends a body with a content type, and retries temporary failures until the client's patience ends. The request must be
+// idempotent.
 func (t transport) sendBytes(ctx context.Context, method, path, kind string, body []byte, out any) error {
 	_, b, err := t.answer(ctx, t.patience, method, path, body, http.Header{"Content-Type": {kind}})
 	if err != nil {
@@ -90,8 +90,8 @@ func decodeAnswer(of string, b []byte, out any) error {
 	return nil
 }
 
-// answer sends a request until it is answered with a success, whose status and body it returns. It tries
-// no more once patience has gone by: with 0 it sends once.
+// answer sends a request, and retries temporary failures until one succeeds or patience has passed; 0 means no retries. It returns the
+// status and body of the successful response.
 func (t transport) answer(ctx context.Context, patience time.Duration, method, path string, body []byte, header http.Header) (
 	int, []byte, error,
 ) {
@@ -107,7 +107,7 @@ func (t transport) answer(ctx context.Context, patience time.Duration, method, p
 	}
 }
 
-// once sends a request; again says that its failure may pass.
+// once sends a request once; again reports that a failure is temporary.
 func (t transport) once(ctx context.Context, method, path string, body []byte, header http.Header) (
 	status int, _ []byte, again bool, _ error,
 ) {
@@ -131,7 +131,7 @@ func (t transport) once(ctx context.Context, method, path string, body []byte, h
 var errAnswer error = schemas.Errorf(schemas.Exhausted,
 	"the answer has more than 16 MiB, which this client does not take: ask for less at once, by a limit or by single records")
 
-// readAnswer reads a body whole. One that is larger than [mostAnswer] is an error: a part of it would be no JSON.
+// readAnswer reads a whole body. A body larger than [mostAnswer] is an error, since a part of it would not be JSON.
 func readAnswer(body io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(body, mostAnswer+1))
 	switch {
@@ -143,7 +143,7 @@ func readAnswer(body io.Reader) ([]byte, error) {
 	return b, nil
 }
 
-// do sends one request. An error means that there is no answer.
+// do sends one request. An error means that no response was received.
 func (t transport) do(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
 	all := http.Header{}
 	if body != nil {
@@ -153,7 +153,7 @@ func (t transport) do(ctx context.Context, method, path string, body []byte, hea
 	return t.send(ctx, method, path, bytes.NewReader(body), all)
 }
 
-// send is [transport.do] with a body that is read once.
+// send is [transport.do] with a body that can be read only once.
 func (t transport) send(ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, t.base+path, body)
 	if err != nil {
@@ -174,7 +174,7 @@ func (t transport) send(ctx context.Context, method, path string, body io.Reader
 	return resp, nil
 }
 
-// pause sleeps before try number try+2.
+// pause sleeps before the next try, for a random time whose maximum doubles with each try. It returns an error if ctx ends first.
 func (t transport) pause(ctx context.Context, try int) error {
 	most := t.pauses
 	for range min(try, 16) {
@@ -190,14 +190,14 @@ func (t transport) pause(ctx context.Context, try int) error {
 	}
 }
 
-// concernsRequest reports whether what is not available is what a field of the request names, such as a provider that no worker
-// serves: then another request may help, and time alone will not.
+// concernsRequest reports whether an error of the code unavailable is about a field of the request, such as a sandbox whose provider no
+// worker serves: retrying does not help then.
 func concernsRequest(err error) bool {
 	e, ok := errors.AsType[*schemas.Error](err)
 	return ok && e.Code == schemas.Unavailable && e.Field != ""
 }
 
-// problem reads the body of a failure.
+// problem returns the error in the body of an error response.
 func problem(status int, body []byte) error {
 	var p struct {
 		Error  *schemas.Error   `json:"error"`

@@ -8,19 +8,19 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Variables are the variables of an account.
+// Variables reads and changes the variables of an account.
 type Variables struct {
 	transport
 
 	path string
 }
 
-// Variables gives access to the variables of an account. It sends nothing.
+// Variables returns access to the variables of an account. It sends no request.
 func (c *Client) Variables(a schemas.AccountID) Variables {
 	return Variables{c.transport(), accountPath(a) + "/variables"}
 }
 
-// List lists the variables of an account by name. Their values are never shown.
+// List returns the variables of an account by name, without their values.
 func (c Variables) List(ctx context.Context) ([]schemas.VariableDocument, error) {
 	var out struct {
 		Variables []schemas.VariableDocument `json:"variables"`
@@ -29,7 +29,7 @@ func (c Variables) List(ctx context.Context) ([]schemas.VariableDocument, error)
 	return out.Variables, err
 }
 
-// Set gives an account a variable, or a variable another value. Codes: invalid, exhausted.
+// Set adds a variable, or changes its value. Codes: invalid, exhausted.
 func (c Variables) Set(ctx context.Context, name, value string) (schemas.VariableDocument, error) {
 	in := struct {
 		Value string `json:"value"`
@@ -39,7 +39,7 @@ func (c Variables) Set(ctx context.Context, name, value string) (schemas.Variabl
 	return out, err
 }
 
-// Remove takes a variable away. Codes: not_found, also when an earlier try of this very call removed it.
+// Remove removes a variable. Code: not_found, also if an earlier try of this call removed it.
 func (c Variables) Remove(ctx context.Context, name string) error {
 	return c.ask(ctx, http.MethodDelete, c.path+"/"+url.PathEscape(name), nil, nil)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// WebhookSpec describes an endpoint to be added. Only URL must be there.
+// WebhookSpec describes an endpoint to add. Only URL is required.
 type WebhookSpec struct {
 	URL         string              `json:"url"`
 	Events      []schemas.EventType `json:"events,omitzero"`       // empty: all of [schemas.DeliverableTypes]
@@ -20,7 +20,7 @@ type WebhookSpec struct {
 	Secret      string              `json:"secret,omitzero"` // "whsec_" and base64 of 24 to 64 bytes; empty: one is made
 }
 
-// WebhookPatch changes an endpoint. What is nil stays as it is.
+// WebhookPatch changes an endpoint. Nil fields stay as they are.
 type WebhookPatch struct {
 	URL         *string              `json:"url,omitzero"`
 	Events      *[]schemas.EventType `json:"events,omitzero"` // an empty list: all
@@ -31,20 +31,20 @@ type WebhookPatch struct {
 	Disabled    *bool                `json:"disabled,omitzero"` // false enables it again
 }
 
-// WebhookReplay selects deliveries to be sent again. Since or ID must be there.
+// WebhookReplay selects deliveries to repeat. Since or ID is required.
 type WebhookReplay struct {
 	Since    time.Time          // deliveries made from then on
 	Endpoint schemas.EndpointID // empty: of all
 	ID       schemas.DeliveryID // this one alone
 }
 
-// Webhooks are the endpoints that events are delivered to.
+// Webhooks reads and changes the endpoints that events are delivered to.
 type Webhooks struct{ transport }
 
-// Webhooks gives access to the account's webhook endpoints. It sends nothing.
+// Webhooks returns access to the account's webhook endpoints. It sends no request.
 func (c *Client) Webhooks() Webhooks { return Webhooks{c.transport()} }
 
-// List lists the account's endpoints by id. Secrets are not shown.
+// List returns the account's endpoints by id, with masked secrets.
 func (c Webhooks) List(ctx context.Context) ([]schemas.Endpoint, error) {
 	var out struct {
 		Webhooks []schemas.Endpoint `json:"webhooks"`
@@ -53,14 +53,13 @@ func (c Webhooks) List(ctx context.Context) ([]schemas.Endpoint, error) {
 	return out.Webhooks, err
 }
 
-// Get returns an endpoint. Secrets are not shown. Codes: not_found.
+// Get returns an endpoint, with masked secrets. Code: not_found.
 func (c Webhooks) Get(ctx context.Context, id schemas.EndpointID) (schemas.Endpoint, error) {
 	return c.one(ctx, http.MethodGet, id, nil)
 }
 
-// Add adds an endpoint. The answer is the only one that shows its secret. It is tried once:
-// after unavailable, look with [Webhooks.List] whether it is there. Codes: invalid, exhausted (the
-// account has as many as it may).
+// Add adds an endpoint. Only this response contains its secret. It is tried once: after unavailable, check with [Webhooks.List] whether it
+// was added. Codes: invalid, exhausted (the account has reached its limit).
 func (c Webhooks) Add(ctx context.Context, spec WebhookSpec) (schemas.Endpoint, error) {
 	var e schemas.Endpoint
 	err := c.postOnce(ctx, webhooksPath, spec, &e)
@@ -72,15 +71,13 @@ func (c Webhooks) Update(ctx context.Context, id schemas.EndpointID, patch Webho
 	return c.one(ctx, http.MethodPatch, id, patch)
 }
 
-// Remove removes an endpoint with all that waits for it. Codes: not_found, also when an earlier
-// try of this very call removed it.
+// Remove removes an endpoint and its pending deliveries. Code: not_found, also if an earlier try of this call removed it.
 func (c Webhooks) Remove(ctx context.Context, id schemas.EndpointID) error {
 	return c.ask(ctx, http.MethodDelete, webhookPath(id), nil, nil)
 }
 
-// RotateSecret gives an endpoint a new secret, which only this answer shows. Until overlap has passed
-// (0: 24 hours) deliveries are signed with the former ones too. It is tried once. Codes: not_found,
-// invalid.
+// RotateSecret gives an endpoint a new secret; only this response contains it. Until overlap has passed (0: 24 hours) deliveries are also
+// signed with the former ones. It is tried once. Codes: not_found, invalid.
 func (c Webhooks) RotateSecret(ctx context.Context, id schemas.EndpointID, overlap time.Duration) (schemas.Endpoint, error) {
 	var in struct {
 		Overlap schemas.Duration `json:"overlap,omitzero"`
@@ -91,8 +88,8 @@ func (c Webhooks) RotateSecret(ctx context.Context, id schemas.EndpointID, overl
 	return e, err
 }
 
-// Test has a message event with the data {"test":true} delivered to an endpoint. It is tried
-// once. Codes: not_found, conflict (the endpoint is disabled).
+// Test delivers a message event with the data {"test":true} to an endpoint. It is tried once. Codes: not_found, conflict (the endpoint is
+// disabled).
 func (c Webhooks) Test(ctx context.Context, id schemas.EndpointID) (schemas.DeliveryID, error) {
 	var out struct {
 		Delivery schemas.DeliveryID `json:"delivery"`
@@ -101,9 +98,9 @@ func (c Webhooks) Test(ctx context.Context, id schemas.EndpointID) (schemas.Deli
 	return out.Delivery, err
 }
 
-// Replay has deliveries sent again, with their first ids, and returns how many: in slices, as many as it takes. Each is tried
-// once; after an error the first n are on their way, and it does no harm to have them sent once more. Codes: invalid, not_found (the
-// endpoint), exhausted (the account's quota, or a replay of the account is in progress), unavailable.
+// Replay repeats deliveries, with their ids, and returns how many. It does so in as many requests as needed, each of which is tried once;
+// after an error the first n have been repeated, and it is harmless to repeat them again. Codes: invalid, not_found (the endpoint),
+// exhausted (the account's quota, or a replay of the account is in progress), unavailable.
 func (c Webhooks) Replay(ctx context.Context, r WebhookReplay) (n int, err error) {
 	var in struct {
 		Since    string             `json:"since,omitzero"`

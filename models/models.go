@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Client asks the models of one server. Several goroutines may use it at once.
+// Client sends requests to the models of one server. It is safe for concurrent use.
 type Client interface {
 	// Stream sends the request and yields what comes: any number of deltas with text, and last one with the Answer. After an error,
 	// which is an [*Error] or ctx's, nothing follows. It blocks until the answer is whole, ctx ends, or the loop is left, which
@@ -23,7 +23,7 @@ type Client interface {
 	Stream(ctx context.Context, r Request) iter.Seq2[Delta, error]
 }
 
-// Options say how the models of one server are reached.
+// Options are the settings for the server of a model.
 type Options struct {
 	// URL is the address below which the wire's paths are; "": that of the service whose wire it is. It has no user and no query.
 	URL string
@@ -38,7 +38,7 @@ type Options struct {
 	LegacyMaxTokens bool
 }
 
-// Timeouts bound a request. Zero is the default of each; what is exceeded is Disconnected.
+// Timeouts are the time limits of a request. Zero means the default of each; if one is exceeded, the error is of the class Disconnected.
 type Timeouts struct {
 	Connect   time.Duration // for the connection, and again for TLS
 	FirstByte time.Duration // from the request to the first byte of an answer
@@ -54,7 +54,8 @@ const (
 	DefaultTotal     = 15 * time.Minute
 )
 
-// Request is what a model is asked. Equal requests are written in equal bytes, so that a server's cache finds their beginnings.
+// Request is a request to a model. Equal requests are encoded to equal bytes, so that a server's prompt cache finds their common
+// beginnings.
 type Request struct {
 	// Model is the name that the server has for it.
 	Model  string
@@ -70,21 +71,21 @@ type Request struct {
 	Cache bool
 }
 
-// Tool is a tool as it is offered to a model.
+// Tool is the definition of a tool for a model.
 type Tool struct {
 	Name        string
 	Description string
 	Schema      json.RawMessage // a JSON Schema of type object
 }
 
-// Delta is a piece of an answer on its way. One of its fields is set.
+// Delta is a piece of an answer that is being received. One of its fields is set.
 type Delta struct {
 	Text     string
 	Thinking string
 	Answer   *Answer
 }
 
-// Answer is what a model said, whole.
+// Answer is the complete answer of a model.
 type Answer struct {
 	// Blocks are in the order of the server, each with Raw, Wire and Model, which is the name in the request.
 	Blocks []schemas.Block
@@ -94,7 +95,7 @@ type Answer struct {
 	Model string
 }
 
-// Stop says why an answer ends.
+// Stop is the reason why an answer ends.
 type Stop string
 
 // The reasons.
@@ -107,7 +108,7 @@ const (
 	StopContext   Stop = "context"    // the model's context is full
 )
 
-// Class says what an error means for who asked.
+// Class says how the caller should react to an error.
 type Class string
 
 // The classes.
@@ -121,7 +122,7 @@ const (
 	Disconnected Class = "disconnected" // the connection or the stream broke: try again
 )
 
-// Error is a request that has no answer.
+// Error is the error of a request that has no complete answer.
 type Error struct {
 	Class Class
 	// After is how long the server wants to be left alone; 0: it does not say.
@@ -136,7 +137,7 @@ type Error struct {
 	Message string
 }
 
-// Error says what happened.
+// Error implements [error].
 func (e *Error) Error() string {
 	if e.Status == 0 {
 		return fmt.Sprintf("model: %s: %s", e.Class, e.Message)

@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// OptionsOf says how the model of a record is reached, with the key that its record names, which may be empty. It is pure: who calls it
-// adds a Transport. Code: invalid.
+// OptionsOf returns the options for the model of a record; key is the value of the key that the record names, and may be empty. It is
+// pure: the caller must add a Transport. Code: invalid.
 func OptionsOf(c schemas.ModelConfig, key string) (Options, error) {
 	silence := time.Duration(c.Silence) * time.Second
 	o := Options{

@@ -25,13 +25,13 @@ const (
 	compactAt    = 75  // percent of a model's context, by default
 )
 
-// Model is one of the models that an agent may ask.
+// Model is one of the models of an agent.
 type Model struct {
 	Name    string
 	Context int64 // tokens; 0: unknown
 }
 
-// Config is what an agent wants of its turns. Zero fields have their defaults.
+// Config is the configuration of an agent's turns. Zero fields have their defaults.
 type Config struct {
 	// Conversation names it, with its account: ids of turns and calls are made of it.
 	Conversation string
@@ -63,7 +63,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Mode says what becomes of an envelope that comes while a turn runs.
+// Mode says what happens to an envelope that arrives while a turn runs.
 type Mode string
 
 // The modes.
@@ -77,14 +77,14 @@ const (
 	StopNow   Mode = "stop_now"  // the turn ends at once, and its calls are cancelled
 )
 
-// Envelope is what comes in: a message for the model, or a wish.
+// Envelope is an incoming message for the model, or a request to stop the turn.
 type Envelope struct {
 	ID       string
 	Mode     Mode // empty: Steer
 	Messages []schemas.ModelMessage
 }
 
-// View is what a caller knows besides the transcript.
+// View is the caller's knowledge beside the transcript.
 type View struct {
 	Now time.Time // by the log's clock
 	// Inbox are the envelopes that wait, oldest first. Those that are dealt with already are passed over.
@@ -101,7 +101,7 @@ type View struct {
 	Cancelled time.Time
 }
 
-// Asked is a request to a model. Neither Answer nor Err: it runs.
+// Asked is a request to a model. If neither Answer nor Err is set, it is in progress.
 type Asked struct {
 	Step, Attempt int
 	Purpose       string
@@ -125,13 +125,13 @@ const (
 	Useless  Outcome = "useless"  // there is nothing to stop
 )
 
-// Settled is an envelope that need not come again.
+// Settled is an envelope that is done and need not be passed again.
 type Settled struct {
 	ID      string
 	Outcome Outcome
 }
 
-// ToolCall is a call that is to be published. Publishing it again must find the same one.
+// ToolCall is a call to publish. Publishing it again must find the same call.
 type ToolCall struct {
 	ID   schemas.CallID
 	Use  string
@@ -140,9 +140,9 @@ type ToolCall struct {
 	Input []byte
 }
 
-// Decision is what is to be done. Settle is done first. Where there are Entries nothing else is set: they are stored as one commit of
-// Turn, to be read from From on. Otherwise everything is done that is set, and [Next] is asked again when something has happened, at
-// Until at the latest (zero: there is no such time). Idle: no turn is open and nothing waits.
+// Decision is what the caller must do. It handles Settle first. If Entries is set, nothing else is: the entries must be stored as one
+// commit of Turn, and the transcript is read from From on. Otherwise the caller must do everything that is set, and call [Next] again when
+// something has happened, at the latest at Until (zero means no such time). Idle means that no turn is open and nothing waits.
 type Decision struct {
 	Settle []Settled
 
@@ -158,7 +158,7 @@ type Decision struct {
 	Idle    bool
 }
 
-// Ask is a request that is to be sent.
+// Ask is a request to send to a model.
 type Ask struct {
 	Step, Attempt int
 	Purpose       string
@@ -166,7 +166,7 @@ type Ask struct {
 	Request       models.Request
 }
 
-// CallIDOf is the id of the call that a use of a tool becomes: the same in every process that finds the use.
+// CallIDOf returns the id of the call for a use of a tool: the same in every process.
 func CallIDOf(conversation string, turn schemas.TurnID, step int, use string) schemas.CallID {
 	return schemas.CallID(schemas.CallPrefix + digest(conversation, string(turn), string(rune(step)), use))
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// step is one decision in the making.
+// step holds the inputs while a decision is made.
 type step struct {
 	s State
 	c Config
 	v View
 }
 
-// Next decides what happens next. It is pure.
+// Next decides what happens next in a conversation. It is pure.
 func Next(s State, c Config, v View) Decision {
 	d := Decision{From: s.From, Turn: s.Turn}
 	n := step{s: s, c: c.withDefaults(), v: v}
@@ -66,7 +66,7 @@ func orSteer(m Mode) Mode {
 	return m
 }
 
-// begin opens a turn with the first envelope, and those that go with it.
+// begin opens a turn with the first envelope, and those that are taken in together with it.
 func (n step) begin(d *Decision) {
 	if len(n.v.Inbox) == 0 {
 		d.Idle = true
@@ -86,7 +86,7 @@ func (n step) begin(d *Decision) {
 	n.store(d, []schemas.Entry{in})
 }
 
-// waiting are the envelopes of a mode that one entry takes.
+// waiting returns the waiting envelopes of a mode, as many as fit into one entry.
 func (n step) waiting(m Mode) []Envelope {
 	var list []Envelope
 	blocks := 0
@@ -111,7 +111,7 @@ func inOf(list []Envelope) schemas.Entry {
 	return e
 }
 
-// store makes a commit of entries and of what follows from them without delay.
+// store sets the decision's entries: the given ones and those that follow from them at once.
 func (n step) store(d *Decision, entries []schemas.Entry) {
 	after := n.s
 	if len(entries) > 0 {
@@ -126,7 +126,7 @@ func (n step) store(d *Decision, entries []schemas.Entry) {
 	d.Entries = entries
 }
 
-// find is the first envelope of one of these modes.
+// find returns the first envelope of one of these modes; nil if there is none.
 func (n step) find(modes ...Mode) *Envelope {
 	for i := range n.v.Inbox {
 		if slices.Contains(modes, n.v.Inbox[i].Mode) {
@@ -136,7 +136,8 @@ func (n step) find(modes ...Mode) *Envelope {
 	return nil
 }
 
-// boundary is what follows where neither an answer nor a result is awaited: an end, or what comes in and the next question.
+// boundary returns the next entries when neither an answer nor a result is awaited: the end of the turn, or new messages and the next
+// step.
 func (n step) boundary() []schemas.Entry {
 	if e := n.find(StopNow, StopSoon, Interrupt); e != nil {
 		return []schemas.Entry{n.stopped(e)}
@@ -163,7 +164,7 @@ func (n step) boundary() []schemas.Entry {
 	return append(entries, n.question())
 }
 
-// question opens the next step, or ends the turn where it may have none.
+// question returns the entry that opens the next step, or the one that ends the turn if a limit is reached.
 func (n step) question() schemas.Entry {
 	if n.s.Steps >= n.c.MaxSteps {
 		return n.end(schemas.TurnMaxSteps, fmt.Sprintf("it had %d steps", n.s.Steps))
@@ -199,7 +200,7 @@ func (n step) end(status schemas.TurnStatus, reason string) schemas.Entry {
 	return schemas.Entry{Kind: schemas.EntryEnd, Status: status, Reason: reason, Usage: n.s.Used}
 }
 
-// stopped ends the turn for an envelope. One that interrupts begins the next turn.
+// stopped returns the entry that ends the turn because of an envelope. An envelope that interrupts then begins the next turn.
 func (n step) stopped(by *Envelope) schemas.Entry {
 	e := n.end(schemas.TurnStopped, string(by.Mode))
 	for _, in := range n.v.Inbox {
@@ -210,7 +211,7 @@ func (n step) stopped(by *Envelope) schemas.Entry {
 	return e
 }
 
-// open carries on the open step: asks, waits, or settles an attempt.
+// open handles the open step: it asks the model, waits, or records the outcome of an attempt.
 func (n step) open(d *Decision) {
 	q, stop := n.s.asked, n.find(StopNow, Interrupt)
 	asked := n.v.Asked
@@ -240,10 +241,10 @@ func (n step) open(d *Decision) {
 	}
 }
 
-// model is the one that is asked next.
+// model returns the index of the model to ask next.
 func (n step) model() int { return min(n.s.asked.overloads/overloadsPer, len(n.c.Models)-1) }
 
-// failed records an attempt that has no answer, and what follows.
+// failed records a failed attempt, and either schedules the next one or ends the step or the turn.
 func (n step) failed(d *Decision, err *models.Error, stop *Envelope) {
 	q := n.s.asked
 	e := schemas.Entry{
@@ -276,7 +277,8 @@ func (n step) failed(d *Decision, err *models.Error, stop *Envelope) {
 	d.Entries = []schemas.Entry{e, last}
 }
 
-// delay is how long the model is left alone: what its server wants, or a random part of a time that doubles.
+// delay returns how long to wait before the next attempt: as long as the server asked for, or else an exponential backoff with jitter that
+// every process computes alike.
 func (n step) delay(err *models.Error) time.Duration {
 	if err.After > 0 {
 		return err.After
@@ -291,7 +293,7 @@ func (n step) delay(err *models.Error) time.Duration {
 	return longest/4 + time.Duration(h.Sum64()%uint64(longest-longest/4))
 }
 
-// answer records what a model has said.
+// answer records an answer of a model.
 func (n step) answer(d *Decision, a *Asked) {
 	if a.Purpose == schemas.PurposeSummary {
 		n.summary(d, a)
@@ -327,7 +329,7 @@ func (n step) answer(d *Decision, a *Asked) {
 	n.store(d, []schemas.Entry{e})
 }
 
-// summary records one, or that there is none.
+// summary records a summary, or that the model gave none.
 func (n step) summary(d *Decision, a *Asked) {
 	var parts []string
 	for _, b := range a.Answer.Blocks {
@@ -351,7 +353,7 @@ func (n step) summary(d *Decision, a *Asked) {
 	}})
 }
 
-// results makes calls and waits for their ends, until all are known.
+// results publishes calls and waits for their results; when all are known, it records them.
 func (n step) results(d *Decision) {
 	stop := n.find(StopNow, Interrupt)
 	e := schemas.Entry{Kind: schemas.EntryResults, Step: n.s.Steps}

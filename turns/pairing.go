@@ -6,9 +6,9 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Pairing reports what of messages the servers of both wires would refuse: messages that do not alternate or are empty, a first or last
-// one that is not the user's, a use of a tool whose result is not at the beginning of the next message, a result without a use, an id
-// of a use that is empty or comes again. Code: invalid.
+// Pairing checks messages for what the servers of both wires would reject: messages that do not alternate or are empty, a first or last
+// message that is not the user's, a use of a tool whose result is not at the beginning of the next message, a result without a use, and an
+// id of a use that is empty or occurs twice. Code: invalid.
 func Pairing(messages []schemas.ModelMessage) error {
 	var open []string // uses of the last message
 	seen := map[string]bool{}

@@ -14,8 +14,8 @@ const (
 	blockTokens   = 16   // around each block
 )
 
-// Messages are the messages of a transcript as a model is shown them: they alternate, begin and end with the user's, and each use of
-// a tool has its result in the next one.
+// Messages returns the messages of a transcript in the form for a model: they alternate, begin and end with the user's, and each use of a
+// tool has its result in the next message.
 func (s State) Messages() []schemas.ModelMessage {
 	var list []schemas.ModelMessage
 	add := func(m schemas.ModelMessage) {
@@ -47,7 +47,7 @@ func said(text string) schemas.ModelMessage {
 	return schemas.ModelMessage{Role: schemas.RoleUser, Blocks: []schemas.Block{{Type: schemas.BlockText, Text: text}}}
 }
 
-// request is what the open question asks of a model.
+// request returns the request to a model for the open step.
 func (s State) request(c Config, m Model) models.Request {
 	r := models.Request{Model: m.Name, System: c.System, Tools: c.sortedTools(), Messages: s.Messages(), Cache: true}
 	if s.asked.purpose == schemas.PurposeSummary {
@@ -70,7 +70,7 @@ func (s State) request(c Config, m Model) models.Request {
 	return r
 }
 
-// inWords writes uses of tools and their results as text: a request for a summary offers no tools.
+// inWords replaces uses of tools and their results by text, since a request for a summary offers no tools.
 func inWords(blocks []schemas.Block) []schemas.Block {
 	var list []schemas.Block
 	for _, b := range blocks {
@@ -90,7 +90,8 @@ func inWords(blocks []schemas.Block) []schemas.Block {
 	return list
 }
 
-// cut is the first item that a summary leaves as it is: the last two answers and all behind them stay. 0: nothing can be replaced.
+// cut returns the index of the first item that a summary does not replace: the last two answers and everything after them stay. 0 means
+// that nothing can be replaced.
 func (s State) cut() int {
 	const stay = 2
 	answers := 0
@@ -105,7 +106,7 @@ func (s State) cut() int {
 	return 0
 }
 
-// lastWords are the user's last message, where a summary up to an item would replace it.
+// lastWords returns the user's last message if a summary up to an item would replace it; otherwise nil.
 func (s State) lastWords(cut int) []schemas.ModelMessage {
 	for i, it := range slices.Backward(s.items) {
 		if it.kind == schemas.EntryIn {
@@ -121,7 +122,7 @@ func (s State) lastWords(cut int) []schemas.ModelMessage {
 	return nil
 }
 
-// input estimates the tokens of the next request, rather too high.
+// input estimates the tokens of the next request; the estimate is rather too high.
 func (s State) input(c Config) int64 {
 	all := estimateRequest(models.Request{System: c.System, Tools: c.Tools, Messages: s.Messages()})
 	if s.context == 0 {
@@ -162,7 +163,7 @@ func (c Config) sortedTools() []models.Tool {
 	return slices.SortedFunc(slices.Values(c.Tools), func(a, b models.Tool) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// prefix is a digest of what stands at the beginning of each request.
+// prefix returns a digest of the system prompt and the tools, with which each request begins.
 func (c Config) prefix() string {
 	const length = 16
 	parts := []string{c.System}

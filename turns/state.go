@@ -11,13 +11,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Kept is a commit and its place in the transcript.
+// Kept is a commit with its sequence in the transcript.
 type Kept struct {
 	Seq    uint64
 	Commit schemas.Commit
 }
 
-// State is what follows from a transcript. It is a value: copies are independent once they are applied to.
+// State is the state that a transcript results in. It is a value: copies are independent.
 type State struct { //nolint:recvcheck // a value outside; what changes it inside works on a copy
 	Tail uint64 // the last commit's sequence; 0: there is none
 	From uint64 // from where on the transcript is read
@@ -50,7 +50,7 @@ type item struct {
 	message schemas.ModelMessage
 }
 
-// question is a step that has no answer.
+// question is a step that has no answer yet.
 type question struct {
 	step      int
 	purpose   string
@@ -61,7 +61,7 @@ type question struct {
 	again     time.Time
 }
 
-// use is a use of a tool.
+// use is a use of a tool by the model.
 type use struct {
 	id    string
 	call  schemas.CallID
@@ -69,7 +69,7 @@ type use struct {
 	input json.RawMessage
 }
 
-// Load reads a transcript, or what is left of it: a turn that has lost its beginning is left out.
+// Load returns the state of a transcript, or of what retention has left of it: a turn without its beginning is ignored.
 func Load(commits []Kept) State {
 	var s State
 	whole := func(k Kept) bool {
@@ -88,7 +88,7 @@ func Load(commits []Kept) State {
 	return s
 }
 
-// Apply returns the state after one commit more. Entries of unknown kinds change nothing.
+// Apply returns the state after one more commit. Entries of unknown kinds change nothing.
 func (s State) Apply(k Kept) State {
 	s.items, s.taken, s.uses = slices.Clone(s.items), slices.Clone(s.taken), slices.Clone(s.uses)
 	if s.asked != nil {
@@ -201,10 +201,10 @@ func (s *State) take(ids []string) {
 	s.taken = s.taken[max(0, len(s.taken)-schemas.MaxTaken):]
 }
 
-// Took reports whether an envelope is dealt with.
+// Took reports whether an envelope was taken in.
 func (s State) Took(id string) bool { return slices.Contains(s.taken, id) }
 
-// Pending are the calls whose results are waited for.
+// Pending returns the calls whose results are awaited.
 func (s State) Pending() []schemas.CallID {
 	var ids []schemas.CallID
 	for _, u := range s.uses {
@@ -213,7 +213,7 @@ func (s State) Pending() []schemas.CallID {
 	return ids
 }
 
-// Uses are the uses of tools whose results are waited for, each with its call.
+// Uses returns the uses of tools whose results are awaited, each with its call.
 func (s State) Uses() []schemas.UsedCall {
 	var list []schemas.UsedCall
 	for _, u := range s.uses {
@@ -222,7 +222,7 @@ func (s State) Uses() []schemas.UsedCall {
 	return list
 }
 
-// final reports whether the last answer leaves nothing to ask.
+// final reports whether the last answer completes the turn.
 func (s State) final() bool {
 	n := len(s.items)
 	return n > 0 && s.items[n-1].kind == schemas.EntryAnswer && len(s.uses) == 0 && s.stop != models.StopPause && s.stop != ""

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// event is any event of a stream.
+// event is any event of a stream; Type says which fields are set.
 type event struct {
 	Type    string `json:"type"`
 	Index   int    `json:"index"`
@@ -34,7 +34,7 @@ type event struct {
 	Error json.RawMessage `json:"error"`
 }
 
-// usage has totals of the whole message; what an event leaves out, an earlier one has said.
+// usage has the token counts of the whole message so far. A count that an event omits is unchanged.
 type usage struct {
 	In         *int64 `json:"input_tokens"`
 	CacheWrite *int64 `json:"cache_creation_input_tokens"`
@@ -42,7 +42,7 @@ type usage struct {
 	Out        *int64 `json:"output_tokens"`
 }
 
-// part is a block on its way.
+// part is a block of an answer that is being received.
 type part struct {
 	object    wire.Object
 	kind      string
@@ -185,7 +185,7 @@ func (a *accumulator) Answer() (models.Answer, error) {
 	return out, nil
 }
 
-// block is the part with what its deltas have added.
+// block returns the complete block of the part.
 func (p *part) block(model string) (schemas.Block, error) {
 	o := p.object
 	set := func(name string, value []byte) {

@@ -65,7 +65,7 @@ var stops = map[string]models.Stop{ //nolint:gochecknoglobals // a table
 
 var _ models.Client = (*Client)(nil)
 
-// block is the block of an answer with its Raw.
+// block sets the raw form of a block of an answer, with its wire and model.
 func block(o wire.Object, b schemas.Block, model string) schemas.Block {
 	b.Raw, b.Wire, b.Model = o.JSON(), schemas.WireAnthropic, model
 	return b

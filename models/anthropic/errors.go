@@ -39,7 +39,7 @@ var errorTable = []struct { //nolint:gochecknoglobals // a table
 	{status: 500, below: 600, class: models.Overloaded},
 }
 
-// refusal is what an error means, and what the server says of it. status 0: it came within a stream.
+// refusal returns the class of an error, and the server's message. A status of 0 means that the error came within a stream.
 func refusal(status int, body []byte) (models.Class, string) {
 	var e struct {
 		Error struct {

@@ -60,7 +60,7 @@ type toolResult struct {
 	CacheControl *cache `json:"cache_control,omitzero"`
 }
 
-// write is the body of a request, in equal bytes for equal requests.
+// write returns the body of a request. Equal requests have equal bytes.
 func write(r models.Request, extra map[string]json.RawMessage) ([]byte, error) {
 	body := map[string]any{} // maps are written in the order of their keys
 	for name, value := range extra {
@@ -103,7 +103,7 @@ func write(r models.Request, extra map[string]json.RawMessage) ([]byte, error) {
 	return wire.Encode(body)
 }
 
-// content is a block as the server reads it: as it came when it came from there.
+// content returns the form of a block on this wire: the raw form if the block came from there.
 func content(b schemas.Block, mark *cache) (json.RawMessage, error) {
 	switch b.Type {
 	case schemas.BlockText:

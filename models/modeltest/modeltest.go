@@ -23,7 +23,7 @@ import (
 // Key is the key of the server; it must stand in no error.
 const Key = "sk-secret-0123456789"
 
-// Client is what is tested.
+// Client describes the client under test.
 type Client struct {
 	Wire schemas.Wire
 	// New opens one. Its URL is Base below the server's.
@@ -35,7 +35,7 @@ type Client struct {
 	Other string
 }
 
-// open serves a script and returns a client of it.
+// open starts a server with a script and returns a client of it.
 func (c Client) open(t *testing.T, s fakemodel.Script, with models.Options) (models.Client, *fakemodel.Server) {
 	t.Helper()
 	s.Key = Key
@@ -61,19 +61,20 @@ func (c Client) dial(t *testing.T, h http.Handler, with models.Options) models.C
 	return client
 }
 
-// Request is one with the tools bash and look.
+// Request returns a request with the tools bash and look.
 func Request(messages ...schemas.ModelMessage) models.Request {
 	schema := json.RawMessage(`{"type":"object","properties":{"command":{"type":"string"}}}`)
 	return models.Request{Model: "m-1", System: "Be brief.", MaxTokens: 100, Cache: true, Messages: messages,
 		Tools: []models.Tool{{Name: "bash", Description: "runs", Schema: schema}, {Name: "look", Schema: schema}}}
 }
 
-// Said is a message of the user.
+// Said returns a message of the user.
 func Said(text string) schemas.ModelMessage {
 	return schemas.ModelMessage{Role: schemas.RoleUser, Blocks: []schemas.Block{{Type: schemas.BlockText, Text: text}}}
 }
 
-// Ask asks and checks that an answer is the last of its deltas, which have its texts. The error is that of the client.
+// Ask sends a request, and checks that the answer comes after all deltas and that its texts are those of the deltas. The error is the
+// client's.
 func Ask(ctx context.Context, t *testing.T, c models.Client, r models.Request) (*models.Answer, error) {
 	t.Helper()
 	var text, thinking strings.Builder
@@ -112,7 +113,7 @@ func Ask(ctx context.Context, t *testing.T, c models.Client, r models.Request) (
 	return answer, nil
 }
 
-// Failed asks for what fails with an error of the package.
+// Failed sends a request that must fail with an [*models.Error], and returns the error.
 func Failed(t *testing.T, c models.Client, r models.Request) *models.Error {
 	t.Helper()
 	_, err := Ask(t.Context(), t, c, r)
@@ -123,7 +124,7 @@ func Failed(t *testing.T, c models.Client, r models.Request) *models.Error {
 	return e
 }
 
-// rich is an answer with everything in it.
+// rich returns an answer with every kind of block.
 func (c Client) rich() fakemodel.Reply {
 	return fakemodel.Reply{Think: "Hm, <think> & \"quotes\" ä😀.", Say: "Let me see: 😀 <b>&</b>\n", Other: json.RawMessage(c.Other),
 		Call: []fakemodel.Use{
@@ -131,7 +132,7 @@ func (c Client) rich() fakemodel.Reply {
 		Usage: &fakemodel.Usage{In: 10, CacheRead: 20, CacheWrite: 5, Out: 7}}
 }
 
-// results answers all uses of an answer, the last first.
+// results returns the results of all uses in an answer, the last first.
 func results(a *models.Answer) (m schemas.ModelMessage) {
 	m.Role = schemas.RoleUser
 	for _, b := range a.Blocks {
@@ -143,7 +144,7 @@ func results(a *models.Answer) (m schemas.ModelMessage) {
 	return m
 }
 
-// Run runs the suite.
+// Run runs the suite for a client.
 func Run(t *testing.T, c Client) {
 	t.Run("an answer is whole", func(t *testing.T) {
 		client, _ := c.open(t, fakemodel.Script{Rules: []fakemodel.Rule{{Reply: c.rich()}}}, models.Options{})
@@ -340,7 +341,7 @@ func (c Client) times(t *testing.T) {
 	}
 }
 
-// stalled is a client whose server sends one event and then nothing.
+// stalled returns a client whose server sends one comment and then nothing.
 func (c Client) stalled(t *testing.T) models.Client {
 	t.Helper()
 	return c.dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

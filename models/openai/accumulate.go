@@ -35,7 +35,7 @@ type usage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-// field is a field of the message on its way: text that grows, a list that does, or another value, of which the last counts.
+// field is a field of the message that is being received: a text or a list that grows, or another value, of which the last counts.
 type field struct {
 	name  string
 	text  []byte
@@ -43,7 +43,7 @@ type field struct {
 	other json.RawMessage
 }
 
-// call is a use of a tool on its way.
+// call is a use of a tool that is being received.
 type call struct {
 	index     int
 	id, name  string
@@ -105,12 +105,12 @@ func (a *accumulator) Event(e sse.Event, yield func(models.Delta) bool) (bool, e
 	return false, nil
 }
 
-// dropped are the fields of a message that are no part of what is sent back: servers refuse them in a request.
+// dropped reports whether a field of an answer is not sent back, since servers reject it in a request.
 func dropped(name string) bool {
 	return slices.Contains([]string{"role", "annotations", "audio", "function_call"}, name)
 }
 
-// thinks reports whether a field has what the model thinks, as several servers name it.
+// thinks reports whether a field contains the model's thinking, under one of the names that servers use.
 func thinks(name string) bool { return name == "reasoning_content" || name == "reasoning" }
 
 func (a *accumulator) add(delta []byte, yield func(models.Delta) bool) error {
@@ -222,7 +222,7 @@ func (a *accumulator) addCalls(text []byte) error {
 	return nil
 }
 
-// call is the one that a delta belongs to. Some servers leave the index out: then a new id begins a new one.
+// call returns the call that a delta belongs to, and adds it if it is new. Some servers omit the index: then a new id begins a new call.
 func (a *accumulator) call(index *int, id string) (*call, error) {
 	for i, c := range slices.Backward(a.calls) {
 		if index != nil && c.index == *index || index == nil && i == len(a.calls)-1 && (id == "" || c.id == id) {
@@ -243,7 +243,7 @@ func (a *accumulator) call(index *int, id string) (*call, error) {
 // Usage implements [wire.Accumulator].
 func (a *accumulator) Usage() (schemas.TokenUsage, bool) { return a.usage, a.begun }
 
-// Answer implements [wire.Accumulator]. Some servers leave out the last event: an answer is whole when it has a reason for its end.
+// Answer implements [wire.Accumulator]. Some servers omit the last event, so an answer counts as complete when it has a finish_reason.
 func (a *accumulator) Answer() (models.Answer, error) {
 	if a.finish == "" {
 		return models.Answer{}, errors.New("the stream ended before the answer did")
@@ -307,7 +307,7 @@ func (a *accumulator) use(c *call) (schemas.Block, error) {
 	return a.from(schemas.Block{Type: schemas.BlockToolUse, Use: c.id, Name: c.name, Input: input}, append(o, c.more...)), nil
 }
 
-// stop is what a finish_reason means. Servers differ in whether calls have a reason of their own.
+// stop returns the reason for a finish_reason. Not all servers have a finish_reason of their own for answers with calls.
 func stop(finish string, calls, refused bool) models.Stop {
 	switch {
 	case finish == "length":

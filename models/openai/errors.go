@@ -38,7 +38,8 @@ var errorTable = []struct { //nolint:gochecknoglobals // a table
 	{status: 500, below: 600, class: models.Overloaded},
 }
 
-// refusal is what an error means, and what the server says of it. status 0: it came within a stream, where its code may be a status.
+// refusal returns the class of an error, and the server's message. A status of 0 means that the error came within a stream; its code may
+// then be a status.
 func refusal(status int, body []byte) (models.Class, string) {
 	var e struct {
 		Error   json.RawMessage `json:"error"`

@@ -25,7 +25,7 @@ type Client struct {
 	legacy bool
 }
 
-// New returns the client of a server. Its URL is with "/v1", or what stands in its place. Code: invalid.
+// New returns the client of a server. o.URL includes "/v1", or the server's equivalent. Code: invalid.
 func New(o models.Options) (*Client, error) {
 	header := http.Header{}
 	if o.Key != "" {
@@ -38,7 +38,7 @@ func New(o models.Options) (*Client, error) {
 	return &Client{wire: w, extra: maps.Clone(o.Extra), legacy: o.LegacyMaxTokens}, nil
 }
 
-// Stream implements [models.Client]. Request.Cache has no meaning: the wire has no marks, and servers cache by themselves.
+// Stream implements [models.Client]. Request.Cache has no effect: this wire has no cache marks, and servers cache by themselves.
 func (c *Client) Stream(ctx context.Context, r models.Request) iter.Seq2[models.Delta, error] {
 	body, err := write(r, c.extra, c.legacy)
 	if err != nil {

@@ -59,7 +59,7 @@ type userMessage struct {
 	Content any    `json:"content"` // a string or parts
 }
 
-// write is the body of a request, in equal bytes for equal requests.
+// write returns the body of a request. Equal requests have equal bytes.
 func write(r models.Request, extra map[string]json.RawMessage, legacy bool) ([]byte, error) {
 	body := map[string]any{} // maps are written in the order of their keys
 	for name, value := range extra {
@@ -120,7 +120,7 @@ func write(r models.Request, extra map[string]json.RawMessage, legacy bool) ([]b
 	return wire.Encode(body)
 }
 
-// said is a message of the assistant. A block that the server sent is one field of its message, or one call of a tool.
+// said returns a message of the assistant. The raw form of a block is one field of the message, or one tool call.
 func said(blocks []schemas.Block) (wire.Object, error) {
 	o := wire.Object{}.With("role", wire.String(string(schemas.RoleAssistant)))
 	var texts []string

@@ -41,9 +41,9 @@ const (
 	idlePer    = 16 // connections to a server that are kept for the next request
 )
 
-// Transport carries requests to servers that tenants have named. It asks allowed about each address that is about to be connected to,
-// after the name was resolved, and whether the connection is encrypted; its error is the request's. It goes by no proxy, which would
-// connect in its place. Connect bounds a connection, and again TLS; 0: [models.DefaultConnect].
+// Transport returns the transport for servers that accounts have named. Before each connection it calls allowed with the resolved address
+// and whether the connection is encrypted; the error of allowed becomes the request's error. It uses no proxy, since that would connect in
+// its place. connect limits the time to connect, and again that of the TLS handshake; 0 means [models.DefaultConnect].
 func Transport(connect time.Duration, allowed func(a netip.Addr, encrypted bool) error) http.RoundTripper {
 	if connect <= 0 {
 		connect = models.DefaultConnect
@@ -75,7 +75,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.clear.RoundTrip(r)
 }
 
-// CloseIdleConnections implements what [http.Client.CloseIdleConnections] looks for.
+// CloseIdleConnections is called by [http.Client.CloseIdleConnections].
 func (t transport) CloseIdleConnections() {
 	t.encrypted.CloseIdleConnections()
 	t.clear.CloseIdleConnections()

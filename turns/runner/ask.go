@@ -19,14 +19,14 @@ const (
 	deltaEvery = 100 * time.Millisecond
 )
 
-// asking is a request to a model that is under way.
+// asking is a request to a model that is in progress.
 type asking struct {
 	answer  chan *turns.Asked // gets one
 	cancel  context.CancelFunc
 	stopped chan struct{}
 }
 
-// stop closes the request: a caller wants its end.
+// stop cancels the request because the turn is being stopped.
 func (a *asking) stop() {
 	select {
 	case <-a.stopped:
@@ -36,7 +36,7 @@ func (a *asking) stop() {
 	}
 }
 
-// ask sends a request, beside what else is done.
+// ask sends a request to a model in a goroutine.
 func (c *carrying) ask(ctx context.Context, ask turns.Ask) {
 	c.asked = &turns.Asked{Step: ask.Step, Attempt: ask.Attempt, Purpose: ask.Purpose}
 	ctx, cancel := context.WithCancel(ctx)
@@ -68,7 +68,7 @@ func (c *carrying) ask(ctx context.Context, ask turns.Ask) {
 	})
 }
 
-// stream reads an answer, and publishes its text as it comes.
+// stream reads an answer, and publishes its text as it arrives.
 func (c *carrying) stream(ctx context.Context, client models.Client, turn schemas.TurnID, ask turns.Ask) (*models.Answer, *models.Error) {
 	w := deltaWriter{c: c, turn: turn, ask: ask}
 	if ask.Purpose != "" {
@@ -90,7 +90,7 @@ func (c *carrying) stream(ctx context.Context, client models.Client, turn schema
 	return nil, &models.Error{Class: models.Disconnected, Begun: true, Message: "the answer has no end"}
 }
 
-// deltaWriter publishes the text of an answer in pieces, from a goroutine of its own: a slow log does not hold up the model.
+// deltaWriter publishes the text of an answer in pieces, in a goroutine of its own, so that a slow log does not delay the model.
 type deltaWriter struct {
 	c    *carrying
 	turn schemas.TurnID
@@ -99,7 +99,7 @@ type deltaWriter struct {
 	text chan string
 }
 
-// begin starts it; what it returns ends it, and waits for the last piece.
+// begin starts the goroutine. The caller must call end, which waits until the last piece is published.
 func (w *deltaWriter) begin(ctx context.Context) (end func()) {
 	if w.off {
 		return func() {}

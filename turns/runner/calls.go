@@ -23,7 +23,7 @@ const (
 	admitWithin = 15 * time.Minute
 )
 
-// lookAtCalls reads which of the calls that are awaited are made, and which have their results.
+// lookAtCalls reads which of the awaited calls have been made, and which have results.
 func (c *carrying) lookAtCalls(ctx context.Context) error {
 	pending := c.state.Pending()
 	if len(pending) == 0 {
@@ -55,7 +55,7 @@ func failed(s schemas.Status, format string, args ...any) schemas.UsedResult {
 	return schemas.UsedResult{Status: s, Text: fmt.Sprintf(format, args...), IsError: true}
 }
 
-// publish makes calls: ordinary ones, under ids that are the same in every process. One that is refused has its result at once.
+// publish admits calls, under ids that are the same in every process. A call that is refused gets a result at once.
 func (c *carrying) publish(ctx context.Context, list []turns.ToolCall) error {
 	age := c.r.Bus.Now().Sub(c.answered)
 	if age > publishWithin {
@@ -120,7 +120,7 @@ func refused(err error) schemas.UsedResult {
 	return failed(schemas.StatusFailed, "Not carried out: %s", text)
 }
 
-// request is what a use of a tool asks for.
+// request returns the request for a use of a tool.
 func (c *carrying) request(t turns.ToolCall) (schemas.Request, error) {
 	tool, ok := c.mind.Tools[t.Name]
 	if !ok {
@@ -139,7 +139,7 @@ func (c *carrying) request(t turns.ToolCall) (schemas.Request, error) {
 	return schemas.DecodeRequest(b)
 }
 
-// cancelCalls asks for the end of calls.
+// cancelCalls requests the cancellation of calls.
 func (c *carrying) cancelCalls(ctx context.Context, ids []schemas.CallID) error {
 	const reason = "the turn was stopped"
 	for _, id := range ids {

@@ -23,7 +23,7 @@ const (
 	lookSeldom = 15 * time.Minute
 )
 
-// carrying is a conversation while this process carries it on. It belongs to one goroutine, but for what requests to models do.
+// carrying is a conversation while this process runs its turns. Only one goroutine uses it, except for the requests to models.
 type carrying struct {
 	r *Runner
 	place
@@ -58,7 +58,7 @@ func (c *carrying) close() {
 	c.beside.Wait()
 }
 
-// run carries the conversation on until there is nothing to do for now.
+// run advances the conversation until there is nothing to do for now.
 func (c *carrying) run(ctx context.Context) error {
 	if err := c.load(ctx); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (c *carrying) run(ctx context.Context) error {
 	}
 }
 
-// load reads the transcript.
+// load reads the transcript, and publishes the events of its last commit if that may not have been done.
 func (c *carrying) load(ctx context.Context) error {
 	var kept []turns.Kept
 	for k, err := range streams.ReadTranscript(ctx, c.r.Bus, c.account, c.conversation) {
@@ -125,7 +125,7 @@ func (c *carrying) load(ctx context.Context) error {
 	return nil
 }
 
-// note keeps what is needed of an entry beside the state.
+// note records data of an entry that is needed beside the state.
 func (c *carrying) note(at time.Time, e schemas.Entry) {
 	switch e.Kind {
 	case schemas.EntryIn:
@@ -151,7 +151,7 @@ func textOf(blocks []schemas.Block) string {
 	return strings.Join(parts, "\n\n")
 }
 
-// look reads what has come in, and what has become of the calls that are awaited.
+// look reads new messages and the states of the awaited calls.
 func (c *carrying) look(ctx context.Context) error {
 	more, err := streams.ReadTurns(ctx, c.r.Bus, c.account, c.conversation, c.readTo)
 	if err != nil {
@@ -166,7 +166,8 @@ func (c *carrying) look(ctx context.Context) error {
 	return c.lookAtCalls(ctx)
 }
 
-// think finds out what the agent is made of. It reports false when that has changed what is to be decided.
+// think reads the agent's configuration. It returns false if that has changed the conversation, so that it must be read again before a
+// decision.
 func (c *carrying) think(ctx context.Context) (bool, error) {
 	first := c.first()
 	switch {
@@ -205,10 +206,10 @@ func (c *carrying) think(ctx context.Context) (bool, error) {
 	return false, c.settle(ctx, []turns.Settled{{ID: string(first.FollowUp.ID), Outcome: turns.Useless}})
 }
 
-// key names the conversation in ids.
+// key returns the name of the conversation that ids are derived from.
 func (c *carrying) key() string { return string(c.account) + "/" + string(c.conversation) }
 
-// first is what a turn begins with that begins now.
+// first returns the message with which a new turn would begin; nil if there is none.
 func (c *carrying) first() *streams.WaitingTurn {
 	var found *streams.WaitingTurn
 	for i, w := range c.inbox {
@@ -225,7 +226,7 @@ func (c *carrying) first() *streams.WaitingTurn {
 	return found
 }
 
-// view is what the core is to know.
+// view returns the view for [turns.Next].
 func (c *carrying) view() turns.View {
 	v := turns.View{Now: c.r.Bus.Now().UTC(), Mine: c.own, Asked: c.asked, Called: c.called, Ended: c.ended, Cancelled: c.cancelled}
 	for _, w := range c.inbox {
@@ -242,7 +243,7 @@ func (c *carrying) view() turns.View {
 	return v
 }
 
-// settle notes what need not come again.
+// settle records messages that are done.
 func (c *carrying) settle(ctx context.Context, list []turns.Settled) error {
 	for _, s := range list {
 		i := slices.IndexFunc(c.inbox, func(w streams.WaitingTurn) bool { return string(w.FollowUp.ID) == s.ID })
@@ -266,13 +267,13 @@ func (c *carrying) settle(ctx context.Context, list []turns.Settled) error {
 	return nil
 }
 
-// checkpoint writes the record, with what is dealt with in as few words as there are.
+// checkpoint writes the record, after compacting its list of messages that are done.
 func (c *carrying) checkpoint(ctx context.Context) error {
 	c.compact()
 	return c.write(ctx)
 }
 
-// compact moves the place up to which all is dealt with.
+// compact advances the sequence up to which all messages are done.
 func (c *carrying) compact() {
 	if len(c.inbox) == 0 {
 		c.hold.Seen, c.hold.Settled = max(c.hold.Seen, c.readTo), nil
@@ -281,7 +282,8 @@ func (c *carrying) compact() {
 	c.hold.Seen = max(c.hold.Seen, c.inbox[0].Seq-1)
 }
 
-// commit stores entries behind the transcript's tail, and publishes the events that follow from them.
+// commit appends entries to the transcript, and publishes the events that follow from them. If another process has written to the
+// transcript, it returns errMoved.
 func (c *carrying) commit(ctx context.Context, turn schemas.TurnID, from uint64, entries []schemas.Entry) error {
 	if entries[0].Begins {
 		if err := c.begin(ctx, turn, entries[0]); err != nil {
@@ -354,7 +356,7 @@ func (c *carrying) commit(ctx context.Context, turn schemas.TurnID, from uint64,
 	}
 }
 
-// begin notes whose turn begins, before it does.
+// begin records the turn and its origin before the turn begins.
 func (c *carrying) begin(ctx context.Context, turn schemas.TurnID, in schemas.Entry) error {
 	c.hold.Turn, c.hold.Origin = turn, nil
 	for _, w := range c.inbox {
@@ -365,7 +367,7 @@ func (c *carrying) begin(ctx context.Context, turn schemas.TurnID, in schemas.En
 	return c.checkpoint(ctx)
 }
 
-// full refuses what would begin the first turn of a conversation of an account that may store no more.
+// full refuses all waiting messages, because the account may store no more and the conversation has no transcript yet.
 func (c *carrying) full(ctx context.Context, cause error) error {
 	for _, w := range slices.Clone(c.inbox) {
 		if err := c.refuse(ctx, w, schemas.Public(cause).Message); err != nil {
@@ -379,7 +381,7 @@ func (c *carrying) full(ctx context.Context, cause error) error {
 	return nil
 }
 
-// abandon ends a turn that cannot continue: the configuration of its agent is lost.
+// abandon ends a turn that cannot continue, such as one whose agent's configuration is gone.
 func (c *carrying) abandon(ctx context.Context, cause error) error {
 	var entries []schemas.Entry
 	if uses := c.state.Uses(); len(uses) > 0 {
@@ -398,7 +400,7 @@ func (c *carrying) abandon(ctx context.Context, cause error) error {
 	return c.commit(ctx, c.state.Turn, c.state.From, entries)
 }
 
-// effects does what a decision says besides entries. Done: there is nothing to do for now.
+// effects does what a decision says besides entries. Done reports that there is nothing to do for now.
 func (c *carrying) effects(ctx context.Context, d turns.Decision) (done bool, err error) {
 	if d.StopAsk && c.asking != nil {
 		c.asking.stop()
@@ -425,7 +427,7 @@ func (c *carrying) effects(ctx context.Context, d turns.Decision) (done bool, er
 	return c.rest(ctx, d.Until)
 }
 
-// rest waits for what comes next: for a short time here, else it says when the conversation is to be checked.
+// rest waits for the next event: for a short time in this process; then it schedules a wake of the conversation and returns true.
 func (c *carrying) rest(ctx context.Context, until time.Time) (done bool, err error) {
 	now := c.r.Bus.Now()
 	pause := c.r.Linger
@@ -468,12 +470,12 @@ func (c *carrying) rest(ctx context.Context, until time.Time) (done bool, err er
 	return true, c.wakeAt(ctx, now.Add(after))
 }
 
-// wakeAt schedules a wake of the conversation, for any process that is alive then.
+// wakeAt schedules a wake of the conversation, for any process.
 func (c *carrying) wakeAt(ctx context.Context, at time.Time) error {
 	return streams.ScheduleWake(ctx, c.r.Bus, schemas.Wake{Account: c.account, Conversation: c.conversation}, at)
 }
 
-// release lets the conversation go: from here on any process may carry it on.
+// release writes the conversation's record without an owner, so that any process can run its turns.
 func (c *carrying) release(ctx context.Context) error {
 	c.compact()
 	c.hold.Owner, c.hold.Resting = "", 0
@@ -490,7 +492,7 @@ func (c *carrying) release(ctx context.Context) error {
 	return err
 }
 
-// origin is where answers of the turn go.
+// origin returns the origin for the calls of the turn.
 func (c *carrying) origin() *schemas.Origin {
 	if o := c.hold.Origin; o != nil {
 		return o
@@ -498,7 +500,7 @@ func (c *carrying) origin() *schemas.Origin {
 	return &schemas.Origin{Kind: "api"}
 }
 
-// chat is where a chat's answer goes; nil: the conversation is of none.
+// chat returns the chat that answers are delivered to; nil if the conversation belongs to none.
 func (c *carrying) chat(ctx context.Context) (*schemas.Origin, error) {
 	if o := c.hold.Origin; o != nil && o.Kind == schemas.OriginChannel {
 		return o, nil

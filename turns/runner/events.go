@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/turns"
 )
 
-// event makes an event about a turn.
+// event returns an event about a turn.
 func (c *carrying) event(t schemas.EventType, id string, subject schemas.TurnID, at time.Time, data any) (schemas.Event, error) {
 	b, err := schemas.EncodeJSON(data)
 	return schemas.Event{
@@ -20,8 +20,8 @@ func (c *carrying) event(t schemas.EventType, id string, subject schemas.TurnID,
 	}, err
 }
 
-// publishEvents publishes the events that follow from a commit. Each is stored once, by any number of processes: its id is that of what it
-// is about.
+// publishEvents publishes the events that follow from a commit. Their ids are derived from the commit, so each is stored once, even if
+// several processes publish it.
 func (c *carrying) publishEvents(ctx context.Context, k turns.Kept, absent streams.Absence) error {
 	turn := k.Commit.Turn
 	for i, e := range k.Commit.Entries {
@@ -41,7 +41,8 @@ func (c *carrying) publishEvents(ctx context.Context, k turns.Kept, absent strea
 	return nil
 }
 
-// announce publishes an event, and has it delivered to endpoints, and its text to the chat that the turn came from.
+// announce publishes an event, and stores its deliveries to the endpoints and, if chat is not empty, that text's delivery to the chat of
+// the turn.
 func (c *carrying) announce(ctx context.Context, e schemas.Event, absent streams.Absence, chat string) error {
 	at, err := streams.StoreOnce(ctx, c.r.Bus, e, absent)
 	if err != nil {
@@ -71,7 +72,7 @@ func (c *carrying) announce(ctx context.Context, e schemas.Event, absent streams
 	return err
 }
 
-// derivedEvent is what follows from an entry.
+// derivedEvent is an event that follows from an entry.
 type derivedEvent struct {
 	kind schemas.EventType
 	id   string // within the turn
@@ -79,7 +80,7 @@ type derivedEvent struct {
 	chat string // what the chat is to read
 }
 
-// derived are the events of the i-th entry of a commit.
+// derived returns the events of the i-th entry of a commit.
 func (c *carrying) derived(k turns.Kept, i int, e schemas.Entry) (list []derivedEvent) {
 	turn := k.Commit.Turn
 	switch e.Kind {
@@ -117,7 +118,7 @@ func (c *carrying) derived(k turns.Kept, i int, e schemas.Entry) (list []derived
 	return list
 }
 
-// ending is the event of a turn's end.
+// ending returns the event of a turn's end.
 func (c *carrying) ending(turn schemas.TurnID, e schemas.Entry) derivedEvent {
 	end := schemas.TurnEndData{Turn: turn, Agent: c.hold.Agent, Status: e.Status, Reason: e.Reason, Steps: c.state.Steps, Usage: e.Usage}
 	end.Text, end.TextTruncated = shortened(c.lastText)
@@ -130,7 +131,7 @@ func (c *carrying) ending(turn schemas.TurnID, e schemas.Entry) derivedEvent {
 	return d
 }
 
-// inWords says to people why a turn has failed.
+// inWords returns the text for people that says why a turn has failed.
 func inWords(e schemas.Entry) string {
 	text := map[schemas.TurnStatus]string{
 		schemas.TurnFailed: "The agent could not go on", schemas.TurnRefused: "The model refuses to answer",
@@ -146,7 +147,7 @@ func inWords(e schemas.Entry) string {
 	return text + "."
 }
 
-// refuse publishes that something that came in is not taken in.
+// refuse publishes that a message is not taken in.
 func (c *carrying) refuse(ctx context.Context, w streams.WaitingTurn, why string) error {
 	f := w.FollowUp
 	e, err := c.event(schemas.AgentFailed, fmt.Sprintf("%s.%s.refused", c.account, f.ID), f.Turn, c.r.Bus.Now(), schemas.TurnEndData{
@@ -158,7 +159,7 @@ func (c *carrying) refuse(ctx context.Context, w streams.WaitingTurn, why string
 	return c.announce(ctx, e, c.r.Bus.AbsentAt(f.Created), "⚠️ The message was not taken in: "+why+".")
 }
 
-// shortened is a text as an event carries it.
+// shortened returns a text cut to the limit for events, and whether it was cut.
 func shortened(text string) (string, bool) {
 	if len(text) <= schemas.MaxTurnText {
 		return text, false

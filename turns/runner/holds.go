@@ -22,7 +22,7 @@ const (
 	signSettled = streams.LeaseTTL + signRenewed
 )
 
-// signRecord is a process's sign of life, for people who look into the bucket.
+// signRecord is the content of a process's lease, for people who inspect the bucket.
 type signRecord struct {
 	Runner  string    `json:"runner"`
 	Host    string    `json:"host,omitzero"`
@@ -30,7 +30,7 @@ type signRecord struct {
 	Started time.Time `json:"started"`
 }
 
-// sign is the sign of life of this process. Its methods may be called from any number of goroutines.
+// sign is the lease of this process: a record that it renews while it lives. It is safe for concurrent use.
 type sign struct {
 	bucket *streams.Bucket[signRecord]
 	name   string
@@ -50,7 +50,7 @@ func newSign(b *streams.Bus, name string, log *slog.Logger) *sign {
 	return s
 }
 
-// keep renews it until ctx ends, and takes it back then.
+// keep renews the lease until ctx is done, and then deletes it.
 func (s *sign) keep(ctx context.Context) {
 	for {
 		if err := s.renew(ctx); err != nil && ctx.Err() == nil {
@@ -83,14 +83,15 @@ func (s *sign) renew(ctx context.Context) error {
 	return nil
 }
 
-// keptSince reports whether no process can have taken this one for dead from a moment until now.
+// keptSince reports whether the lease was valid without interruption since t, so that no process can have considered this one dead.
 func (s *sign) keptSince(t clock.Reading) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.is && !s.since.After(t) && clock.Now().Sub(s.renewed) < streams.LeaseTTL
 }
 
-// lives reports whether another process may live.
+// lives reports whether another process may be alive. If this process has not held its own lease for long enough, the answer is true,
+// since after an outage of the log all leases are gone for a moment.
 func (s *sign) lives(ctx context.Context, name string) (bool, error) {
 	s.mu.Lock()
 	now := clock.Now()
@@ -106,7 +107,7 @@ func (s *sign) lives(ctx context.Context, name string) (bool, error) {
 	return true, err
 }
 
-// held is a record that this process has, as it is on the log.
+// held is the record of a conversation that this process owns, with its revision.
 type held struct {
 	schemas.TurnHold
 
@@ -116,7 +117,8 @@ type held struct {
 	resting uint64
 }
 
-// take makes this process the owner of a conversation. It returns nil where nothing has come in for one.
+// take makes this process the owner of a conversation. It returns nil if no message has arrived for it, and errOthers if another process
+// that may be alive owns it.
 func (r *Runner) take(ctx context.Context, p place) (*held, error) {
 	holds, key := lifecycle.OpenTurnHolds(r.Bus), lifecycle.TurnHoldKey(p.account, p.conversation)
 	var contest streams.Contest
@@ -155,7 +157,7 @@ func (r *Runner) take(ctx context.Context, p place) (*held, error) {
 	}
 }
 
-// write stores the record as it is now. Another may have it by now: then it is errMoved.
+// write stores the record. If another process has taken the conversation over, it returns errMoved.
 func (c *carrying) write(ctx context.Context) error {
 	c.hold.Updated = c.r.Bus.Now().UTC()
 	holds, key := lifecycle.OpenTurnHolds(c.r.Bus), lifecycle.TurnHoldKey(c.account, c.conversation)
@@ -189,7 +191,7 @@ func (c *carrying) write(ctx context.Context) error {
 	}
 }
 
-// mine makes sure, before something that costs, that no other process has the conversation.
+// mine checks, before an expensive request, that no other process has taken the conversation over; otherwise it returns errMoved.
 func (c *carrying) mine(ctx context.Context) error {
 	if c.r.sign.keptSince(c.hold.since) {
 		return nil

@@ -28,7 +28,7 @@ const (
 	failedAgain = 2 * time.Second
 )
 
-// Mind is what an agent's turns are carried out with.
+// Mind is an agent's configuration with the clients of its models.
 type Mind struct {
 	Config turns.Config
 	// Clients ask the models of Config.Models, one for each.
@@ -39,14 +39,14 @@ type Mind struct {
 	Dialect schemas.Dialect
 }
 
-// Minds knows what agents are made of.
+// Minds provides the configurations of agents.
 type Minds interface {
 	// Mind returns what an agent's turns are carried out with. Codes: unsupported (the agent has no model: its turns are a harness's),
 	// not_found (the agent or one of its models is gone), and those of the log.
 	Mind(ctx context.Context, a schemas.AccountID, agent schemas.AgentID) (Mind, error)
 }
 
-// Metrics are functions that are called as things happen; each may be nil.
+// Metrics are callbacks; each may be nil.
 type Metrics struct {
 	Ended    func(schemas.TurnStatus)
 	Attempt  func(reason string, took time.Duration) // "answered", or the class of the failure
@@ -54,7 +54,7 @@ type Metrics struct {
 	Carrying func(delta int) // conversations that this process carries on
 }
 
-// Runner carries out turns, together with others on the same log.
+// Runner runs the turns of agents, together with other runners on the same log.
 type Runner struct {
 	Bus   *streams.Bus
 	Minds Minds
@@ -77,13 +77,13 @@ type Runner struct {
 	at    func(stage string) error
 }
 
-// place is a conversation of an account.
+// place identifies a conversation of an account.
 type place struct {
 	account      schemas.AccountID
 	conversation schemas.ConversationID
 }
 
-// hand is a conversation that this process carries on, and the consumers that wait until it no longer does.
+// hand is a conversation whose turns this process runs. The consumers of further wakes for it wait until it is done.
 type hand struct {
 	poked  chan struct{} // something may have changed
 	done   chan struct{}
@@ -99,8 +99,8 @@ func (h *hand) poke() {
 	}
 }
 
-// Run carries out turns until ctx ends; then it begins nothing, gives answers under way the grace, and returns nil. It returns an error
-// only when the log refuses it.
+// Run runs turns until ctx is done; then it begins nothing new, gives answers in progress until Grace to complete, and returns nil. It
+// returns an error only if consuming from the log fails.
 func (r *Runner) Run(ctx context.Context) error {
 	r.Slots, r.Grace, r.Linger = cmp.Or(r.Slots, DefaultSlots), cmp.Or(r.Grace, DefaultGrace), cmp.Or(r.Linger, DefaultLinger)
 	if r.Log == nil {
@@ -146,7 +146,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	return nil
 }
 
-// expect looks at what has come in: what is for an agent with a model has its conversation woken, anything else is a harness's.
+// expect handles an incoming message: if it is for an agent with a model, it wakes the conversation; all others are for a harness.
 func (r *Runner) expect(ctx context.Context, d streams.Delivery[schemas.FollowUp]) error {
 	f := d.Value
 	if f.Agent == "" {
@@ -162,7 +162,7 @@ func (r *Runner) expect(ctx context.Context, d streams.Delivery[schemas.FollowUp
 	return lifecycle.ExpectTurn(ctx, r.Bus, f, d.Seq)
 }
 
-// poke wakes a conversation that is carried on here.
+// poke wakes a conversation whose turns this process runs.
 func (r *Runner) poke(a schemas.AccountID, c schemas.ConversationID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,8 +171,8 @@ func (r *Runner) poke(a schemas.AccountID, c schemas.ConversationID) {
 	}
 }
 
-// handle carries a conversation on, or waits until this process has it out of hand. A wake is acknowledged only then, or when a later
-// one stands for it: so one that is lost with a process comes again.
+// handle runs the turns of a conversation or, if this process runs them already, waits until that has ended. A wake is acknowledged only
+// then, or when a later one has arrived, so the wake of a process that dies is redelivered.
 func (r *Runner) handle(ctx context.Context, d streams.Delivery[schemas.Wake]) error {
 	p := place{d.Value.Account, d.Value.Conversation}
 	h, mine, over := r.join(p, d.Seq)
@@ -201,8 +201,8 @@ func (r *Runner) handle(ctx context.Context, d streams.Delivery[schemas.Wake]) e
 	}
 }
 
-// join takes a conversation up, or finds that it is carried on already: then over ends when a later wake has come, and is nil if one has
-// already.
+// join registers a conversation to be run by the caller (mine), or finds that this process runs it already: then over is closed when a
+// later wake arrives, and is nil if one has.
 func (r *Runner) join(p place, seq uint64) (h *hand, mine bool, over <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -223,7 +223,7 @@ func (r *Runner) join(p place, seq uint64) (h *hand, mine bool, over <-chan stru
 	return h, false, h.over
 }
 
-// leave lets go of a conversation, unless something may have changed since it was looked at.
+// leave unregisters a conversation, unless it was poked since it was last read; then it returns false.
 func (r *Runner) leave(p place, h *hand, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,7 +240,7 @@ func (r *Runner) leave(p place, h *hand, err error) bool {
 	return true
 }
 
-// stopping reports whether the process is to stop.
+// stopping reports whether the process is stopping.
 func (r *Runner) stopping() bool {
 	select {
 	case <-r.done:
@@ -250,7 +250,7 @@ func (r *Runner) stopping() bool {
 	}
 }
 
-// carry takes the conversation's record, carries its turn on, and lets go.
+// carry takes the conversation's record, runs its turns, and releases the record.
 func (r *Runner) carry(ctx context.Context, p place, h *hand) error {
 	if r.stopping() {
 		return streams.RetryAfter(0, nil)
@@ -283,7 +283,7 @@ func (r *Runner) carry(ctx context.Context, p place, h *hand) error {
 	return r.verdict(ctx, p, err)
 }
 
-// verdict is that of a wake whose conversation could not be carried on: it comes again.
+// verdict returns the error that makes a failed wake be redelivered.
 func (r *Runner) verdict(ctx context.Context, p place, err error) error {
 	if ctx.Err() == nil {
 		r.Log.Warn("turn not continued, retrying", "account", p.account, "conversation", p.conversation, "error", err)

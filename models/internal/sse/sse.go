@@ -37,13 +37,13 @@ type Reader struct {
 	begun  bool
 }
 
-// NewReader returns the reader of r.
+// NewReader returns a reader of the events in r.
 func NewReader(r io.Reader) *Reader {
 	return &Reader{r: bufio.NewReader(r), event: MaxEvent, left: MaxStream}
 }
 
-// Next returns the next event that has data. It is io.EOF at the end of the stream, where an event without its empty line is no
-// event, ErrEvent or ErrStream above a bound, and else an error of the stream's. It blocks as reading does.
+// Next returns the next event that has data. At the end of the stream the error is io.EOF; an event that is not ended by an empty line is
+// then dropped. If a bound is exceeded it is ErrEvent or ErrStream, otherwise the stream's error. It blocks while r does.
 func (r *Reader) Next() (Event, error) {
 	var name string
 	some := false
@@ -74,7 +74,7 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// next returns the next line without its end, which is an LF, a CR or both. A line ends with a CR before it is known what follows.
+// next returns the next line without its end, which is LF, CR or both. After a CR it returns at once, without waiting for a possible LF.
 func (r *Reader) next() ([]byte, error) {
 	r.line = r.line[:0]
 	for {

@@ -11,7 +11,8 @@ import (
 // maxAfter is the longest time that a server is left alone for at its word.
 const maxAfter = 24 * time.Hour
 
-// after is how long a server wants to be left alone: retry-after-ms, or Retry-After in seconds or as a date. 0: it does not say.
+// after returns how long the server asks to wait before another request: from retry-after-ms, or from Retry-After in seconds or as a date;
+// 0 if it does not say.
 func after(h http.Header, now time.Time) time.Duration {
 	if d, ok := number(h.Get("Retry-After-Ms"), time.Millisecond); ok {
 		return d

@@ -38,7 +38,7 @@ type Client struct {
 	refusal func(status int, body []byte) (models.Class, string)
 }
 
-// Accumulator makes an answer of the events of a stream.
+// Accumulator assembles an answer from the events of a stream.
 type Accumulator interface {
 	// Event takes one event and yields what is new in it for those who watch. It reports the end of the answer. An error of its own is
 	// a stream that is not understood; an [*models.Error] is one that the server sent.
@@ -49,8 +49,8 @@ type Accumulator interface {
 	Usage() (usage schemas.TokenUsage, begun bool)
 }
 
-// New returns the client of path below o.URL, or base when that is empty. header has the key. refusal says what the body of an
-// error means, and which words are the server's. Code: invalid.
+// New returns a client for path below o.URL, or below base if that is empty. header contains the key. refusal returns the class of an
+// error response, and the server's message. Code: invalid.
 func New(o models.Options, base, path string, header http.Header, refusal func(int, []byte) (models.Class, string)) (*Client, error) {
 	u, err := url.Parse(cmp.Or(o.URL, base))
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -91,7 +91,7 @@ func newTransport(connect time.Duration) *http.Transport {
 	}
 }
 
-// Stream sends body and yields what models.Client.Stream does.
+// Stream sends body and yields what [models.Client] documents for Stream.
 func (c *Client) Stream(ctx context.Context, body []byte, acc Accumulator) iter.Seq2[models.Delta, error] {
 	return func(yield func(models.Delta, error) bool) {
 		left := false // yield must not be called any more
@@ -111,7 +111,7 @@ func (c *Client) Stream(ctx context.Context, body []byte, acc Accumulator) iter.
 	}
 }
 
-// describe makes an error that says what had come, and nothing of the key.
+// describe returns the error as an [*models.Error] with the usage so far, without the key in its message.
 func (c *Client) describe(err error, acc Accumulator) error {
 	e, ok := errors.AsType[*models.Error](err)
 	if !ok {
@@ -125,7 +125,7 @@ func (c *Client) describe(err error, acc Accumulator) error {
 	return e
 }
 
-// clean is text as one line of bounded length.
+// clean returns text as one line of bounded length.
 func clean(text string) string {
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return r <= ' ' || r == 0x7F }), " ")
 	if len(text) > maxMessage {
@@ -190,7 +190,7 @@ func (c *Client) ask(ctx context.Context, body []byte, acc Accumulator, yield fu
 // ErrLeft is what an accumulator returns when yield reports that the caller has stopped reading.
 var ErrLeft = errors.New("the answer is not wanted any more")
 
-// because is why ctx ended, if that is why err came. It leaves out the address, which may name what is inside a network.
+// because returns the reason why ctx ended, if it has; otherwise err without the URL, which may name hosts inside a network.
 func because(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -201,7 +201,7 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// refused is the error that a response other than 200 means.
+// refused returns the error for a response other than 200.
 func (c *Client) refused(res *http.Response, r io.Reader) error {
 	e := &models.Error{Status: res.StatusCode, After: after(res.Header, time.Now())}
 	if res.StatusCode < http.StatusBadRequest {
@@ -222,7 +222,7 @@ func (c *Client) refused(res *http.Response, r io.Reader) error {
 	return e
 }
 
-// timedReader reads within the times of an answer: those between its pieces count only while it is read.
+// timedReader reads the body of an answer within its timeouts. The one between pieces runs only during a Read.
 type timedReader struct {
 	ctx   context.Context //nolint:containedctx // it reads on behalf of one request
 	r     io.Reader

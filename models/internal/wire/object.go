@@ -6,7 +6,7 @@ import (
 	"errors"
 )
 
-// Object is a JSON object whose fields keep their order and their bytes.
+// Object is a JSON object that preserves the order and the bytes of its fields.
 type Object []Field
 
 // Field is a field of an [Object].
@@ -19,7 +19,7 @@ const maxFields = 256 // of one object
 
 var errNoObject = errors.New("this is not a JSON object of up to 256 fields")
 
-// ReadObject reads the object that text is. Of two fields with one name the last counts.
+// ReadObject parses a JSON object. Of two fields with one name, the last counts.
 func ReadObject(text []byte) (Object, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -44,7 +44,7 @@ func ReadObject(text []byte) (Object, error) {
 	return o, nil
 }
 
-// Get is the value of a field; nil: there is none.
+// Get returns the value of a field; nil if there is none.
 func (o Object) Get(name string) json.RawMessage {
 	for _, f := range o {
 		if f.Name == name {
@@ -54,7 +54,7 @@ func (o Object) Get(name string) json.RawMessage {
 	return nil
 }
 
-// With sets a field, where it stands or as the last one.
+// With sets a field: in its place if it exists, otherwise at the end.
 func (o Object) With(name string, value json.RawMessage) Object {
 	for i := range o {
 		if o[i].Name == name {
@@ -65,7 +65,7 @@ func (o Object) With(name string, value json.RawMessage) Object {
 	return append(o, Field{name, value})
 }
 
-// JSON is the object's text.
+// JSON returns the object as JSON.
 func (o Object) JSON() json.RawMessage {
 	b := []byte{'{'}
 	for i, f := range o {
@@ -78,5 +78,5 @@ func (o Object) JSON() json.RawMessage {
 	return append(b, '}')
 }
 
-// MarshalJSON is JSON.
+// MarshalJSON implements [json.Marshaler].
 func (o Object) MarshalJSON() ([]byte, error) { return o.JSON(), nil }

@@ -16,9 +16,9 @@ import (
 // maxUse is the length of the longest id of a use of a tool that every server takes.
 const maxUse = 40
 
-// Prepare returns the messages as a server of the wire may read them for model: Raw stands only in blocks that it sent itself, what it
-// cannot know and texts of spaces alone are left out, uses of tools have ids of letters, digits, _ and -, results stand first and in
-// the order of their uses, and roles alternate. The messages themselves are not changed.
+// Prepare returns the messages in a form that a server of the wire accepts for model: Raw remains only in blocks that it sent itself,
+// blocks that it cannot know and blank texts are omitted, the ids of uses of tools consist of letters, digits, _ and -, results come first
+// and in the order of their uses, and roles alternate. The given messages are not changed.
 func Prepare(messages []schemas.ModelMessage, w schemas.Wire, model string) []schemas.ModelMessage {
 	var out []schemas.ModelMessage
 	taken := map[string]bool{}
@@ -68,7 +68,7 @@ func Prepare(messages []schemas.ModelMessage, w schemas.Wire, model string) []sc
 	return out
 }
 
-// rank is where a block stands in its message: results first, in the order of their uses.
+// rank returns the sort key of a block in its message: results first, in the order of their uses.
 func rank(b schemas.Block, order []string) int {
 	if b.Type != schemas.BlockToolResult {
 		return len(order) + 1
@@ -79,7 +79,7 @@ func rank(b schemas.Block, order []string) int {
 	return len(order)
 }
 
-// safe is an id that every server takes, the same for the same id, and none that is taken.
+// safe returns an id that every server accepts and that is not in taken; it depends only on id and taken.
 func safe(id string, taken map[string]bool) string {
 	plain := len(id) > 0 && len(id) <= maxUse
 	for _, c := range []byte(id) {
@@ -96,7 +96,7 @@ func safe(id string, taken map[string]bool) string {
 	}
 }
 
-// Input is the input of a use of a tool as the object that both wires want: what a model wrote that is none is not sent to it again.
+// Input returns the input of a use of a tool as a JSON object, which both wires require. An input that is not an object is replaced by {}.
 func Input(b schemas.Block) json.RawMessage {
 	if !IsObject(b.Input) {
 		return json.RawMessage("{}")
@@ -110,7 +110,8 @@ func IsObject(text []byte) bool {
 	return len(text) > 0 && text[0] == '{' && json.Valid(text)
 }
 
-// ReadInput is what a model wrote as the input of a tool: an object, or what it is instead as a JSON string. Nothing at all is {}.
+// ReadInput returns the input that a model wrote for a tool: the object; or, if it is not one, the text as a JSON string. An empty text
+// gives {}.
 func ReadInput(text []byte) json.RawMessage {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return json.RawMessage("{}")
@@ -121,7 +122,7 @@ func ReadInput(text []byte) json.RawMessage {
 	return Compact(text)
 }
 
-// Encode is JSON without the escapes that HTML would need, so that what servers sent is sent again as it was.
+// Encode returns v as JSON without HTML escapes, so that text from servers is sent back unchanged.
 func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -132,7 +133,7 @@ func Encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// String is s as JSON.
+// String returns s as JSON.
 func String(s string) json.RawMessage {
 	b, err := Encode(s)
 	if err != nil {
@@ -141,7 +142,7 @@ func String(s string) json.RawMessage {
 	return b
 }
 
-// Compact is valid JSON without spaces between its parts, in bytes of its own.
+// Compact returns a copy of valid JSON without insignificant spaces.
 func Compact(text []byte) json.RawMessage {
 	var b bytes.Buffer
 	if err := json.Compact(&b, text); err != nil {
