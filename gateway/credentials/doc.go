@@ -1,2 +1,2 @@
-// Package credentials finds who a request or a socket belongs to, by a key or an attach token, and when that ends.
+// Package credentials authenticates requests and sockets by an API key or an attach token, and finds when that stops being valid.
 package credentials

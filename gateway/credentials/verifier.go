@@ -19,27 +19,27 @@ import (
 // use and answer without a round trip.
 type Keys interface {
 	attachtoken.Keys
-	// KeyHashes are the SHA-256, in hex, of the keys of an account that are good now.
+	// KeyHashes returns the SHA-256, in hex, of the keys of an account that are valid now.
 	KeyHashes(a schemas.AccountID) []string
 }
 
 // Accounts authenticates API keys. It must be safe for concurrent use and answer nearly always without a round trip.
 type Accounts interface {
-	// Authenticate finds the account of a key. Codes: denied for an unknown one.
+	// Authenticate returns the account of a key. Code: denied for an unknown one.
 	Authenticate(ctx context.Context, key string) (schemas.AccountID, error)
 }
 
 // Times of attach tokens.
 const (
-	ExpiringWithin = 30 * time.Second // before its end a socket is warned that its token ends, or at half of its time
-	keyChecked     = 50 * time.Second // how often the account's key behind a token, or a stream, is looked at
+	ExpiringWithin = 30 * time.Second // a socket is warned this long before its token expires, or at half of its time if that is later
+	keyChecked     = 50 * time.Second // how often the API key behind a token, or a stream, is checked
 )
 
 // Verifier verifies API keys and attach tokens, and finds when they stop being valid. It is safe for concurrent use.
 type Verifier struct {
 	Accounts Accounts
-	Keys     Keys // nil: attach tokens are not taken, and keys are good for as long as a client stays connected
-	// Now is the log's time, by which tokens end.
+	Keys     Keys // nil: attach tokens are rejected, and keys stay valid for as long as a client is connected
+	// Now returns the log's time, by which tokens expire.
 	Now func() time.Time
 }
 
@@ -68,7 +68,7 @@ func (v Verifier) Authenticate(ctx context.Context, key string) (schemas.Account
 // the account.
 type Principal struct {
 	Account schemas.AccountID
-	Key     attachtoken.Fingerprint // of the account's key that it is, or its token was made with
+	Key     attachtoken.Fingerprint // of the API key itself, or of the key that the token was made with
 	Token   *attachtoken.Claims     // nil: the account itself
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// DefaultCleanEvery is the time between two looks of a [StreamCleaner].
+// DefaultCleanEvery is the time between two passes of a [StreamCleaner].
 const DefaultCleanEvery = 5 * time.Minute
 
 // Accounts reports whether an account exists. It may be called from many goroutines.
@@ -27,9 +27,9 @@ type Accounts interface {
 // unfinished creation survives. Of all processes that run a StreamCleaner, one works at a time.
 type StreamCleaner struct {
 	Bus      *streams.Bus
-	Accounts Accounts     // nil: streams stay when their account is deleted
+	Accounts Accounts     // nil: streams remain when their account is deleted
 	Log      *slog.Logger // nil: silent
-	// Every is the time between two looks. Default [DefaultCleanEvery]. It must be longer than a request.
+	// Every is the time between two passes. Default [DefaultCleanEvery]. It must be longer than a request may take.
 	Every time.Duration
 }
 
@@ -53,8 +53,8 @@ func (s *StreamCleaner) Run(ctx context.Context) error {
 
 // Bounds of a pass.
 const (
-	removalsOfRound   = 1000 // of streams whose time is over, before all records are read again
-	removalsOfCleanup = 5000 // of leftovers in one look
+	removalsOfRound   = 1000 // expired streams removed before all records are read again
+	removalsOfCleanup = 5000 // leftovers removed in one pass
 )
 
 // cleaning is the state of a StreamCleaner between passes: which names may be leftovers.

@@ -10,8 +10,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// countFor is how long the number of an account's streams is believed. Gateways may together make more
-// than the limit by what they make in that time.
+// countFor is how long the number of an account's streams is cached. Several gateways may together exceed the limit by the streams that
+// they make in that time.
 const countFor = 10 * time.Second
 
 // counts limits how many streams an account may have.

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// Cursors let caches in front of gateways answer many waiting readers at once: all that ask in the
-// same interval have the same one. A reader that sends the one of now, or a later one, gets one that
-// is greater still, so that it never meets an answer that it had.
+// Cursors let caches in front of gateways answer many waiting readers at once: all requests in the same interval get the same cursor. A
+// reader that sends the present cursor, or a later one, gets a greater one, so that it never gets a cached response twice.
 const (
 	cursorEvery  = 20 * time.Second
 	cursorSpread = 180           // intervals: an hour

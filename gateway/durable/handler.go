@@ -17,21 +17,21 @@ import (
 // Options are the settings of a [Handler]. Bus must be there.
 type Options struct {
 	Bus *streams.Bus
-	// Draining ends when live reads should. Nil: never.
+	// Draining is done when live reads must end. Nil: never.
 	Draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
-	// MaxStreams of an account. Default 10,000. Gateways count for themselves and look every ten seconds.
+	// MaxStreams is the most streams of an account. Default 10,000. Each gateway caches the number for ten seconds.
 	MaxStreams int
-	// LongPoll is how long a reader is kept waiting. Default 20 s.
+	// LongPoll is how long a long poll waits. Default 20 s.
 	LongPoll time.Duration
-	// Life is how long an event stream lasts before its reader has to come back. Default 60 s.
+	// Life is how long an event stream lasts before its reader must reconnect. Default 60 s.
 	Life time.Duration
 	// Heartbeat is the longest silence of an event stream. Default 10 s.
 	Heartbeat time.Duration
 	// Stall is how long one write to a reader, or the arrival of a body, may take. Default 10 s for
 	// each write; bodies have three times as long.
 	Stall time.Duration
-	// Read reads a body of an announced length, -1 for none; what it reads counts until the request is answered.
-	// Default [io.ReadAll].
+	// Read reads a body; length is its announced length, or -1. The memory counts towards limits until the request is answered. Default
+	// [io.ReadAll].
 	Read func(ctx context.Context, body io.Reader, length int64) ([]byte, error)
 }
 

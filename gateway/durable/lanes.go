@@ -22,13 +22,13 @@ type lanes struct {
 type lane struct {
 	turn  chan struct{}
 	users int       // guarded by lanes.mu
-	used  time.Time // when it was last left; guarded by lanes.mu
+	used  time.Time // when it was last released; guarded by lanes.mu
 
 	known   bool
 	last    uint64
 	state   state
-	reached map[string]*producer // of producers that have written
-	bytes   int                  // of reached, about
+	reached map[string]*producer // producers that have written, by id
+	bytes   int                  // size of reached, about
 }
 
 const (

@@ -9,13 +9,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Offsets are shown to clients as two numbers of 16 digits, so that they sort as text. The first is
-// the place on the log, the second is 0: room for places inside a message.
+// Offsets are shown to clients as two numbers of 16 digits, so that they sort as text. The first is the sequence on the log. The second is
+// 0; it is reserved for positions inside a message.
 const offsetDigits = 16
 
 // start is the position at which a reader begins.
 type start struct {
-	after uint64 // a place on the log
+	after uint64 // a sequence on the log
 	now   bool   // the present end
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Bounds of one answer, unless a single message has more. A message counts what it takes in memory beside its data.
+// Limits of one page, unless a single message is larger. A message counts with what it takes in memory beside its data.
 const (
 	pageBytes    = 1 << 20
 	pageMessages = 4096
@@ -21,7 +21,7 @@ type page struct {
 	size     int // of the messages in memory
 	next     uint64
 	upToDate bool // it reaches the stream's end
-	closed   bool // and nothing will follow
+	closed   bool // and the stream is closed
 }
 
 type message struct {

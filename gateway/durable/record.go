@@ -9,12 +9,12 @@ import (
 
 // Record is the metadata of a stream, stored in a bucket.
 type Record struct {
-	ID          string            `json:"id"` // names its data; another after it was deleted and made again
+	ID          string            `json:"id"` // names its data; a stream that is deleted and made again gets another
 	Account     schemas.AccountID `json:"account"`
 	Path        string            `json:"path"`
 	ContentType string            `json:"content_type"`
 	Created     time.Time         `json:"created"`
-	// TTL in seconds counts from Touched, Expires stands. At most one is there.
+	// TTL in seconds counts from Touched; Expires is fixed. At most one is set.
 	TTL     *int64    `json:"ttl,omitzero"`
 	Expires time.Time `json:"expires,omitzero"`
 	Touched time.Time `json:"touched,omitzero"`
@@ -22,7 +22,7 @@ type Record struct {
 	Ended bool `json:"ended,omitzero"`
 	// Forks are the paths of its forks by their ids.
 	Forks map[string]string `json:"forks,omitzero"`
-	// Origin is what a fork was made from, and Inherited where the data before its own lies.
+	// Origin is the stream that a fork was made from, Inherited the segments of its data that precede the fork's own.
 	Origin    *Origin   `json:"origin,omitzero"`
 	Inherited []Segment `json:"inherited,omitzero"`
 }
@@ -31,7 +31,7 @@ type Record struct {
 type Origin struct {
 	Path   string `json:"path"`
 	ID     string `json:"id"`
-	Offset string `json:"offset,omitzero"` // as asked for
+	Offset string `json:"offset,omitzero"` // as in the request
 	Sub    uint64 `json:"sub,omitzero"`
 }
 
@@ -41,8 +41,8 @@ type Segment struct {
 	Upto uint64 `json:"upto"`
 }
 
-// touchEvery is the part of its TTL after which a stream that is used is written to live on. It is
-// added to the TTL: a stream never ends early, and at most that much late.
+// touchEvery: a use is written to the record once 1/16 of the TTL has passed since the last. The same time is added to the TTL, so a
+// stream never expires early, and at most that much late.
 const touchEvery = 16
 
 // expired reports whether the stream has expired at now. It is pure.

@@ -16,7 +16,7 @@ func (s *store) remove(ctx context.Context, f found) error {
 	return err
 }
 
-// errKept says that a stream is not to be removed any more.
+// errKept is the error for a stream that must not be removed any more.
 var errKept = errors.New("the stream is in use again")
 
 // removeWhile is remove on a condition, which is checked again if another process changes the record meanwhile. If it no longer holds, the

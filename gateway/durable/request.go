@@ -39,9 +39,9 @@ const (
 	maxName         = 256                  // bytes of a path, of a producer's id and of a Stream-Seq
 	maxContentType  = 256                  // bytes
 	maxTTL          = 10 * 365 * 24 * 3600 // seconds
-	maxProducerSeq  = 1<<53 - 1            // what JavaScript counts to
+	maxProducerSeq  = 1<<53 - 1            // the largest integer of JavaScript
 	prefix          = "/v1/streams/"
-	aliasPrefix     = "/v1/stream/" // what the protocol's own servers have
+	aliasPrefix     = "/v1/stream/" // the path of the protocol's own servers
 	reservedPath    = "__ds/"
 	maxForkSubBytes = 1 << 40
 )
@@ -67,7 +67,7 @@ type forkRequest struct {
 	from string // path
 	at   string // offset as the server returned it; empty: the source's end
 	seq  uint64 // of at
-	sub  uint64 // bytes or values of the message behind it
+	sub  uint64 // bytes or values of the message after it
 }
 
 // parseCreation parses the headers of a PUT. Code: invalid.

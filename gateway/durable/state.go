@@ -10,7 +10,7 @@ import (
 // Limits of one stream.
 const (
 	maxBytes     = 1 << 30 // of data
-	maxProducers = 1000    // that ever wrote to it
+	maxProducers = 1000    // that ever wrote to the stream
 )
 
 // producer is a writer that numbers its appends, so that repeated ones are detected, with the epoch and number that it has reached.
@@ -26,7 +26,7 @@ type state struct {
 	Seq       string    `json:"seq,omitzero"` // the greatest Stream-Seq
 	Bytes     int       `json:"bytes,omitzero"`
 	Producers int       `json:"producers,omitzero"` // how many have written
-	Producer  *producer `json:"producer,omitzero"`  // who wrote this message
+	Producer  *producer `json:"producer,omitzero"`  // the producer that wrote this message
 }
 
 // decide returns the state after an append of data bytes to a stream in state s. Before is what the append's producer has reached, nil if

@@ -10,10 +10,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// mostListed is how much of what runs /status names.
+// mostListed is how many running calls and jobs /status lists.
 const mostListed = 10
 
-// shownCommand is how much of a command a list shows, in bytes.
+// shownCommand is how much of a command a list of approvals shows, in bytes.
 const shownCommand = 80
 
 // command executes a command and posts the reply in the chat.

@@ -11,7 +11,7 @@ import (
 // Any stands for all places or users in a channel's record.
 const Any = "*"
 
-// SettingRun is the setting of a channel that lets those who are listened to run commands by /run; its value is "true".
+// SettingRun is the setting of a channel that lets its users run commands by /run; its value is "true".
 const SettingRun = "run"
 
 // Kind is the kind of a [Step].
@@ -19,10 +19,10 @@ type Kind string
 
 // The kinds.
 const (
-	Ignore  Kind = "ignore"  // nothing
+	Ignore  Kind = "ignore"  // nothing is done
 	Greet   Kind = "greet"   // the service gets its answer, and nothing else happens
 	Deliver Kind = "deliver" // it begins a turn
-	Command Kind = "command" // it is for us
+	Command Kind = "command" // it is a command for the gateway
 	Answer  Kind = "answer"  // it answers an approval
 )
 
@@ -42,7 +42,7 @@ type Step struct {
 	Kind Kind
 	// Why it is ignored, for the log.
 	Why string
-	// Command is what it asks for, and Rest what stands behind it.
+	// Command is the command's name, and Rest the text after it.
 	Command, Rest string
 	// Approval and Approved are of an Answer.
 	Approval schemas.ApprovalID
@@ -113,10 +113,10 @@ func answer(c schemas.ChatChannel, user string, id schemas.ApprovalID, yes bool)
 	return Step{Kind: Answer, Approval: id, Approved: yes}
 }
 
-// Commands that the decision itself makes and that cannot be typed.
+// Commands that only Decide returns; they cannot be typed.
 const (
-	notAllowed = "not allowed" // of who may write and not decide
-	questions  = "questions"   // /approve or /deny, and not which
+	notAllowed = "not allowed" // the user may write, but not answer approvals
+	questions  = "questions"   // /approve or /deny without an id
 )
 
 func listed(list []string, s string) bool {

@@ -17,14 +17,14 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// MaxBody is how large a request of a chat service may be, in bytes. What the services send is far below.
+// MaxBody is the largest request of a chat service that is accepted, in bytes. Their requests are far smaller.
 const MaxBody = 1 << 20
 
 // Channels provides the records of chat channels. It must be safe for concurrent use, and should need no round trip.
 type Channels interface {
 	// Get returns a record with its secrets. Codes: not_found, unavailable.
 	Get(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error)
-	// List lists those of an account with their secrets.
+	// List returns the channels of an account with their secrets.
 	List(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error)
 }
 
@@ -32,21 +32,21 @@ type Channels interface {
 type Handler struct {
 	Bus      *streams.Bus
 	Channels Channels
-	// Receiver is the adapter of a kind of channel; false where there is none, or it takes nothing.
+	// Receiver returns the adapter of a kind of channel; false if there is none, or it does not receive.
 	Receiver func(kind string) (channel.Receiver, bool)
 	// Endpoints are the webhook endpoints of an account. Nil: it has none.
 	Endpoints func(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
-	// Calls admits what /run asks for.
+	// Calls admits the calls of /run.
 	Calls admission.Admitter
-	// Approvals answers questions.
+	// Approvals decides approvals.
 	Approvals admission.Approvals
-	// Stop ends what runs in a conversation and says how much that was.
+	// Stop cancels the calls and jobs of a conversation and returns their number.
 	Stop func(ctx context.Context, a schemas.AccountID, conv schemas.ConversationID) (int, error)
-	// Running names what runs in a conversation, in words for people.
+	// Running describes the running calls and jobs of a conversation, for people.
 	Running func(ctx context.Context, a schemas.AccountID, conv schemas.ConversationID) ([]string, error)
-	// Seen is called, if it is there, once a message counts; it must not block.
+	// Seen is called for each accepted text message; it must not block. It may be nil.
 	Seen func(c schemas.ChatChannel, in channel.Inbound)
-	// Received counts what came in, by kind of channel and what was done. It may be nil.
+	// Received counts messages by kind of channel and what was done. It may be nil.
 	Received func(kind string, done Kind)
 	Log      *slog.Logger // nil: silent
 }

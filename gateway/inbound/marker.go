@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	marksWaiting = 256             // messages that wait for their mark: above, some get none
-	marksAtOnce  = 8               // requests at the same time
-	markWithin   = 5 * time.Second // a request
+	marksWaiting = 256             // messages in the queue for a mark; further ones get none
+	marksAtOnce  = 8               // concurrent requests
+	markWithin   = 5 * time.Second // the time limit of a request
 )
 
 // Marker marks messages as seen with a reaction, and shows a typing indicator, without delaying the answer to the service. Marks are best

@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/internal/wsconn"
 )
 
-const closeWithin = time.Second // of the end of a stream whose client may not read
+const closeWithin = time.Second // for the end of a stream whose client may not read
 
 // eventConn is the connection of an event stream over HTTP/1, taken over from net/http. While it is idle its only goroutine is a reader
 // that notices when the client disconnects; a ring calls Turn for the keep-alives.
@@ -19,9 +19,9 @@ type eventConn struct {
 	*eventStream
 
 	net     net.Conn
-	chunked bool    // as of HTTP/1.1; the answer to a client of HTTP/1.0 ends with the connection
+	chunked bool    // HTTP/1.1; the response to an HTTP/1.0 client ends with the connection
 	ended   func()  // updates the log and the metrics
-	ahead   [1]byte // of what the client sends, which is nothing
+	ahead   [1]byte // a buffer for what the client sends, which should be nothing
 	slot    int     // of the ring
 	writer  wsconn.Coalescer
 	mu      sync.Mutex // held by the goroutine that writes, and guards the rest
@@ -30,7 +30,7 @@ type eventConn struct {
 
 // outliving is a response writer whose connection can be taken over, for a response that continues after its handler has returned.
 type outliving interface {
-	// Outlive gives the connection away. Ended is to be called when the answer has ended.
+	// Outlive hijacks the connection. The caller must call ended at the end of the response.
 	Outlive(r *http.Request, status int) (conn net.Conn, ended func(), err error)
 }
 
@@ -151,7 +151,7 @@ func (c *eventConn) round(buf *[]byte) (more bool) {
 	return more
 }
 
-// chunkRoom is room for the size of a chunk before its text.
+// chunkRoom is the space before a chunk's text for its size.
 const chunkRoom = 16 + len("\r\n")
 
 // framed returns the text in b after its first chunkRoom bytes as a chunk of the response, followed by the last chunk if last is true. It

@@ -25,8 +25,8 @@ type control struct {
 	Recovered *bool        `json:"recovered,omitzero"` // false: there is a gap here
 	Gap       *streams.Gap `json:"gap,omitzero"`
 	Error     any          `json:"error,omitzero"` // the stream ends here; come back after retry
-	// For a compact reader, before the event that they are about: how many events were left out, and what
-	// its call has printed before.
+	// Skipped and Snapshot precede the event that they are about, for a compact reader: how many events were left out, and what the
+	// event's call had printed before it.
 	Skipped  int             `json:"skipped,omitzero"`
 	Snapshot json.RawMessage `json:"snapshot,omitzero"`
 }
@@ -39,7 +39,7 @@ type eventStream struct {
 	reader        *replay.Reader
 	socket, place *quota.Place
 	keepaliveDue  atomic.Bool
-	woken         chan struct{} // for a handler that waits
+	woken         chan struct{} // wakes a handler that waits
 	away          atomic.Pointer[eventConn]
 	room          room
 }

@@ -11,12 +11,12 @@ import (
 // Subprotocol is the WebSocket subprotocol that the gateway selects when a client offers it.
 const Subprotocol = "sandjet.v1"
 
-// keyProtocol begins the subprotocol that carries a browser's key.
+// keyProtocol is the prefix of the subprotocol that contains a browser's key.
 const keyProtocol = "sandjet.key."
 
 // Limits of one WebSocket.
 const (
-	// MaxFrame is the most bytes of one frame from the client.
+	// MaxFrame is the largest message of a client, in bytes.
 	MaxFrame = 64 << 10
 	// MaxAttached is how many conversations one socket may follow at a time.
 	MaxAttached = 256
@@ -28,11 +28,11 @@ type CloseCode int
 
 // The close codes.
 const (
-	CloseDrain    CloseCode = 4001 // this gateway stops: come back after the time that bye names
-	CloseAuth     CloseCode = 4002 // the token has ended or its key did: get another, then come back
+	CloseDrain    CloseCode = 4001 // this gateway stops: reconnect after the time in bye
+	CloseAuth     CloseCode = 4002 // the token has expired, or its key was revoked: get another, then reconnect
 	CloseBehind   CloseCode = 4008 // a write blocked for too long: reconnect when you can read
-	CloseLimit    CloseCode = 4009 // too many of something: come back with less
-	CloseProtocol CloseCode = 4503 // what was sent is not this protocol
+	CloseLimit    CloseCode = 4009 // a limit was reached: reconnect with less
+	CloseProtocol CloseCode = 4503 // the message is not of this protocol
 )
 
 // The operations of a client.

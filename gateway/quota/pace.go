@@ -13,10 +13,10 @@ type Pace struct {
 	rate float64 // bytes per second; 0: any
 
 	mu    sync.Mutex
-	debts map[schemas.AccountID]time.Time // when what was taken will have been earned
+	debts map[schemas.AccountID]time.Time // the time at which the bytes taken so far are paid for
 }
 
-// mostPaced is how many accounts are remembered before those without debts are forgotten.
+// mostPaced is the number of accounts above which those without a debt are dropped.
 const mostPaced = 1024
 
 // NewPace returns a Pace of bytesPerSecond for each account; less than 1 means no limit.

@@ -1,5 +1,4 @@
-// Package quota counts what accounts hold of one gateway at the same time, such as sockets, and refuses
-// more than there may be. It counts for this process alone.
+// Package quota limits what accounts use of one gateway at the same time, such as sockets. It counts for this process only.
 package quota
 
 import (
@@ -13,9 +12,9 @@ type Full int
 
 // The answers of [Ledger.Take] and [Place.Grow].
 const (
-	Free    Full = iota // it was taken
-	Account             // the account has as many as one may
-	All                 // all accounts together do
+	Free    Full = iota // it was taken; no limit was reached
+	Account             // the limit of the account was reached
+	All                 // the limit of all accounts was reached
 )
 
 // Ledger counts slots by account. It keeps no entry for accounts without slots. It is safe for concurrent use and never blocks for long.

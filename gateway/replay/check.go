@@ -169,7 +169,7 @@ const (
 	complete  verdict = iota // nothing was missed
 	behind                   // there is more
 	recreated                // the stream was recreated, or has lost its end
-	cut                      // what came since then may have been removed already
+	cut                      // the missing events may have been removed already
 )
 
 // judge compares what is known of a conversation with its shard. Last is the sequence of the conversation's last event; it counts only if

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// indexKept is for how many ticks readers have an index that was read for them, though memory is short: they need a part of the events
-	// too, which they have for half of it.
+	// indexKept is for how many ticks an index stays after a read for it, even if memory is short. It is twice givenKept because its
+	// readers also need the events.
 	indexKept = 2 * givenKept
-	endBytes  = 64 // what the end of a call takes in an index, beside its subject
-	shotsKept = 4  // snapshots that a conversation keeps for readers who come to the same place
-	shotsRead = 16 // places that one pass over the log takes snapshots of: each may have 256 KiB
+	endBytes  = 64 // bytes of one entry of an index, beside its subject
+	shotsKept = 4  // snapshots that a conversation stores for readers that continue at the same piece
+	shotsRead = 16 // snapshots that one read of the log takes: each may have 256 KiB
 )
 
 // fate says how an event is delivered to a compact reader.
@@ -22,8 +22,8 @@ type fate int
 
 const (
 	delivered     fate = iota
-	leftOut            // its whole follows
-	afterSnapshot      // delivered, but its beginning was not: a snapshot comes first
+	leftOut            // the call's end follows and contains it
+	afterSnapshot      // delivered, after a snapshot of the earlier output
 )
 
 // compact is the per-reader state of a compact reader, which receives the output of a finished call as one event. The state shared by all
@@ -37,28 +37,28 @@ const (
 // The index has no gaps: it begins at head and grows there with each new event, and a scan moves its beginning back only after it has read
 // all events up to the former one. A snapshot belongs to one piece, so readers that continue at the same piece share it.
 type compact struct {
-	shown   outputs.Shown // like skipped of the goroutine that reads
+	shown   outputs.Shown // used only by the goroutine that reads, as skipped
 	skipped int           // events left out since the last that was delivered
 
 	// guarded by the conversation's lock
-	need *need     // what it waits for
-	shot *Snapshot // what was made for it
+	need *need     // what it waits for; nil: nothing
+	shot *Snapshot // the snapshot that was made for it
 }
 
 // need is the knowledge that a reader waits for before it can deliver a frame.
 type need struct {
-	index bool // where calls end from the frame on; else a snapshot before it
+	index bool // it needs to know where calls end from the frame on; otherwise, a snapshot before the frame
 	at    outputs.PlacedPiece
 }
 
 // index records where calls end after a sequence. It exists while compact readers replay, and its memory counts towards the hub's budget.
 type index struct {
 	on    bool
-	from  uint64 // it knows everything behind it
+	from  uint64 // calls that end after it are known
 	whole map[string]uint64
-	bytes int   // of whole, about
-	since int64 // the tick at which something was read for it
-	idle  int   // ticks since a reader could ask for it
+	bytes int   // size of whole, about
+	since int64 // the tick of the last read for it
+	idle  int   // turns since a reader may have needed it
 }
 
 func newIndex(from uint64, tick int64) index {

@@ -20,7 +20,7 @@ type conversation struct {
 	account schemas.AccountID
 	id      schemas.ConversationID
 	quoted  []byte // id as JSON
-	turn    int64  // when it is looked at, so that not all are at once
+	turn    int64  // decides in which ticks it is checked, so that not all are checked at once
 	used    atomic.Int64
 
 	// mu guards the rest. A reader's own fields are changed by itself under the read lock, by all
@@ -28,24 +28,24 @@ type conversation struct {
 	mu       sync.RWMutex
 	epoch    string
 	gen      uint64         // counts the incarnations; a reader of another must locate its position again
-	tip      schemas.Cursor // of the event that was the last one when the log was asked
+	tip      schemas.Cursor // the last event when the log was last asked
 	head     uint64         // everything up to here is known
-	received uint64         // received live; above head: the loader is behind
-	stored   time.Time      // when the event at head was, zero: not known
-	synced   bool           // followed, and head is true
-	stop     func()         // ends the following
+	received uint64         // the latest sequence received live; if above head, the loader must read
+	stored   time.Time      // when the event at head was stored; zero: unknown
+	synced   bool           // it is followed, and head is valid
+	stop     func()         // ends the subscription
 	working  bool           // the loader runs
 	doubt    bool           // the log must be asked whether something was missed
 	same     bool           // though it is in doubt, its stream is known to be the same
 	doubts   uint64         // counts how often it came into doubt
-	checked  uint64         // end of the shard when nothing was missed
-	ring     span           // from some place to head
+	checked  uint64         // the end of the shard when a check found nothing missed
+	ring     span           // the latest frames, up to head
 	pages    []*span        // older parts, the latest used last
 	readers  []*Reader
 	index    index       // of where calls end, for compact readers
-	shots    []*Snapshot // the same: what calls had printed
+	shots    []*Snapshot // snapshots for compact readers
 	seeking  bool        // the seeker runs
-	idle     time.Time   // since when there is none
+	idle     time.Time   // since when there are no readers
 }
 
 func (c *conversation) cursor(seq uint64) schemas.Cursor {

@@ -11,20 +11,20 @@ import (
 
 // Frame is one event of a conversation, encoded for sending: the same bytes for every reader. It is immutable.
 type Frame struct {
-	// Seq is the event's place, Type what it is about.
+	// Seq is the event's sequence, Type its type.
 	Seq  uint64
 	Type schemas.EventType
 
 	epoch    string
 	mark     uint16                        // of the event's cursor
 	subject  string                        // of the event
-	prevMark uint16                        // of the frame before, 0: not known
+	prevMark uint16                        // of the frame before; 0: unknown
 	prev     uint64                        // sequence of the frame before, 0: none
-	gap      *streams.Gap                  // set: this is no event, but says that something is missing up to Seq
+	gap      *streams.Gap                  // set: this is not an event, but a gap up to Seq
 	text     []byte                        // {"op":"ev","conv":…,"cur":…,"prev":…,"data":…}
 	chain    int                           // where ,"prev": begins
 	body     int                           // where ,"data": begins
-	part     atomic.Pointer[outputs.Piece] // the output that the event is a piece of, once a reader needed it
+	part     atomic.Pointer[outputs.Piece] // the piece of output that the event is, once a reader needed it
 }
 
 const (
@@ -34,7 +34,7 @@ const (
 	keySkipped = `,"skipped":`
 )
 
-// frameCost is what a frame takes beside its text, about.
+// frameCost is about how many bytes a frame takes beside its text.
 const frameCost = 128
 
 // newFrame encodes the event e at a cursor; prev is the cursor of the event before it.

@@ -12,18 +12,18 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// DefaultBudget is how many bytes of frames a hub keeps unless set otherwise.
+// DefaultBudget is the default limit of a hub's memory for frames, in bytes.
 const DefaultBudget = 64 << 20
 
 const (
 	tickEvery  = time.Second
-	checkEvery = 45             // ticks of silence after which the log is asked
+	checkEvery = 45             // ticks between two checks of a conversation
 	linger     = 30 * tickEvery // how long a conversation without readers is followed
-	unreadKept = 600            // ticks for which frames without readers are kept
-	idleKept   = 4096           // conversations without readers that are followed for so long
-	givenKept  = 30             // ticks for which a reader has what was read for it, though memory is short
-	keepPart   = 10             // a tenth of the budget is made free at a time
-	askAtOnce  = 16             // questions to the log about conversations at the same time
+	unreadKept = 600            // ticks for which the frames of a conversation without readers are stored
+	idleKept   = 4096           // conversations without readers that are followed for all of linger
+	givenKept  = 30             // ticks for which a reader keeps the frames that were read for it, even if memory is short
+	keepPart   = 10             // a trim frees a tenth of the budget
+	askAtOnce  = 16             // concurrent requests of a check
 )
 
 // Options are the settings of a [Hub].
@@ -53,22 +53,22 @@ type Hub struct {
 	bytes  atomic.Int64
 	tick   atomic.Int64
 	urgent chan struct{} // a check is due now
-	shaken atomic.Bool   // live events of any conversation may have got lost
+	shaken atomic.Bool   // live events of any conversation may have been lost
 
-	checking atomic.Bool // conversations are held against the log just now
-	missed   atomic.Bool // others wanted to be meanwhile
+	checking atomic.Bool // a check is running
+	missed   atomic.Bool // another check was due meanwhile
 
-	mu     sync.Mutex // before a conversation's
+	mu     sync.Mutex // locked before a conversation's
 	closed bool
 	turns  int64
 	known  map[key]*conversation
-	slots  [checkEvery]set // of those known: which are looked at in which tick
-	// servers are the processes that were last asked about each shard.
+	slots  [checkEvery]set // of known: which are checked in which tick
+	// servers are the server processes that last answered for each shard.
 	servers map[int]string
 
-	lists   sync.Mutex // after a conversation's
+	lists   sync.Mutex // locked after a conversation's
 	doubted set        // in doubt
-	idle    set        // without readers, and followed perhaps
+	idle    set        // without readers, possibly still followed
 }
 
 type set map[*conversation]struct{}

@@ -13,17 +13,17 @@ type Log interface {
 	// Run delivers live events to the followers until ctx ends, then returns nil. It calls lost, which must not block, whenever live events of
 	// any conversation may have been lost.
 	Run(ctx context.Context, lost func()) error
-	// Follow calls its function, which must not block, for each event that is stored after it returned.
+	// Follow calls received, which must not block, for each event that is stored after Follow has returned.
 	Follow(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, received func(streams.LiveEvent)) (stop func(), err error)
-	// Last is the cursor of the last event, of sequence 0 if there is none.
+	// Last returns the cursor of the last event; its sequence is 0 if there is none.
 	Last(ctx context.Context, a schemas.AccountID, c schemas.ConversationID) (schemas.Cursor, error)
-	// Read returns a page of what lies from a sequence on.
+	// Read returns a page of the events from a sequence on.
 	Read(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, from uint64) (streams.EventPage, error)
 	// Locate finds the position after a cursor.
 	Locate(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, after schemas.Cursor) (streams.Place, error)
 	// Snapshots returns for each piece what its call had printed before it.
 	Snapshots(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, of []outputs.PlacedPiece) ([]outputs.Snapshot, error)
-	// Shard and State report how far the shard of a conversation is.
+	// Shard returns the shard of a conversation, State the state of a shard.
 	Shard(c schemas.ConversationID) int
 	State(ctx context.Context, shard int) (streams.ShardState, error)
 }

@@ -23,20 +23,18 @@ const (
 // Step is one thing that a reader delivers: an event, or a change of its state.
 type Step struct {
 	Kind StepKind
-	// Frame is the event of a StepEvent, Prev what the reader had before it, Replay whether it came
-	// before StepLive.
+	// Frame is the event of a StepEvent, Prev the cursor of the event that the reader got before it. Replay reports that it came before
+	// StepLive.
 	Frame  *Frame
 	Prev   schemas.Cursor
 	Replay bool
-	// Skipped is how many events were left out for a compact reader before a StepEvent or StepLive, and Snapshot
-	// what the call of a StepEvent had printed before it; nil where the reader knows.
+	// Skipped is how many events were left out for a compact reader before a StepEvent or StepLive. Snapshot is what the call of a
+	// StepEvent had printed before it; nil if the reader has it already.
 	Skipped  int
 	Snapshot *Snapshot
-	// At is where the conversation's end is, at StepAttached and StepLive; From, at StepAttached,
-	// where the replay begins.
+	// At is the end of the conversation, at StepAttached and StepLive. From is where the replay begins, at StepAttached.
 	At, From schemas.Cursor
-	// Gap is what is missing: always at StepGap, and at StepAttached if not all is there after the
-	// reader's cursor.
+	// Gap is the gap: always at StepGap, and at StepAttached if events after the reader's cursor are missing.
 	Gap *streams.Gap
 	Err error // of StepFailed
 }
@@ -97,23 +95,23 @@ type Reader struct {
 	index int // in c.readers, guarded by it
 
 	compact *compact             // nil: it gets everything
-	room    func(frame int) bool // nil: for everything
-	small   int                  // bytes of a frame for which there is always room
+	room    func(frame int) bool // nil: there is always room
+	small   int                  // frames of at most this size are not counted, in bytes
 
-	// What follows is guarded by c.mu: the loader looks at it, and moves readers that wait for it.
+	// The fields below are guarded by c.mu: the loader reads them, and moves readers that wait for it.
 	phase  phase
 	proven bool           // the event of its cursor is on the log
 	tail   bool           // it began at the present end
-	waits  bool           // for the loader
+	waits  bool           // it waits for the loader
 	gen    uint64         // incarnation of the conversation that seq means
 	epoch  string         // of that incarnation
 	seq    uint64         // everything up to here was delivered
 	last   schemas.Cursor // the reader's cursor: of what it got last, or what it began with
 	gap    *streams.Gap   // to be reported next
-	missed bool           // a gap was to be reported, ever
-	given  *span          // what was read for it
+	missed bool           // a gap was recorded at least once
+	given  *span          // the frames that were read for it
 
-	givenAt int64 // the hub's tick when it was
+	givenAt int64 // the hub's tick when given was set
 	err     error
 }
 
@@ -150,8 +148,8 @@ func (r *Reader) Ready() iter.Seq[Step] {
 	}
 }
 
-// partFrames and partBytes are how much of a page a reader takes at a time, about as much as goes out with one write. A reader that is slow
-// to take it holds no more than that: the slice that it is of is a whole page.
+// partFrames and partBytes limit how much of a page a reader takes at a time: about one write. A slow reader holds a copy of that part
+// only, not the slice of the page, which would keep the whole page in memory.
 const (
 	partFrames = 128
 	partBytes  = 64 << 10

@@ -2,11 +2,11 @@ package replay
 
 import "sort"
 
-// Limits of what is kept of one conversation.
+// Limits of the frames of one conversation.
 const (
 	ringFrames = 512
 	ringBytes  = 1 << 20
-	ringSlack  = 4 // a ring is cut once it is a quarter above, so that cutting is rare
+	ringSlack  = 4 // a ring is cut once it exceeds its limits by a quarter, so that this is rare
 	pagesKept  = 8
 )
 
@@ -14,7 +14,7 @@ const (
 // so a copy of the slice can be read without a lock.
 type span struct {
 	from   uint64
-	first  bool   // there was nothing at or before from when it was read
+	first  bool   // nothing existed at or before from when it was read
 	to     uint64 // of the last frame; from if there is none
 	frames []*Frame
 	bytes  int
