@@ -23,7 +23,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// The doors, as [schemas.Origin] kinds.
+// The APIs by which calls come in, as [schemas.Origin] kinds.
 const (
 	API       = "api"
 	NATS      = "nats"
@@ -50,9 +50,9 @@ type Serving interface {
 // Accepted is an admitted call.
 type Accepted struct {
 	Call schemas.Call
-	// Existing says that the request was a repeat: Call is the one that was admitted first.
+	// Existing says that the request was a repetition: Call is the call that was admitted first.
 	Existing bool
-	// Awaiting says that the call waits for a person: Call.Approval is the question.
+	// Awaiting says that the call waits for the approval Call.Approval.
 	Awaiting bool
 }
 
@@ -64,9 +64,10 @@ type Admitter struct {
 	Log     *slog.Logger // nil: silent
 	// Conversation is where the events of a request go that names none. Empty: a new one is made.
 	Conversation schemas.ConversationID
-	// Serving knows which providers have a worker; calls of others are refused unless the request says that it waits. Nil: all are taken.
+	// Serving reports which providers have a worker; calls for others are refused unless the request says that it waits. Nil: all are
+	// accepted.
 	Serving Serving
-	// Allow refuses a call once it is known what its request stands for, also that of a repeat. Nil: all are allowed.
+	// Allow is called with the resolved call, also that of a repeated request; its error refuses the call. Nil: all are allowed.
 	Allow func(schemas.Call) error
 	// Since is when the request was made, for those that may come long after: a call of its id that was
 	// admitted later is its own. Zero: now.
@@ -214,7 +215,7 @@ func (d Admitter) existing(ctx context.Context, a schemas.AccountID, r schemas.R
 	return Accepted{Call: call, Existing: true}, nil
 }
 
-// patience is how long what follows an accepted call may take.
+// patience is the time limit of the writes that follow an accepted call.
 const patience = 5 * time.Second
 
 // publish writes an event about a call that is stored already, so a failure is logged and not returned: an error would make the client

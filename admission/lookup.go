@@ -12,7 +12,7 @@ import (
 // ApprovalList is the response with an account's approvals, the newest first.
 type ApprovalList struct {
 	Approvals []schemas.Approval `json:"approvals"`
-	// More says that there are older ones, or that the search ended before it had looked at all.
+	// More reports that there are older ones, or that the search ended early.
 	More bool `json:"more"`
 }
 

@@ -14,8 +14,8 @@ type AttachTokenSpec struct {
 	Conversations []string `json:"conversations"`
 	// Ops are read, send, cancel and approve. Default: read alone.
 	Ops []string `json:"ops,omitempty"`
-	// Workspaces, Sandboxes, Agents and Tools are what calls that are sent with it may be about: ids, and names of tools. An
-	// empty list stands for all that the account has. They need send among Ops.
+	// Workspaces, Sandboxes, Agents and Tools limit the calls that are sent with the token: ids, and names of tools. An empty list means
+	// no limit. They require send among Ops.
 	Workspaces []schemas.WorkspaceID `json:"workspaces,omitempty"`
 	Sandboxes  []schemas.SandboxID   `json:"sandboxes,omitempty"`
 	Agents     []schemas.AgentID     `json:"agents,omitempty"`

@@ -6,7 +6,7 @@ import "github.com/sandjet/sandjet/schemas"
 type verdict int
 
 const (
-	next  verdict = iota // it follows on what was taken, and is taken
+	next  verdict = iota // it follows the last event
 	again                // it was taken before
 	hole                 // something is missing before it
 )

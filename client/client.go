@@ -41,8 +41,8 @@ type Client struct {
 	// may pass: a person waits for the answer, and an error is better than waiting for an outage to end. Default 1 min.
 	Patience time.Duration
 
-	// Warned is called with what the gateway says of a request that it accepted and that will not do what was meant, such as a
-	// sandbox whose provider no worker serves. It may be called by several goroutines. Nil: the warning is dropped.
+	// Warned is called with the gateway's warnings about accepted requests that will not have the intended effect, such as a sandbox whose
+	// provider no worker serves. It may be called from several goroutines. Nil: warnings are ignored.
 	Warned func(text string)
 
 	base, key string

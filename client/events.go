@@ -22,14 +22,14 @@ type Item struct {
 	Event schemas.Event
 	// Cursor resumes after this event.
 	Cursor schemas.Cursor
-	// Live says that everything up to here was history and the rest comes as it happens. It is delivered once, however often the connection is
+	// Live says that everything before was history, and further items come as they happen. It is delivered once, also if the connection is
 	// re-established.
 	Live bool
-	// Gap says that what followed the last cursor is no longer kept, or that the conversation was recreated; it is the gateway's JSON about
-	// it, nil for all other items.
+	// Gap says that events after the last cursor are no longer stored, or that the conversation was recreated; it is the gateway's JSON
+	// about it, nil for all other items.
 	Gap json.RawMessage
-	// Snapshot is what a call had printed before the place where a compact reader meets it: the
-	// gateway's JSON about it, nil for all other items. After a reconnect it may be delivered again.
+	// Snapshot is the earlier output of a call that a compact reader meets in its middle: the gateway's JSON, nil for all other items.
+	// After a reconnect it may be delivered again.
 	Snapshot json.RawMessage
 }
 
@@ -182,7 +182,7 @@ type frame struct {
 // a character that JSON writes with six.
 const mostFrame = 8 << 20
 
-// errFrame is an event that is larger. Another connection would bring it again.
+// errFrame is the error for a larger event. Another connection would deliver it again.
 var errFrame error = schemas.Errorf(schemas.Exhausted,
 	"the gateway has sent an event of more than 8 MiB, which this client does not take: use a newer client, or see whether the URL is a gateway's")
 

@@ -71,8 +71,8 @@ type UploadOptions struct {
 	IfMatch string
 	// IfNoneMatch: there must be no such file.
 	IfNoneMatch bool
-	// ID names the upload, by at most 64 letters, digits, - and _: one that broke off within a day, also in another process, is continued.
-	// The reader must have the same bytes as then. Empty: what breaks off for good is forgotten.
+	// ID identifies the upload, by at most 64 letters, digits, - and _: an upload that was interrupted within the last day, also in
+	// another process, is continued. The reader must provide the same bytes as then. Empty: an interrupted upload is discarded.
 	ID string
 	// Progress is called with the bytes that are stored so far. Nil: no progress is reported.
 	Progress func(stored int64)
@@ -179,7 +179,7 @@ type download struct {
 	at   int64
 	etag string // of the version that is being read
 
-	disposition string // what the server says of its name
+	disposition string // the Content-Disposition of the response
 }
 
 // once continues the download over one connection.

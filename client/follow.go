@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	followRoom  = 1024    // events that wait for one reader; what is beyond stays in the log
+	followRoom  = 1024    // events buffered for one reader; further ones stay on the log
 	followBytes = 8 << 20 // of them, with gaps and snapshots
 	attachAgain = time.Second
 )
@@ -96,7 +96,7 @@ type follower struct {
 	chain        chain
 	items        []Item
 	bytes        int           // of items, about
-	wake         chan struct{} // there is something to take
+	wake         chan struct{} // signals that there are items
 
 	request  int64 // the number of the attach in force; 0: none
 	answered bool  // and it was answered: frames before that are of an earlier one

@@ -23,7 +23,7 @@ type JobsQuery struct {
 // JobLogPage is a piece of a job's output.
 type JobLogPage struct {
 	Data   []byte
-	Offset int64 // of the first byte of Data, counted from the job's first; behind the one asked for when that is no longer kept
+	Offset int64 // of the first byte of Data in the job's output; greater than requested if the beginning was dropped
 	Next   int64 // where to read on
 	Size   int64 // of all that was printed so far
 	Ended  bool  // the job has ended: after Size there is no more

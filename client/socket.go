@@ -30,7 +30,7 @@ const (
 // connection ends; conversations and operations then continue from where they were. It is safe for concurrent use, also before
 // [Socket.Run]; its methods wait while there is no connection.
 type Socket struct {
-	// Token gets what to authenticate with, for each connection, and again before it expires. Nil means the client's key. Set it before Run.
+	// Token returns the credential, for each connection and again before it expires. Nil means the client's key. Set it before Run.
 	Token func(context.Context) (string, error)
 	// Dialer opens connections. Nil means one with a time limit of 15 s, which takes compressed messages where the
 	// gateway's operator lets them be. Set it before Run.

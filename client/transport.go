@@ -39,7 +39,7 @@ func (c *Client) transport() transport {
 	return t
 }
 
-// forever is the patience of what is asked until its context ends.
+// forever is the patience of requests that are retried until their context ends.
 const forever = time.Duration(math.MaxInt64)
 
 // ask sends in, as JSON unless it is nil, and retries temporary failures until the client's patience ends. It decodes the answer into out

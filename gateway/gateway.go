@@ -60,50 +60,49 @@ type Options struct {
 
 	// MaxWait cuts ?wait=. Default [web.DefaultMaxWait].
 	MaxWait time.Duration
-	// Registry takes the gateway's metrics and is shown at /metrics with whatever else was
-	// registered with it. Default: one of its own.
+	// Registry is where the gateway registers its metrics; /metrics serves all metrics in it. Default: a new one.
 	Registry *prometheus.Registry
-	// MetricsElsewhere says that the program shows the registry on another listener: /metrics is then not served. Otherwise any caller may
-	// read it, unless there is an administrator or open signup; then the administrator alone.
+	// MetricsElsewhere says that the program serves the registry on another listener: /metrics is then not served. Otherwise every client
+	// may read it, unless there is an administrator or open signup; then only the administrator.
 	MetricsElsewhere bool
 	// Providers are those whose queues /metrics measures.
 	Providers []string
-	// CanPause says whether instances of a provider can be paused. Nil: all can, as far as the gateway knows.
+	// CanPause reports whether instances of a provider can be paused. Nil: all can, as far as the gateway knows.
 	CanPause func(provider string) bool
 	// Origins are the browser origins, such as https://app.example.com, that may use the API and
 	// open WebSockets. Empty: only pages of the gateway's own host may open WebSockets, and no
 	// other origin may call.
 	Origins []string
-	// Tools is what GET /v1/tools answers: the definitions to show to a model in a dialect. Nil:
-	// the route answers unsupported.
+	// Tools returns the response to GET /v1/tools: the definitions of tools in a dialect, for a model's API. Nil: the route answers
+	// unsupported.
 	Tools func(schemas.Dialect) (any, error)
-	// AgentTools is what GET /v1/accounts/{account}/agents/{id}/tools answers: the definitions of what an agent
-	// has, in a format ("": the default) and a dialect. Nil: the route answers unsupported.
+	// AgentTools returns the response to GET /v1/accounts/{account}/agents/{id}/tools: the definitions of an agent's tools, in a format
+	// ("" is the default) and a dialect. Nil: the route answers unsupported.
 	AgentTools func(e schemas.ToolVisibility, format string, d schemas.Dialect) (any, error)
 	// AgentTurns reports whether turns of an agent are carried out. Nil: none are. Codes: not_found, unsupported (its turns are a harness's).
 	AgentTurns func(ctx context.Context, a schemas.AccountID, id schemas.AgentID) error
-	// Endpoints keeps the webhook endpoints. Nil: their routes answer unsupported, and appended events are not delivered.
+	// Endpoints stores the webhook endpoints. Nil: their routes answer unsupported, and appended events are not delivered.
 	Endpoints webhooks.Records
-	// Skills keeps the skills. Nil: their routes answer unsupported.
+	// Skills stores the skills. Nil: their routes answer unsupported.
 	Skills skills.Records
-	// Channels keeps the chat channels. Nil: their routes answer unsupported.
+	// Channels stores the chat channels. Nil: their routes answer unsupported.
 	Channels channels.Records
 	// ChannelKinds are the chats that channels may be of.
 	ChannelKinds []channels.Kind
-	// ChatReceiver is the adapter of a kind that takes what its service posts. Nil: that is answered unsupported.
+	// ChatReceiver returns the adapter that handles the requests of a kind's service. Nil: those are answered unsupported.
 	ChatReceiver func(kind string) (channel.Receiver, bool)
-	// ChatSetup has a chat service post to an address, and reports whether the service has an API for that. It may block for a request. Nil:
-	// none can. Codes: invalid (the record lacks what is needed), denied (the service refuses), unavailable.
+	// ChatSetup registers an address with a chat service, and reports whether the service has an API for that. It may block for a request.
+	// Nil: no service has one. Codes: invalid (the record lacks what is needed), denied (the service refuses), unavailable.
 	ChatSetup func(ctx context.Context, c schemas.ChatChannel, hook *url.URL) (registered bool, err error)
 	// ChatSeen is called once a message of a chat counts; it must not block. It may be nil.
 	ChatSeen func(c schemas.ChatChannel, in channel.Inbound)
 	// Workspace finds a workspace whose files are asked for. Nil: their routes answer unsupported. Code: not_found.
 	Workspace func(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.WorkspaceFiles, error)
-	// Sandboxes says how /v1/sandbox is served.
+	// Sandboxes are the settings of /v1/sandbox.
 	Sandboxes Sandboxes
 	// E2B serves the client of E2B, with sandboxes that are sessions with an end of their own. It needs Keys and Sandboxes.
 	E2B bool
-	// Accounts keeps the accounts and their collections. Nil: their routes answer unsupported.
+	// Accounts stores the accounts and their collections. Nil: their routes answer unsupported.
 	Accounts *accounts.Store
 	// NATS issues credentials for the accounts' NATS clients. Nil: its route answers unsupported.
 	NATS accounts.NATSAccess
@@ -121,27 +120,26 @@ type Options struct {
 	AllowInsecureWebhooks bool
 	// Keys sign attach tokens. Nil: none are made or taken.
 	Keys credentials.Keys
-	// Limits bound what clients hold at the same time.
+	// Limits are the limits on what clients use at the same time.
 	Limits Limits
-	// Grace bounds the end of [Gateway.Run]: how long requests in flight may take. Default 10 s.
+	// Grace is how long requests in flight may take after Run's context is done. Default 10 s.
 	Grace time.Duration
-	// DurableStreams serves durable streams under /v1/streams. Without it their routes answer not_found; what is stored stays stored.
+	// DurableStreams serves durable streams under /v1/streams. Without it their routes answer not_found; stored streams remain.
 	DurableStreams bool
-	// DurableWait is how long a reader of a durable stream is kept waiting by a long poll. Default 20 s.
+	// DurableWait is how long a long poll of a durable stream waits. Default 20 s.
 	DurableWait time.Duration
 	// Heartbeat is the longest silence of an event stream. Default 10 s.
 	Heartbeat time.Duration
 	// Stall is how long one write to a client may block before the client is dropped. Default 10 s.
 	Stall time.Duration
-	// ReplayBytes is how much of the conversations is kept in memory for readers, about. Default
-	// [replay.DefaultBudget].
+	// ReplayBytes is about how much memory is used for frames of conversations, in bytes. Default [replay.DefaultBudget].
 	ReplayBytes int
-	// Disk says that there is little room for workspaces beside this gateway, empty while there is enough: /readyz shows
-	// it. Nil: no worker is beside it.
+	// Disk returns a warning for /readyz if there is little disk space for the workspaces of a worker in this process; otherwise "". Nil:
+	// there is no such worker.
 	Disk func() string
 	// MCPWait is how long a request by the Model Context Protocol is held for the result of its call. Default [mcp.DefaultWait].
 	MCPWait time.Duration
-	// ReplayCompression lets WebSockets agree on compression of what is replayed.
+	// ReplayCompression allows WebSockets to negotiate the compression of replays.
 	ReplayCompression bool
 }
 
@@ -172,7 +170,7 @@ type Gateway struct {
 	mcpAPI      *mcpapi.Endpoint
 	instances   *instances.Instances
 	ready       *sharedRead[struct{}]
-	jobTokens   *quota.Ledger // of jobs that are looked up for a token
+	jobTokens   *quota.Ledger // limits concurrent lookups of jobs by their tokens
 
 	// draining ends when the gateway begins to stop: waiting and streaming requests then end by themselves.
 	draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one

@@ -26,7 +26,7 @@ type Limits struct {
 	Answers        int64 // bytes of answers and of large events that the account's clients have not read yet. Default [DefaultAnswers]
 	AllAnswers     int64 // of all accounts. Default [DefaultAllAnswers]
 	BytesPerSecond int64 // to all WebSockets of an account. Default: no limit
-	// Connections are those of [Gateway.Run]'s listener, whatever they carry.
+	// Connections limits the connections of [Gateway.Run]'s listener.
 	Connections web.Connections
 }
 
@@ -44,8 +44,8 @@ const (
 	DefaultAllAnswers  = 256 << 20
 )
 
-// LeastAnswers is the least of Answers and AllAnswers with which each event can be sent: the largest is the result of a call that
-// printed as much as may be kept, all of it characters that are six bytes in JSON, and an event stream makes two copies of it.
+// LeastAnswers is the smallest value of Answers and AllAnswers with which every event can be sent. The largest event is the result of a
+// call with the longest output, whose characters each take six bytes in JSON, and an event stream makes two copies of it.
 const LeastAnswers = 16 << 20
 
 // places returns the limits of connections and waiting requests, with the defaults set.

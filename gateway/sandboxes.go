@@ -22,13 +22,13 @@ const (
 
 // Sandboxes are the settings of /v1/sandbox.
 type Sandboxes struct {
-	// Store keeps the sessions. Nil: the routes answer unsupported.
+	// Store stores the sessions. Nil: the routes answer unsupported.
 	Store sandboxapi.Store
-	// Spec is what the sandboxes of new sessions are; its provider is their backend.
+	// Spec is the spec of the sandboxes of new sessions; its provider is their backend.
 	Spec schemas.SandboxSpec
 	// MaxSessions is how many sessions of an account may be active. Default [DefaultSandboxSessions].
 	MaxSessions int
-	// Wait is how long a request waits for a place among them. Default 10 s.
+	// Wait is how long a request waits if too many sessions are active. Default 10 s.
 	Wait time.Duration
 }
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// sharedFor is how long what was read for one request answers others: requests that need no key then ask the log four times a second
-// at most, however many there are.
+// sharedFor is how long the result of a read is used for other requests: requests without a key then cost at most four reads of the log
+// per second, however many there are.
 const sharedFor = 250 * time.Millisecond
 
 // sharedRead shares one read among all requests at the same time and up to [sharedFor] after it. It is safe for concurrent use.

@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// maxQuestion is how much of what a call would do stands in a question in a chat, in bytes. The approval has the whole.
+// maxQuestion is how much of a call's command a question in a chat shows, in bytes. The approval has the whole.
 const maxQuestion = 1500
 
 // askInChat posts an approval with two buttons in the chat that the call came from; users who cannot press them answer by a command.

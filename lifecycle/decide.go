@@ -31,7 +31,7 @@ type Decision struct {
 // ByDeadline is the decider of an approval that was not answered in time.
 const ByDeadline = "deadline"
 
-// ByChat is the way of answers that people give in chats. The reason says who, see [Decision].
+// ByChat is the decider of approvals that people decide in chats. The reason names the person, see [Decision].
 const ByChat = "channel"
 
 // Judge applies a decision to an approval: the first decision counts, and after the approval's time it expires. It is pure. The error has

@@ -18,7 +18,7 @@ const (
 	// ReplaySlice is how many deliveries one [ReplayDeliveries] makes again at most.
 	ReplaySlice = 1000
 
-	replayLooks  = 20_000 // deliveries that it looks at
+	replayLooks  = 20_000 // deliveries that it reads
 	replayWithin = 10 * time.Second
 )
 

@@ -10,7 +10,7 @@ import (
 const (
 	maxJobRecord  = 120 << 10 // bytes of a job's record: its bucket takes 128 KiB, headers included
 	maxFileReason = 512       // bytes of why a file of a message was not stored
-	maxChatUser   = 256       // bytes of who wrote in a chat
+	maxChatUser   = 256       // bytes of the id of a message's writer
 )
 
 // Settled returns the record of a job that ended with c. Texts and logs are cut so that the record fits its bucket: no report may prevent

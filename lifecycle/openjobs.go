@@ -12,13 +12,13 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// JobLeftFor is for how long a [JobWatch] reports a settled job with a box of its own: the worker that should
-// release the box may be gone.
+// JobLeftFor is for how long a [JobWatch] reports a settled job with a sandbox of its own: the worker that should release the sandbox may
+// be gone.
 const JobLeftFor = time.Hour
 
 const (
 	openJobsRead  = 16                                       // records that are read at a time when a watch begins
-	settledFor    = time.Minute                              // the mark of a settled job without a box of its own
+	settledFor    = time.Minute                              // the life of the mark of a settled job without a sandbox of its own
 	recordlessFor = schemas.MaxJobLifetime + 10*24*time.Hour // how old the mark of a job must be for a missing record to say that it is over
 	keyCovered    = "covered"                                // among the marks; those of jobs have keys of two parts
 )
@@ -28,7 +28,7 @@ const (
 type jobMark struct {
 	Provider  string `json:"provider,omitzero"`
 	Settled   bool   `json:"settled,omitzero"` // it ends soon
-	Dedicated bool   `json:"own,omitzero"`     // the job had a box of its own
+	Dedicated bool   `json:"own,omitzero"`     // the job had a sandbox of its own
 
 	Revision uint64    `json:"revision,omitzero"` // of the bucket of jobs
 	Made     time.Time `json:"made,omitzero"`     // when that bucket was made
@@ -72,7 +72,7 @@ type JobWatch struct {
 
 	mu       sync.Mutex
 	open     map[string]openJob // that were reported as open, by key
-	made     time.Time          // when the bucket that is read was made
+	made     time.Time          // when the bucket was made
 	reported uint64             // every change of a record up to here was reported
 	synced   uint64             // up to here Cover has done its work
 }

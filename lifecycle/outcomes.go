@@ -16,7 +16,7 @@ const (
 	TextKilled  = "Cancelled while it ran. It was killed; what it had done until then is done."
 	TextUnended = "Cancelled while it ran. Its provider cannot end it: it may go on until its time limit. What it had done until then, and " +
 		"may still do, is not known: look at the workspace before you go on."
-	TextNotified = "You will be notified when it ends: do not poll." // of what continues after its call
+	TextNotified = "You will be notified when it ends: do not poll." // for jobs, which continue after their call
 
 	textForgotten = "Interrupted: nothing is known any more of what became of this call. It may have been run, and was not run again. " +
 		"Look at the workspace before you repeat it."
@@ -129,7 +129,7 @@ func Because(text, reason string) string {
 // JobStart says what is known about the start of a job.
 type JobStart string
 
-// What is known of the start of a job.
+// The values of JobStart.
 const (
 	NeverStarted   JobStart = "never"
 	MayHaveStarted JobStart = "may run"

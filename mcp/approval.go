@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// What a user may answer. They are what the form shows.
+// The answers that the form of an approval offers.
 const (
 	allowOnce         = "Allow once"
 	allowConversation = "Allow for this conversation"
@@ -28,7 +28,7 @@ const (
 	questionFor   = 10 * time.Minute // that an answer counts
 	shownInput    = 2 << 10          // bytes of an input that a form shows
 	purpose       = "MCP question"
-	maxState      = 4 << 10 // bytes of what a client sends back
+	maxState      = 4 << 10 // bytes of the state that a client sends back
 )
 
 // carried is the state that a client returns with the answer to a question.
@@ -36,7 +36,7 @@ type carried struct {
 	Account  schemas.AccountID  `json:"a"`
 	Call     schemas.CallID     `json:"c"`
 	Approval schemas.ApprovalID `json:"q"`
-	Digest   string             `json:"d"` // of what the call is
+	Digest   string             `json:"d"` // of the call's content
 	Expires  int64              `json:"e"` // seconds since 1970
 }
 

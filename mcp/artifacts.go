@@ -16,7 +16,8 @@ const (
 	// artifactsHost stands where the URI of a file names its workspace.
 	artifactsHost    = "artifacts"
 	artifactTemplate = resourceScheme + "://" + artifactsHost + "/{id}"
-	// artifactIDSize is the length of every id of an artifact. Any other text there is the path of a file in a workspace of that name.
+	// artifactIDSize is the length of every artifact id. Any other text in its place is the path of a file, in a workspace named
+	// "artifacts".
 	artifactIDSize = len(schemas.ArtifactPrefix) + 32
 )
 

@@ -113,7 +113,7 @@ func (c *session) wait(ctx context.Context, req *sdk.CallToolRequest, st State) 
 
 const (
 	progressEvery = time.Second     // at most
-	progressWord  = 5 * time.Second // at least, of what prints nothing: some clients wait on while there is progress
+	progressWord  = 5 * time.Second // progress is sent at least this often, also without output: some clients extend their time-out by it
 	progressLine  = 200             // bytes of a line
 )
 

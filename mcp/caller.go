@@ -24,7 +24,7 @@ type State struct {
 	Approval     schemas.ApprovalID // of StatusAwaiting: the question that a person has to answer
 	Accepted     time.Time          // zero: not known
 	Result       *schemas.Result    // nil while there is none
-	// Withheld is why a result that is there is not here: nil but for one that there is no room for. The call is StatusRunning then.
+	// Withheld is set if there is a result, but no memory to send it: the reason. Status is then StatusRunning.
 	Withheld error
 }
 
@@ -48,17 +48,17 @@ type Annotations struct {
 type Caller interface {
 	ArtifactReader
 
-	// Tools lists what an agent has; without one all tools. Codes: not_found.
+	// Tools returns the tools of an agent; without an agent, all tools. Code: not_found.
 	Tools(ctx context.Context, agent schemas.AgentID) ([]Tool, error)
-	// Submit hands in a call. When it returns without an error the call is safe. The same id with the same content is the same
-	// call. Codes: invalid, not_found, denied, conflict, exhausted, unavailable.
+	// Submit admits a call. When it returns without an error the call is stored. The same id with the same content is the same call.
+	// Codes: invalid, not_found, denied, conflict, exhausted, unavailable.
 	Submit(ctx context.Context, r schemas.Request) (State, error)
 	// Wait returns a call's state as soon as it has a result or waits for a person, and after wait whatever it is then. 0: now.
 	// Codes: not_found.
 	Wait(ctx context.Context, id schemas.CallID, wait time.Duration) (State, error)
 	// Cancel asks for the end of a call. Codes: not_found, conflict (it has ended).
 	Cancel(ctx context.Context, id schemas.CallID, reason string) error
-	// Output calls each with what a call prints from now on, until ctx ends. What is lost of it is lost: it is only shown.
+	// Output calls each with a call's output from now on, until ctx is done. Output may be lost, since it is only displayed.
 	Output(ctx context.Context, conversation schemas.ConversationID, id schemas.CallID, each func(text string)) error
 	// Approval shows a question. Codes: not_found.
 	Approval(ctx context.Context, id schemas.ApprovalID) (schemas.Approval, error)
@@ -76,8 +76,9 @@ type ArtifactReader interface {
 	// the first). Next is the last of the page, empty where there are no more. Codes: not_found (after is gone).
 	Artifacts(ctx context.Context, conversation schemas.ConversationID, limit int, after schemas.ArtifactID) (
 		list []schemas.Artifact, next schemas.ArtifactID, err error)
-	// Artifact reads one of at most so many bytes; where a conversation is named it must be of that. What is returned of the artifact
-	// has its media type, and the rest where that is known. Codes: not_found, exhausted ([ArtifactTooLarge]; no room for the answer).
+	// Artifact returns the content of an artifact of at most most bytes; if a conversation is named, the artifact must belong to it. Of
+	// its description the media type is always set, the rest if it is known. Codes: not_found, exhausted ([ArtifactTooLarge]; no memory
+	// for the answer).
 	Artifact(ctx context.Context, of schemas.ConversationID, id schemas.ArtifactID, most int64) (schemas.Artifact, []byte, error)
 }
 
@@ -86,7 +87,7 @@ type Scope struct {
 	Account   schemas.AccountID
 	Agent     schemas.AgentID // empty: all tools
 	Workspace string          // empty: the account's default, or the agent's first
-	// Conversation is where the events of calls go. Empty: each call has one of its own.
+	// Conversation is the conversation of the calls. Empty: each call has one of its own.
 	Conversation schemas.ConversationID
 	Caller       Caller
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// MaxResource is the most bytes of an artifact or a text file that is read as a resource. Of other files a single read gives all there is
-// to have, which the tool read bounds.
+// MaxResource is the largest artifact or text file that is read as a resource, in bytes. Other files are read by a single call of the tool
+// read, which limits their size.
 const MaxResource = 1 << 20
 
 const (
@@ -99,7 +99,7 @@ func fileOf(uri string) (workspace, name string, err error) {
 	return workspace, name, nil
 }
 
-// errChanged says that a file was written while it was read.
+// errChanged is the error for a file that was written while it was read.
 var errChanged = schemas.Errorf(schemas.Conflict, "the file changes while it is read: try again")
 
 type file struct {

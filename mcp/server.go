@@ -34,7 +34,7 @@ type Options struct {
 	// Grace is how long after a client of the newer protocol has closed its stream a marked call may be asked for again before it is
 	// cancelled. Default [DefaultGrace]; less than 0: none.
 	Grace time.Duration
-	// Keys seal what clients carry between two requests about one question. All processes that serve the same clients need the same.
+	// Keys sign the state that clients keep between a question and its answer. All processes that serve the same clients need the same.
 	// Nil: keys of this server alone.
 	Keys Keys
 	// Now is the time by which that ends. Nil: this host's.
@@ -54,7 +54,7 @@ type Server struct {
 
 	closing context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
 	end     context.CancelFunc
-	running sync.WaitGroup // what cancels calls that no request waits for any more
+	running sync.WaitGroup // goroutines that cancel abandoned calls
 
 	mu       sync.Mutex
 	attached map[schemas.CallID]*attachment // by the calls that requests wait for
@@ -98,7 +98,7 @@ type session struct {
 	request context.Context //nolint:containedctx // a session over HTTP is one request
 }
 
-// instructions are what a model reads about the tools as a whole.
+// instructions describe the tools as a whole to a model.
 const instructions = "The tools run in a sandbox with a workspace of its own, not on the user's machine: files that they write are " +
 	"there, and stay from one call to the next. A call that takes longer than a request may wait goes on; async_status with the " +
 	"statusId of the answer has its result."

@@ -108,7 +108,7 @@ func (c *session) addTasks(srv *sdk.Server) {
 	}
 }
 
-// requiredForTasks is what a client must declare, as the data of the error that says so.
+// requiredForTasks is the data of the error for a client that has not declared the extension.
 const requiredForTasks = `{"requiredCapabilities":{"extensions":{"` + extensionTasks + `":{}}}}`
 
 // checkTaskRequest rejects a request of a client that has not declared the extension.

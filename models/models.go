@@ -17,9 +17,9 @@ import (
 
 // Client sends requests to the models of one server. It is safe for concurrent use.
 type Client interface {
-	// Stream sends the request and yields what comes: any number of deltas with text, and last one with the Answer. After an error,
-	// which is an [*Error] or ctx's, nothing follows. It blocks until the answer is whole, ctx ends, or the loop is left, which
-	// closes the connection.
+	// Stream sends the request and yields deltas: any number with text, and finally one with the Answer. After an error, which is an
+	// [*Error] or ctx's, nothing follows. It blocks until the answer is complete, ctx is done, or the loop is left, which closes the
+	// connection.
 	Stream(ctx context.Context, r Request) iter.Seq2[Delta, error]
 }
 
@@ -27,12 +27,13 @@ type Client interface {
 type Options struct {
 	// URL is the address below which the wire's paths are; "": that of the service whose wire it is. It has no user and no query.
 	URL string
-	// Key is what the server knows the client by; "": it asks for none. It never appears in an error.
+	// Key is the API key; "": the server requires none. It never appears in an error.
 	Key string
-	// Transport carries requests; nil: one with Timeouts.Connect. A redirect is never followed: the key would go with it.
+	// Transport sends the requests; nil: a transport with Timeouts.Connect. Redirects are never followed, since the key would be sent with
+	// them.
 	Transport http.RoundTripper
 	Timeouts  Timeouts
-	// Extra are more fields of each request, such as temperature, as the wire names them. What Request says has precedence.
+	// Extra are additional fields of each request, such as temperature, in the wire's names. The fields of Request take precedence.
 	Extra map[string]json.RawMessage
 	// LegacyMaxTokens is for servers of the OpenAI wire that know only max_tokens, not max_completion_tokens.
 	LegacyMaxTokens bool
@@ -100,10 +101,10 @@ type Stop string
 
 // The reasons.
 const (
-	StopEnd       Stop = "end"        // the model has said what it wanted to
+	StopEnd       Stop = "end"        // the model has finished
 	StopToolUse   Stop = "tool_use"   // it waits for results
 	StopMaxTokens Stop = "max_tokens" // the limit of the request
-	StopPause     Stop = "pause"      // the server wants to be asked again with what it has said
+	StopPause     Stop = "pause"      // the server wants the answer to be continued by another request
 	StopRefusal   Stop = "refusal"    // the model, or a filter, refuses
 	StopContext   Stop = "context"    // the model's context is full
 )
@@ -129,11 +130,11 @@ type Error struct {
 	After time.Duration
 	// Begun reports that something of an answer had come: it was paid for.
 	Begun bool
-	// Usage is what the server had counted by then.
+	// Usage is what the server had counted until the error.
 	Usage schemas.TokenUsage
 	// Status is that of the HTTP response; 0: there was none.
 	Status int
-	// Message is the server's, without what was sent to it.
+	// Message is the server's message, without the content of the request.
 	Message string
 }
 

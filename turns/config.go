@@ -73,7 +73,7 @@ const (
 	Collect   Mode = "collect"   // all that wait begin the next turn together
 	Reject    Mode = "reject"    // it is refused
 	Interrupt Mode = "interrupt" // the turn is stopped, and it begins the next one
-	StopSoon  Mode = "stop"      // the turn ends behind the results that are awaited; the envelope says nothing
+	StopSoon  Mode = "stop"      // the turn ends after the awaited results; the envelope has no message
 	StopNow   Mode = "stop_now"  // the turn ends at once, and its calls are cancelled
 )
 
@@ -87,7 +87,7 @@ type Envelope struct {
 // View is the caller's knowledge beside the transcript.
 type View struct {
 	Now time.Time // by the log's clock
-	// Inbox are the envelopes that wait, oldest first. Those that are dealt with already are passed over.
+	// Inbox are the waiting envelopes, oldest first. Those that were taken in already are ignored.
 	Inbox []Envelope
 	// Mine is the sequence of the last commit that this process has appended itself since it holds the conversation. A step that
 	// another has opened may have been asked by it.
@@ -109,7 +109,7 @@ type Asked struct {
 	Err           *models.Error // of class [Stopped] when the caller has closed it
 }
 
-// Classes of requests that end for a reason of ours.
+// Classes of requests that ended for a reason of the caller's.
 const (
 	Stopped   models.Class = "stopped"    // its own caller has closed it
 	OwnerLost models.Class = "owner_lost" // the process that asked is gone, and the result is unknown

@@ -22,7 +22,7 @@ type State struct { //nolint:recvcheck // a value outside; what changes it insid
 	Tail uint64 // the last commit's sequence; 0: there is none
 	From uint64 // from where on the transcript is read
 
-	Turn  schemas.TurnID // the one that is open; empty: none
+	Turn  schemas.TurnID // the open turn; empty: none
 	Began time.Time
 	Steps int // that have an answer
 	Used  schemas.TokenUsage

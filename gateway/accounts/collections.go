@@ -54,7 +54,7 @@ type collection struct {
 	serving Serving // nil: it is not known
 }
 
-// warningHeader says of a record that was stored what will stand in the way of its use.
+// warningHeader is the response header with the reason why a stored record cannot be used at present.
 const warningHeader = "Sandjet-Warning"
 
 // warn sets a warning header if no worker serves a sandbox's provider. That is no error, since manifests are often applied before workers

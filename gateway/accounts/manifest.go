@@ -11,9 +11,9 @@ import (
 
 // Manifests applies manifests to the records of accounts. It must be safe for concurrent use.
 type Manifests interface {
-	// Apply changes what differs and says what it was. Codes: invalid, conflict, exhausted.
+	// Apply changes records to match a manifest, and returns the changes. Codes: invalid, conflict, exhausted.
 	Apply(ctx context.Context, a schemas.AccountID, r schemas.ManifestRequest) (schemas.ManifestAnswer, error)
-	// Get returns what stands of a project, without secrets. Code: not_found.
+	// Get returns the stored state of a project, without secrets. Code: not_found.
 	Get(ctx context.Context, a schemas.AccountID, project string) (schemas.Manifest, error)
 }
 

@@ -23,7 +23,7 @@ type Credentials interface {
 type Log interface {
 	// Room reports whether n more bytes may be recorded. Code: unavailable where the log is nearly full.
 	Room(ctx context.Context, n int) error
-	// Usage says what an account keeps on the log, and its quotas.
+	// Usage returns how much an account stores on the log, and its quotas.
 	Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, error)
 }
 
@@ -38,7 +38,8 @@ type Options struct {
 	Log         Log
 	Store       *Store  // nil: the routes answer unsupported
 	Serving     Serving // nil: no caller is warned of a provider without a worker
-	// AgentTools makes the definitions of what an agent has, in a format ("": the default) and a dialect. Nil: the route answers unsupported.
+	// AgentTools returns the definitions of an agent's tools, in a format ("" is the default) and a dialect. Nil: the route answers
+	// unsupported.
 	AgentTools func(e schemas.ToolVisibility, format string, d schemas.Dialect) (any, error)
 	NATS       NATSAccess // nil: its route answers unsupported
 	NATSURL    string     // where NATS clients reach the server, without credentials; empty where that is not known
@@ -92,7 +93,7 @@ func (s *Server) accountRoutes() []Route {
 	}
 }
 
-const self = "me" // in place of an id: the account whose key it is
+const self = "me" // names the account of the key, instead of an id
 
 // store returns the records of accounts. Code unsupported: this gateway has none.
 func (s *Server) store() (*Store, error) {

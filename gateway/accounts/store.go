@@ -21,14 +21,14 @@ type Store struct {
 type Accounts interface {
 	List(ctx context.Context) ([]schemas.Document, error)
 	Get(ctx context.Context, a schemas.AccountID) (schemas.Document, error)
-	// Count is how many accounts there are.
+	// Count returns the number of accounts.
 	Count() int
-	// Add makes an account and its key, which is not kept.
+	// Add makes an account and its key, which is not stored.
 	Add(ctx context.Context, body []byte) (d schemas.Document, key string, err error)
 	Patch(ctx context.Context, a schemas.AccountID, patch []byte, revision uint64) (schemas.Document, error)
 	// RotateKey makes a new key; former ones work until overlap has passed.
 	RotateKey(ctx context.Context, a schemas.AccountID, overlap time.Duration) (string, error)
-	// RecordUsage is what all records of an account are together, and how many bytes they may be; 0: any number.
+	// RecordUsage returns how much an account's records are in total, and the limit in bytes; 0 means no limit.
 	RecordUsage(a schemas.AccountID) (kept schemas.Amount, limit int64)
 	// Remove removes an account with all its records, and counts them.
 	Remove(ctx context.Context, a schemas.AccountID, revision uint64) (schemas.RemovedRecords, error)
@@ -41,6 +41,6 @@ type Documents interface {
 	Add(ctx context.Context, a schemas.AccountID, c schemas.Collection, body []byte) (schemas.Document, error)
 	Patch(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string, patch []byte, revision uint64) (schemas.Document, error)
 	Remove(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string, revision uint64) error
-	// ToolVisibility says what a model is to be shown for an agent. Codes: not_found.
+	// ToolVisibility returns which tools a model may see for an agent. Code: not_found.
 	ToolVisibility(ctx context.Context, a schemas.AccountID, id schemas.AgentID) (schemas.ToolVisibility, error)
 }

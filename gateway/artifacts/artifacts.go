@@ -1,4 +1,5 @@
-// Package artifacts serves what calls have left for people: lists of conversations, and the bytes, so that a browser runs none of them.
+// Package artifacts serves the artifacts of calls: lists for conversations, and the bytes, with headers that keep a browser from executing
+// them.
 package artifacts
 
 import (
@@ -37,7 +38,7 @@ func New(o Options) *Artifacts { return &Artifacts{o} }
 // List is a page of the artifacts of a conversation, the oldest first.
 type List struct {
 	Artifacts []schemas.Artifact `json:"artifacts"`
-	// Next is the last artifact of the page: ask for those behind it with ?after=. Absent where there are no more.
+	// Next is the last artifact of the page: request those after it with ?after=. Absent if there are no more.
 	Next schemas.ArtifactID `json:"next,omitzero"`
 }
 

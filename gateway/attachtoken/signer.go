@@ -20,8 +20,8 @@ const (
 	purpose  = "attach token"
 	macBytes = 32
 	maxKeyID = 255
-	version  = 1 // of a token that keeps nothing of the account out of reach
-	reaching = 2 // of one that does: a gateway that does not know of it must not take it for the former
+	version  = 1 // of a token without limits of its reach
+	reaching = 2 // of a token with limits: older gateways, which do not know them, must reject it
 )
 
 // Is reports whether a credential has the form of an attach token.

@@ -30,7 +30,7 @@ type Options struct {
 	Waits web.Waits
 	// Waiting counts the requests that wait.
 	Waiting prometheus.Gauge
-	// Accepted counts an admitted call by the door it came by; a repeat is of a call that was known.
+	// Accepted counts an admitted call by the API that it came by; repeat says that the call existed already.
 	Accepted func(kind string, repeat bool)
 	// Draining ends when the gateway begins to stop.
 	Draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one

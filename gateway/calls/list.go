@@ -20,15 +20,15 @@ const (
 // List is the response with an account's calls, the newest first.
 type List struct {
 	Calls []schemas.CallSummary `json:"calls"`
-	// Next is where the next page begins, to be given as before; absent where there are no older calls.
+	// Next is the value of before for the next page; absent if there are no older calls.
 	Next schemas.CallID `json:"next,omitzero"`
 }
 
 // ConversationList is the response with an account's conversations, the one with the newest call first.
 type ConversationList struct {
 	Conversations []schemas.ConversationSummary `json:"conversations"`
-	// Next is where the next page begins, to be given as before; absent where there are no older ones. A conversation that has calls on
-	// both pages is on both.
+	// Next is the value of before for the next page; absent if there are no older ones. A conversation with calls on both pages is on
+	// both.
 	Next schemas.CallID `json:"next,omitzero"`
 }
 

@@ -35,7 +35,7 @@ type Records interface {
 type Kind struct {
 	Name    string
 	Secrets []Secret
-	// Route reports what is wrong with a place of this kind: code invalid, with the field.
+	// Route validates a place of this kind. Code: invalid, with the field.
 	Route func(json.RawMessage) error
 }
 
@@ -74,11 +74,11 @@ type patch struct {
 	Workspace   *schemas.WorkspaceID `json:"workspace,omitzero"`
 	Places      *[]string            `json:"places,omitzero"`
 	Users       *[]string            `json:"users,omitzero"`
-	// Settings and Secrets change the entries that they name; an empty value takes the entry away.
+	// Settings and Secrets change the entries that they name; an empty value removes the entry.
 	Settings    map[string]string    `json:"settings,omitzero"`
 	Secrets     map[string]string    `json:"secrets,omitzero"`
 	OnAmbiguous *schemas.OnAmbiguous `json:"on_ambiguous,omitzero"`
-	// Fallback with no channel in it takes the fallback away.
+	// Fallback removes the fallback if its channel is empty.
 	Fallback *schemas.ChannelPlace `json:"fallback,omitzero"`
 	Disabled *bool                 `json:"disabled,omitzero"`
 }
@@ -88,8 +88,8 @@ type Options struct {
 	Bus     *streams.Bus
 	Records Records // nil: the routes answer unsupported
 	Kinds   []Kind  // the chats that channels may be of
-	// Setup has a chat service post to an address, and reports whether the service has an API for that. It may block for a request. Nil:
-	// none can. Codes: invalid (the record lacks what is needed), denied (the service refuses), unavailable.
+	// Setup registers an address with a chat service, and reports whether the service has an API for that. It may block for a request.
+	// Nil: no service has one. Codes: invalid (the record lacks what is needed), denied (the service refuses), unavailable.
 	Setup func(ctx context.Context, c schemas.ChatChannel, hook *url.URL) (registered bool, err error)
 }
 

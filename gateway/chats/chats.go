@@ -1,5 +1,5 @@
-// Package chats serves what concerns messages of chat services: posts of the services, simulated messages, and what a message may ask about
-// its conversation.
+// Package chats handles the messages of chat services: requests of the services, simulated messages, and the commands that concern a
+// conversation.
 package chats
 
 import (
@@ -47,7 +47,7 @@ func New(o Options) *Chats {
 	return h
 }
 
-// mostInChat is how many calls and jobs of a conversation a chat looks at, the newest first.
+// mostInChat is how many calls and jobs of a conversation a command considers, the newest first.
 const mostInChat = 100
 
 // PostInbound handles a request of a chat service.

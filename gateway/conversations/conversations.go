@@ -1,4 +1,4 @@
-// Package conversations serves conversations over HTTP: their events, what clients append to them, and what is said to agents in them.
+// Package conversations serves conversations over HTTP: their events, events that clients append, and messages to agents.
 package conversations
 
 import (
@@ -13,7 +13,7 @@ import (
 
 // Agents reads agents.
 type Agents interface {
-	// ToolVisibility says what a model is to be shown for an agent. Code: not_found.
+	// ToolVisibility returns which tools a model may see for an agent. Code: not_found.
 	ToolVisibility(ctx context.Context, a schemas.AccountID, id schemas.AgentID) (schemas.ToolVisibility, error)
 }
 

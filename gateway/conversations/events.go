@@ -18,9 +18,9 @@ type Page struct {
 	Events []PageEvent `json:"events"`
 	// Next is the cursor after the last event here: ask again with ?after= it.
 	Next schemas.Cursor `json:"next"`
-	// UpToDate says that nothing more was there.
+	// UpToDate reports that there were no more events.
 	UpToDate bool `json:"up_to_date"`
-	// Recovered is false when what followed the given cursor is no longer all there: Gap says what is missing, and Events continues behind it.
+	// Recovered is false if events after the given cursor are missing: Gap says which, and Events continues after them.
 	Recovered bool         `json:"recovered"`
 	Gap       *streams.Gap `json:"gap,omitzero"`
 }

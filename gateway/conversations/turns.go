@@ -19,7 +19,7 @@ type turnRequest struct {
 	// Conversation is where the turn continues; a new one is made when absent.
 	Conversation schemas.ConversationID `json:"conversation,omitzero"`
 	Input        string                 `json:"input"`
-	// Mode says what becomes of the message while a turn of the conversation runs. Default: steer.
+	// Mode says what happens to the message while a turn of the conversation runs. Default: steer.
 	Mode schemas.TurnMode `json:"mode,omitzero" jsonschema:"enum=steer,enum=followup,enum=collect,enum=reject,enum=interrupt"`
 }
 
@@ -28,8 +28,8 @@ type TurnAnswer struct {
 	// ID names the message: events of its turn have it among taken.
 	ID           schemas.FollowUpID     `json:"id"`
 	Conversation schemas.ConversationID `json:"conversation"`
-	Status       string                 `json:"status"` // accepted; once the turn has ended, the data of turn's end says more
-	// End is what the turn has come to; absent: it has no end yet.
+	Status       string                 `json:"status"` // accepted, or how the turn ended
+	// End is the result of the turn; absent if it has not ended.
 	End *schemas.TurnEndData `json:"end,omitzero"`
 }
 

@@ -50,7 +50,7 @@ const (
 	// kernelBegins is how long code waits for a kernel that begins, and kernelWait until it runs in one.
 	kernelBegins = 5 * time.Second
 	kernelWait   = 2 * time.Minute
-	// maxProblems is how much is kept of what is wrong with the program that asks a kernel.
+	// maxProblems limits the error output of the program that asks a kernel, in bytes.
 	maxProblems = 2 << 10
 )
 
@@ -94,7 +94,7 @@ func (f *codeInterpreter) execute(w http.ResponseWriter, r *http.Request, b *box
 type codeLines struct {
 	*stream
 
-	half     bool // what was written last is not a whole line
+	half     bool // the last write did not end with a whole line
 	problems []byte
 	ended    endEvent
 }
@@ -157,7 +157,7 @@ func (l *codeLines) outcome() (again bool, err error) {
 	}
 }
 
-const exitNotFound = 127 // bash's, of a command that is not there
+const exitNotFound = 127 // bash's exit code for a command that was not found
 
 func noPython() error { return unsupported("the sandbox has no python3, without which running code") }
 

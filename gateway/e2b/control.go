@@ -14,8 +14,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// envdVersion is the version that clients are shown: what it has they use, and what later ones have they refuse by themselves. From
-// 0.5.7 on they upload files as they are, from 0.6.2 on with metadata, which is not kept here.
+// envdVersion is the version reported to clients: they use its features, and refuse those of later versions by themselves. Since 0.5.7
+// they upload files as raw bodies, since 0.6.2 with metadata, which is not stored here.
 const envdVersion = "0.5.7"
 
 // sandbox is the response to a create or connect.
@@ -25,7 +25,7 @@ type sandbox struct {
 	ClientID        string  `json:"clientID"`
 	EnvdVersion     string  `json:"envdVersion"`
 	EnvdAccessToken string  `json:"envdAccessToken,omitzero"`
-	TrafficToken    string  `json:"trafficAccessToken,omitzero"` // the same: what it reaches in the cloud, ports, is one with files here
+	TrafficToken    string  `json:"trafficAccessToken,omitzero"` // equal to EnvdAccessToken; in E2B's cloud it gives access to ports
 	Domain          *string `json:"domain"`                      // null: the client's own
 }
 

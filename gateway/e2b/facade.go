@@ -23,8 +23,8 @@ type Sessions interface {
 	Enter(ctx context.Context, a schemas.AccountID, id string) (schemas.SandboxSession, error)
 	// Leased are an account's sandboxes that have not ended, by id.
 	Leased(ctx context.Context, a schemas.AccountID) ([]schemas.SandboxSession, error)
-	// Change changes what is known of a sandbox. change may be called more than once, and must not change what the lease points to.
-	// Codes: not_found, exhausted, unavailable, and what change returns.
+	// Change changes the lease of a sandbox. change may be called more than once, and must not modify the maps and slices of the lease in
+	// place. Codes: not_found, exhausted, unavailable, and the error of change.
 	Change(ctx context.Context, a schemas.AccountID, id string, change func(l *schemas.SandboxLease) error) (schemas.SandboxSession, error)
 	// Remove ends a sandbox with its commands, jobs and files, and waits for it. Code: not_found.
 	Remove(ctx context.Context, a schemas.AccountID, id string) error
@@ -34,15 +34,15 @@ type Sessions interface {
 
 // Calls executes commands. It must be safe for concurrent use.
 type Calls interface {
-	// Submit admits a call that waits for its turn as long as waiting says. A request whose id is there already is that call.
+	// Submit admits a call that may wait for a worker for as long as waiting. If the request's id exists already, it returns that call.
 	Submit(ctx context.Context, a schemas.AccountID, r schemas.Request, waiting time.Duration) (schemas.Call, error)
 	// Find finds a call. Code: not_found.
 	Find(ctx context.Context, a schemas.AccountID, id schemas.CallID) (schemas.Call, error)
 	// Ended reports whether a call has its result.
 	Ended(ctx context.Context, c schemas.Call) (bool, error)
 	Cancel(ctx context.Context, c schemas.Call, reason string) error
-	// Follow calls each with the events of a call's conversation, from the first on, until ctx ends or each returns an error, which it
-	// returns; gap says that some before the event are no longer there.
+	// Follow calls each with the events of a call's conversation, from the first on, until ctx is done or each returns an error, which it
+	// then returns. gap reports that events before this one are missing.
 	Follow(ctx context.Context, c schemas.Call, each func(e schemas.Event, gap bool) error) error
 	// Inside lists the calls and jobs that run in a sandbox, a hundred of the calls at most.
 	Inside(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) ([]schemas.CallID, []schemas.JobID, error)
@@ -163,7 +163,7 @@ func unsupported(what string) error {
 	return schemas.Errorf(schemas.Unsupported, "%s: docs/guides/e2b.md of Sandjet lists what is served", what)
 }
 
-// keyPrefix stands before a key of ours, or before its bytes in hex, for programs that insist on what keys of E2B look like.
+// keyPrefix precedes an API key, or its bytes in hex, for programs that accept only keys in E2B's format.
 const keyPrefix = "e2b_"
 
 func keyOf(header string) string {
@@ -233,7 +233,7 @@ func (f *Facade) answer(w http.ResponseWriter, r *http.Request, err error, say f
 	say(w, err)
 }
 
-// errGone says that a sandbox is not there (any more). The client takes 502 for that.
+// errGone is the error for a sandbox that does not exist (any more). Clients expect the status 502.
 var errGone = web.WithStatus(http.StatusBadGateway,
 	schemas.Errorf(schemas.NotFound, "the sandbox was not found: it was killed, or its time is over"))
 

@@ -31,9 +31,9 @@ func (f *base) newStream(w http.ResponseWriter, r *http.Request, kind string) *s
 // viewer receives the output and the end of a process.
 type viewer interface {
 	print(stderr bool, b []byte) error
-	// end says how the process ended, and that this was all.
+	// end is called once, last, with how the process ended.
 	end(e endEvent) error
-	// alive says that there is nothing new.
+	// alive is called when there was no output for a while.
 	alive() error
 }
 
@@ -299,7 +299,7 @@ func (o *outputs) event(v viewer, call schemas.CallID, e schemas.Event) error {
 	return errEnded
 }
 
-// betweenLooks is the pause between two looks at a job that has nothing new.
+// betweenLooks is the pause between two reads of a job without new output.
 var betweenLooks = wait.Backoff{First: 50 * time.Millisecond, Most: time.Second} //nolint:gochecknoglobals // settings, never changed
 
 // followJob streams the output of a job, all of it as standard output, until the job ends.

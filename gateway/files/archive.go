@@ -85,7 +85,7 @@ func (f *Files) GetArchive(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	return nil
 }
 
-// own is the folder that Sandjet keeps its own files in.
+// own is the folder of Sandjet's own files.
 var own = path.Dir(schemas.UploadsFolder) //nolint:gochecknoglobals // a constant in all but syntax
 
 // within reports whether a path is the folder or is below it.

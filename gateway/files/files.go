@@ -129,7 +129,7 @@ func (f *Files) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID)
 // Listing is a page of a folder's entries.
 type Listing struct {
 	Entries []schemas.FileInfo `json:"entries"`
-	More    bool               `json:"more"` // there are entries behind the last one: ask again with ?after= its path
+	More    bool               `json:"more"` // there are more entries: request them with ?after= the last path
 	// Unnamed is how many entries are left out because their names are not UTF-8.
 	Unnamed int `json:"unnamed,omitzero"`
 }

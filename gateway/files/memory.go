@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// TransferBytes is how much memory the transfers of one gateway take, beside what is written to clients.
+	// TransferBytes limits the memory of all transfers of a gateway, in bytes, beside what is written to clients.
 	TransferBytes = 4 * TransferBytesOfAccount
-	// TransferBytesOfAccount is how much of it those of one account take: so many uploads at the same time as have two pieces each.
+	// TransferBytesOfAccount limits that of one account. It suffices for as many uploads as fit with two pieces each.
 	TransferBytesOfAccount = 64 << 20
-	// uploadBytes is what an upload takes: the piece that arrives, and that which is on its way to a worker.
+	// uploadBytes is the memory of an upload: the piece that is being received, and the one being sent to a worker.
 	uploadBytes = 2 * schemas.MaxFileChunk
-	// perName is what a name of an archive takes beside its bytes, about.
+	// perName is about how much memory the name of an archive's entry takes beside its bytes.
 	perName = 256
 )
 

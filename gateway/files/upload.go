@@ -128,7 +128,7 @@ func digestOf(h http.Header) ([]byte, error) {
 
 // taken is the result of an upload whose body was stored.
 type taken struct {
-	file     schemas.FileInfo // of the file, or of what waits for the rest
+	file     schemas.FileInfo // of the file, or of the stored part of the upload
 	created  bool
 	complete bool
 	sum      []byte // of the body

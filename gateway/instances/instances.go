@@ -28,14 +28,14 @@ const (
 // List is the response with an account's instances, by sandbox and workspace.
 type List struct {
 	Instances []schemas.InstanceDocument `json:"instances"`
-	// More says that there are others, or that the search ended before it had looked at all.
+	// More reports that there are others, or that the search ended early.
 	More bool `json:"more"`
 }
 
 // Calls are the operations on calls that instances need.
 type Calls interface {
-	// Running lists the calls of an account that run, of a page of those that may, the newest first, from before a call on. Next is empty
-	// where there are no older ones.
+	// Running returns the running calls of one page of those that mayRun accepts, the newest first, before a call. Next is empty if there
+	// are no older ones.
 	Running(ctx context.Context, a schemas.AccountID, before schemas.CallID, mayRun func(schemas.Call) bool) (
 		list []schemas.CallID, next schemas.CallID, err error)
 	// Cancel asks for the end of a call. Codes: not_found, conflict (it has ended).
@@ -46,7 +46,7 @@ type Calls interface {
 type Options struct {
 	Bus   *streams.Bus
 	Calls Calls
-	// CanPause says whether instances of a provider can be paused. Nil: all can, as far as the gateway knows.
+	// CanPause reports whether instances of a provider can be paused. Nil: all can, as far as the gateway knows.
 	CanPause func(provider string) bool
 	// Waits lets requests wait for what they ask for.
 	Waits web.Waits
@@ -151,8 +151,8 @@ func (h *Instances) Inside(ctx context.Context, i schemas.Instance) (calls []sch
 }
 
 const (
-	// pagesCancelled is how many pages of calls are read when an instance is removed with those in it. What runs in it beside the calls of
-	// these ends with it, and has the result of a call whose sandbox is gone.
+	// pagesCancelled is how many pages of calls are cancelled when an instance is removed by force. Other calls in it end with the
+	// instance, with the result of a call whose sandbox is gone.
 	pagesCancelled = 10
 	// endedAfter is how long after its deadline a call certainly does not run any more.
 	endedAfter = 10 * time.Minute

@@ -22,8 +22,8 @@ const (
 	// tokenGrace is how long after the end of a job's lifetime its token is good: a supervisor may have
 	// to try for a while.
 	tokenGrace = time.Hour
-	// MostTokens is for how many requests with tokens jobs are looked up at the same time: until that is done no token is known to
-	// be one.
+	// MostTokens limits how many jobs are looked up by tokens at the same time, since such requests are not authenticated before the
+	// lookup.
 	MostTokens = 64
 )
 

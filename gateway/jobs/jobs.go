@@ -1,4 +1,5 @@
-// Package jobs serves background jobs: what is known of them, what they print, how they are stopped and spoken to, and reports of their ends.
+// Package jobs serves background jobs: their records and logs, requests to stop or signal them or write to their input, and reports of
+// their ends.
 package jobs
 
 import (
@@ -31,7 +32,7 @@ type Options struct {
 	Wait func(w http.ResponseWriter, a schemas.AccountID) (*quota.Place, error)
 	// Answers are the bytes of answers that clients have not read yet.
 	Answers *quota.Ledger
-	// Tokens are the requests whose jobs are looked up by their tokens: see [MostTokens].
+	// Tokens limits concurrent lookups of jobs by their tokens: see [MostTokens].
 	Tokens *quota.Ledger
 	// Draining ends when the gateway begins to stop.
 	Draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
@@ -48,7 +49,7 @@ func New(o Options) *Jobs { return &Jobs{o} }
 // List is the response with an account's jobs, the newest first. Their completions have no logs.
 type List struct {
 	Jobs []schemas.Job `json:"jobs"`
-	// More says that there are older jobs, or that the search ended before it had looked at all.
+	// More reports that there are older jobs, or that the search ended early.
 	More bool `json:"more"`
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// HeaderOffset says where a log that is sent as plain text begins.
+// HeaderOffset is the header with the offset at which a log in plain text begins.
 const HeaderOffset = "Sandjet-Offset"
 
 // LogPage is a piece of a job's output, in Text or Data; both are absent if it is empty.

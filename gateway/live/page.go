@@ -76,7 +76,7 @@ func (s *Server) Page(ctx context.Context, at View, limit int, wait time.Duratio
 	}
 }
 
-// pageBytes is how large a page of several events is at most, as one that is read from the log.
+// pageBytes limits a page of several events, as for pages that are read from the log.
 const pageBytes = 1 << 20
 
 // filling is a page under construction.

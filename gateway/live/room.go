@@ -13,8 +13,8 @@ import (
 // not read occupies it until its connection is dropped, and other clients of its account may have to wait. It is safe for concurrent use.
 type room struct {
 	answers *quota.Ledger // nil: there is no limit
-	copies  int64         // of an event that its writing makes
-	again   func()        // is called a moment after there was none
+	copies  int64         // copies of an event in memory while it is written
+	again   func()        // is called a moment after the limit was reached
 
 	mu   sync.Mutex
 	held *quota.Place

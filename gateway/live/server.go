@@ -27,23 +27,23 @@ const (
 
 // Calls are the operations of sockets on calls and approvals. It must be safe for concurrent use.
 type Calls interface {
-	// Send admits a call of the account, unless allow refuses what it resolves to. Codes: those of admission.
+	// Send admits a call of the account. Allow is called with the resolved call, and its error refuses it. Codes: those of admission.
 	Send(ctx context.Context, a schemas.AccountID, r schemas.Request, allow func(schemas.Call) error) (admission.Accepted, error)
-	// Find finds a call. Code: not_found.
+	// Find returns a call. Code: not_found.
 	Find(ctx context.Context, a schemas.AccountID, id schemas.CallID) (schemas.Call, error)
-	// Cancel asks for the end of a call. Code: conflict, when it has ended.
+	// Cancel requests the cancellation of a call. Code: conflict (it has ended).
 	Cancel(ctx context.Context, c schemas.Call, reason string) error
-	// Approval finds the question that a call waits for. Code: not_found.
+	// Approval returns an approval. Code: not_found.
 	Approval(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) (schemas.Approval, error)
-	// Decide answers it. Codes: not_found, conflict.
+	// Decide decides an approval. Codes: not_found, conflict.
 	Decide(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID, answer schemas.ApprovalAnswer) (schemas.Approval, error)
 }
 
 // Metrics are the callbacks of a server. They are called from many goroutines. A transport is "websocket" or "sse".
 type Metrics struct {
-	Sockets   func(more int)                   // WebSockets were opened, or closed where it is negative
-	Following func(transport string, more int) // conversations are followed from now on, or not any more
-	Dropped   func(transport string)           // a connection ended in a write
+	Sockets   func(more int)                   // a number of WebSockets was opened, or, if negative, closed
+	Following func(transport string, more int) // a number of conversations is followed in addition, or, if negative, no longer
+	Dropped   func(transport string)           // a write failed, which ended the connection
 }
 
 // Options are the settings of a [Server]. All but Answers, Origins, Compression and ReplayBytes are required.
@@ -53,10 +53,11 @@ type Options struct {
 	Credentials credentials.Verifier
 	Calls       Calls
 	Places      *Places
-	// Answers counts what clients have not read yet. Nil: nothing does.
+	// Answers counts the memory for unread events. Nil: no limit.
 	Answers *quota.Ledger
 	Metrics Metrics
-	// Draining ends when the gateway is to stop: sockets get a bye and are closed, event streams end, waits answer.
+	// Draining is done when the gateway stops: sockets then get a bye and are closed, event streams end, and waiting requests are
+	// answered.
 	Draining context.Context //nolint:containedctx // it is a signal to all connections, not the context of one
 	// Origins are the browser origins that may open WebSockets beside pages of the gateway's own host.
 	Origins []string
@@ -64,9 +65,9 @@ type Options struct {
 	Heartbeat time.Duration
 	// Stall is how long one write may block before its client is dropped.
 	Stall time.Duration
-	// ReplayBytes is how much of the conversations is kept in memory, about. Default [replay.DefaultBudget].
+	// ReplayBytes is about how much memory is used for frames of conversations, in bytes. Default [replay.DefaultBudget].
 	ReplayBytes int
-	// Compression lets WebSockets agree on compression of what is replayed.
+	// Compression allows WebSockets to negotiate the compression of replays.
 	Compression bool
 }
 
@@ -208,7 +209,7 @@ type View struct {
 	Account      schemas.AccountID
 	Conversation schemas.ConversationID
 	After        schemas.Cursor
-	Compact      bool // output of finished calls is left out for their results
+	Compact      bool // the output of finished calls is left out, since their results contain it
 }
 
 // Follows reports whether this server follows the conversation already, so that reading it costs the log nothing.

@@ -21,7 +21,7 @@ import (
 
 const opWithin = 30 * time.Second // of one operation at the log
 
-// statusCancelling is what is answered about a call whose end was asked for.
+// statusCancelling is the status in the answer to a cancellation.
 const statusCancelling = "cancelling"
 
 // session is one WebSocket. While it is idle it is one goroutine that reads. To write, a goroutine takes the events from the readers until
@@ -29,19 +29,19 @@ const statusCancelling = "cancelling"
 type session struct {
 	server  *Server
 	conn    *wsconn.Conn
-	account schemas.AccountID // empty until the client has said who it is
+	account schemas.AccountID // empty until the client has authenticated
 	place   *quota.Place
 	ctx     context.Context //nolint:containedctx // a session is its context: it ends by it
 	end     context.CancelCauseFunc
 	slot    int         // of the ring
-	byKey   atomic.Bool // an account's key opened it: grant does not change any more, and the ring looks at it
+	byKey   atomic.Bool // it was opened with an API key: grant stays the same, and Turn checks the key
 	batch   batch       // belongs to the goroutine that writes
 	room    room        // as above
 
-	// mu guards the rest. It is taken after the right to write, where both are needed, and never held while something is written.
+	// mu guards the fields below. It is locked after acquiring the right to write, if both are needed, and never held during a write.
 	mu       sync.Mutex
 	attached []*attachment // only the goroutine that writes removes entries
-	first    int           // whose turn it is when the client cannot take everything at once
+	first    int           // the attachment that is first when the client cannot receive everything at once
 	grant    access
 	placed   chan struct{} // closed when an attachment was answered; nil: no goroutine waits for that
 }
@@ -54,7 +54,7 @@ type attachment struct {
 	ready  atomic.Bool // there may be something to send
 	batch  bool        // its replay is sent in messages of many events
 	failed bool
-	placed bool // it was answered: what happens from now on is sent
+	placed bool // the attach was answered: events from now on are sent
 	place  *quota.Place
 }
 

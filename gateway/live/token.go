@@ -10,10 +10,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// authProtocol is offered by a client that will authenticate by its first frame.
+// authProtocol is the subprotocol of a client that will authenticate in its first message.
 const authProtocol = "sandjet.auth"
 
-// authWithin is how long such a client has.
+// authWithin is the time limit for that message.
 const authWithin = 10 * time.Second
 
 // access is the principal of a session, and the timer that checks its credential.
@@ -21,8 +21,8 @@ type access struct {
 	credentials.Principal
 
 	timer  *time.Timer   // nil: there is nothing to check
-	warn   time.Duration // before its end the client is warned that this token ends
-	warned bool          // that it was warned
+	warn   time.Duration // the client is warned this long before the token expires
+	warned bool          // the warning was sent
 }
 
 // begin sets the principal. The client of a token is warned ExpiringWithin before its end, or at half of its remaining time if that is

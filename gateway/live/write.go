@@ -7,7 +7,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// largeEvent is the size from which an event is sent by itself, and not in a message of many.
+// largeEvent is the size from which an event is not put into a batch, in bytes.
 const largeEvent = wsconn.FlushAbove / 2
 
 // Gather implements [wsconn.Handler]: it appends the steps of the conversations' readers, which take turns when the client cannot receive

@@ -33,7 +33,7 @@ const (
 // Agents reads agents.
 type Agents interface {
 	List(ctx context.Context, a schemas.AccountID, c schemas.Collection) ([]schemas.Document, error)
-	// ToolVisibility says what a model is to be shown for an agent. Code: not_found.
+	// ToolVisibility returns which tools a model may see for an agent. Code: not_found.
 	ToolVisibility(ctx context.Context, a schemas.AccountID, id schemas.AgentID) (schemas.ToolVisibility, error)
 }
 
@@ -46,7 +46,7 @@ type Options struct {
 	Server    *mcp.Server
 	// Agents may be nil: a name of an agent is then its id.
 	Agents Agents
-	// Tools are the definitions of what an agent has, in a format and a dialect. Nil: none are shown.
+	// Tools returns the definitions of an agent's tools, in a format and a dialect. Nil: none are shown.
 	Tools func(e schemas.ToolVisibility, format string, d schemas.Dialect) (any, error)
 	// Wait takes a slot for a request that waits. Codes: exhausted, unavailable.
 	Wait func(w http.ResponseWriter, a schemas.AccountID) (*quota.Place, error)

@@ -14,8 +14,7 @@ import (
 type Answer struct {
 	ID           schemas.CallID         `json:"id,omitzero"`
 	Conversation schemas.ConversationID `json:"conversation,omitzero"`
-	// Status is awaiting_approval when the call waits for a person, and Approval the question; empty
-	// when it is with the workers.
+	// Status is awaiting_approval if the call waits for an approval, whose id is then in Approval; otherwise it is empty.
 	Status   string             `json:"status,omitzero"`
 	Approval schemas.ApprovalID `json:"approval,omitzero"`
 	Error    *schemas.Error     `json:"error,omitzero"`

@@ -18,7 +18,7 @@ type ApprovalAnswer struct {
 // ApprovalsAnswer is the reply to a NATS client with a list of approvals, the newest first.
 type ApprovalsAnswer struct {
 	Approvals []json.RawMessage `json:"approvals"` // each a [schemas.Approval]
-	// More says that there are older ones: beyond the limit, or that did not fit into the answer.
+	// More reports that there are older ones, beyond the limit or the size of the reply.
 	More bool `json:"more"`
 }
 

@@ -1,3 +1,3 @@
-// Package natsapi is the API for NATS clients: [IntakeConsumer] takes calls that were published, at any time, and [Service]
-// answers requests at once. Both admit by package admission, so that a request means here what it means over HTTP.
+// Package natsapi is the API for NATS clients: [IntakeConsumer] admits calls that were published, at any time, and [Service] answers
+// requests at once. Both admit through package admission, so a request has the same meaning as over HTTP.
 package natsapi

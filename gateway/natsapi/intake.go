@@ -20,20 +20,19 @@ const (
 	// sandjet.reply.<account>. or with _INBOX_<account>. and have no wildcard.
 	HeaderReply = "Sandjet-Reply"
 
-	// RejectedConversation is where call.rejected goes when the request names no conversation that
-	// could be read.
+	// RejectedConversation is the conversation of call.rejected if the request's conversation could not be read.
 	RejectedConversation = streams.RejectedConversation
 
 	// PublicationKept is how long a publication is tried before it is rejected with call.rejected.
 	PublicationKept = 7 * 24 * time.Hour
 
-	// A publication waits for an unavailable part without using up tries: its age ends it.
+	// routerAttempts is so high that a publication that waits for an unavailable part ends by its age only.
 	routerAttempts = 1_000_000
-	// defectAttempts is how often a publication is tried that ends in an error of our own.
+	// defectAttempts is how often a publication is tried whose admission ends in an internal error.
 	defectAttempts = 20
-	// routerPending is how many publications may wait for their next try: all that ten accounts may have.
+	// routerPending is how many publications may wait for their next try: as many as ten accounts may have.
 	routerPending = streams.ManyPending
-	// callsForgotten is when the log may no longer know the id of a call that an earlier try has admitted.
+	// callsForgotten is the age of a publication from which the log may no longer know the id of a call that an earlier try admitted.
 	callsForgotten = 20 * time.Hour
 
 	defaultGrace = 10 * time.Second
@@ -216,7 +215,7 @@ const (
 	rejectedBefore routeVerdict = "rejected before"
 	routeAgain     routeVerdict = "again"     // a part is unavailable
 	routeRejected  routeVerdict = "rejected"  // it can never be admitted
-	routeTimedOut  routeVerdict = "timed out" // nor could it for as long as it is tried
+	routeTimedOut  routeVerdict = "timed out" // it could not be admitted in time
 )
 
 // verdictOf decides about a publication whose admission ended with err. If a part is unavailable, it is tried again until its time (left)

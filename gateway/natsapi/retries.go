@@ -47,14 +47,14 @@ func (d *defects) note(p streams.Publication, err error) int {
 // possibly thousands, are delayed without occupying a slot.
 type holdups struct {
 	mu    sync.Mutex
-	until map[schemas.AccountID]time.Time // when one is tried next
-	swept time.Time                       // when those were forgotten of which nothing comes any more
+	until map[schemas.AccountID]time.Time // when the next publication is tried
+	swept time.Time                       // when old entries were last removed
 }
 
 const (
 	// holdupProbe is the time between two tries for an account that is held up.
 	holdupProbe = time.Second
-	// holdupKept is how long an account is held up of which nothing comes: longer than its publications stay away.
+	// holdupKept is how long an account without publications stays in the map: longer than publications are delayed.
 	holdupKept = time.Minute
 )
 

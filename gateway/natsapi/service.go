@@ -13,10 +13,10 @@ import (
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
-// Where the service listens: with ".<account>" for each account, and bare for the default one.
+// The subjects of the service: with ".<account>" for each account, and without for the default account.
 const (
 	SubjectRPC       = subjects.RPCCall      // for calls
-	SubjectApprovals = subjects.RPCApprovals // for questions to people, and their answers
+	SubjectApprovals = subjects.RPCApprovals // for approvals
 )
 
 // Service answers requests of NATS clients: with {id, conversation} once the call is stored on the log, with {approvals, more} or
@@ -27,12 +27,12 @@ type Service struct {
 	Bus     *streams.Bus
 	Records admission.Records
 	Log     *slog.Logger // nil: silent
-	Version string       // of the service's description; what is no semantic version becomes 0.0.0
-	// DefaultAccount is meant by requests on the bare subject. Empty: those are refused.
+	Version string       // of the service; "0.0.0" if it is not a semantic version
+	// DefaultAccount is the account of requests on the subjects without one. Empty: those are refused.
 	DefaultAccount schemas.AccountID
-	// Shares bound what one account may ask.
+	// Shares limits the requests of one account.
 	Shares fair.Shares
-	// Serving knows which providers are served: calls of others are refused. Nil: all are taken.
+	// Serving reports which providers are served; calls for others are refused. Nil: all are accepted.
 	Serving admission.Serving
 }
 

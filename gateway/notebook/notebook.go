@@ -29,10 +29,10 @@ var (
 	ask string
 )
 
-// Room is how many bytes one code that a kernel runs may show, as JSON: with an error beside it, it fits into what is sent live of a call.
+// Room limits the output of one run of code in a kernel, in bytes of JSON: together with an error it fits into the live output of a call.
 const Room = 960 << 10
 
-// The exit codes of what [Ask] makes, beside 0.
+// Exit codes of the command of [Ask], beside 0.
 const (
 	// ExitNoKernel: there is no kernel, and the code has not run.
 	ExitNoKernel = 75

@@ -15,8 +15,7 @@ import (
 
 // Calls submits calls and reads their results. It must be safe for concurrent use.
 type Calls interface {
-	// Submit admits a call that ends when it has waited for as long as it may and run for its timeout. A request whose id is there
-	// already is that call.
+	// Submit admits a call whose deadline is waiting plus its timeout. If the request's id exists already, it returns that call.
 	Submit(ctx context.Context, a schemas.AccountID, r schemas.Request, waiting time.Duration) (schemas.Call, error)
 	// Find finds a call. Code: not_found.
 	Find(ctx context.Context, a schemas.AccountID, id schemas.CallID) (schemas.Call, error)
@@ -33,10 +32,10 @@ type Store interface {
 	// Change may call change several times. Code: not_found (there is no such account).
 	Change(ctx context.Context, a schemas.AccountID, change func(*schemas.SandboxSessions) error) (
 		schemas.SandboxSessions, error)
-	// Ensure must answer without a round trip where all is there.
+	// Ensure makes the records of a session if they do not exist. It must answer without a round trip if they do.
 	Ensure(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession, spec schemas.SandboxSpec) error
-	// Reopen makes calls in a session possible that is being destroyed. Where its workspace was removed already it does
-	// nothing, and there is false.
+	// Reopen makes calls possible again in a session that is being destroyed. If its workspace was removed already, it does nothing and
+	// returns false.
 	Reopen(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession, spec schemas.SandboxSpec) (there bool, err error)
 	Remove(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) error
 	// Idle is when unused instances of a sandbox end. It must answer without a round trip.
@@ -47,12 +46,12 @@ type Store interface {
 
 // Boxes reads and ends the sandbox instances of sessions.
 type Boxes interface {
-	// Look reports whether a session has an instance, and whether a call or a job is in it.
+	// Look reports whether a session has an instance, and whether a call or job runs in it.
 	Look(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) (there, busy bool, err error)
-	// State is that of the instance, empty where there is none, and when it ends by itself.
+	// State returns the state of the instance, empty if there is none, and when it expires.
 	State(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) (state schemas.InstanceState, expires time.Time, err error)
-	// Remove ends the instance and waits for it, force also the calls and jobs in it. Where there is none that is no error. Codes:
-	// conflict (something is in it), timeout.
+	// Remove ends the instance and waits for that; with force also the calls and jobs in it. It succeeds if there is none. Codes: conflict
+	// (something runs in it), timeout.
 	Remove(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession, force bool) error
 }
 
@@ -74,11 +73,11 @@ type Options struct {
 	Boxes Boxes
 	Log   *slog.Logger
 	Now   func() time.Time // the log's
-	// Spec is what sandboxes of new sessions are; its provider is the backend.
+	// Spec is the spec of the sandboxes of new sessions; its provider is the backend.
 	Spec schemas.SandboxSpec
 	// MaxSessions is how many sessions of an account may be active.
 	MaxSessions int
-	// PlaceWait is how long a request waits for a place among them.
+	// PlaceWait is how long a request waits if too many sessions are active.
 	PlaceWait time.Duration
 	// Draining ends when the gateway is asked to stop.
 	Draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
@@ -97,7 +96,7 @@ func New(o Options) *API { return &API{&sessions{Options: o}} }
 type sessions struct {
 	Options
 
-	looking sync.Map // accounts for which a request looks for a place now
+	looking sync.Map // accounts for which a request is making room
 }
 
 // Caller is the sender of a request: an account, or the administrator, who may act for any account.
@@ -198,7 +197,7 @@ func full(w http.ResponseWriter, err error) error {
 	return errAnswered
 }
 
-// errAnswered says that the answer is written.
+// errAnswered is returned if the response is written already.
 var errAnswered = errors.New("answered")
 
 // answered returns nil if the handler has written its answer itself.

@@ -40,7 +40,7 @@ type Destroyed struct {
 }
 
 const (
-	// destroyedWithin is how long the end of a session may take in one try: what hangs must not keep the turn for ever.
+	// destroyedWithin limits one try to destroy a session, so that the turn is not held for ever if something hangs.
 	destroyedWithin = 4 * time.Minute
 	// othersWithin is how long a request waits for another that destroys the same session.
 	othersWithin = 2 * time.Minute
@@ -209,10 +209,11 @@ func (a *sessions) empty(ctx context.Context, tenant schemas.AccountID, s schema
 }
 
 const (
-	overdueEvery  = 15 * time.Second // how often it is looked which sessions are to end
-	overdueWithin = 2 * time.Minute  // how long the end of one may take
+	overdueEvery  = 15 * time.Second // how often overdue sessions are looked up
+	overdueWithin = 2 * time.Minute  // the time limit to destroy one
 	overdueAtOnce = 16
-	// overdueEach is how many of one account end at once: while its workers are unavailable each takes as long as it may.
+	// overdueEach is how many sessions of one account are destroyed at once: while its workers are unavailable each takes as long as the
+	// limit.
 	overdueEach = 2
 )
 

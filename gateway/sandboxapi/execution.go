@@ -26,7 +26,7 @@ type execution struct {
 
 	artifacts []string // patterns that name those of its calls
 
-	fresh string // the id where there is no key
+	fresh string // the random id if there is no key
 	calls int    // that were made
 }
 

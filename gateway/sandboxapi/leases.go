@@ -12,8 +12,8 @@ import (
 
 // entry says on which conditions a session is entered.
 type entry struct {
-	lease  *schemas.SandboxLease // what a session is made with; nil: it has no end of its own
-	leased bool                  // only one that is there, with a lease that has not ended
+	lease  *schemas.SandboxLease // the lease of a new session; nil: none
+	leased bool                  // the session must exist, with a lease that has not ended
 }
 
 // check checks that a session may be entered. Codes: not_found, conflict, exhausted.

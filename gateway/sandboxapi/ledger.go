@@ -105,7 +105,7 @@ func rest(l *schemas.SandboxSessions, seen schemas.SandboxSession) (rested bool)
 	return true
 }
 
-// destroying is how long a turn to destroy a session lasts that is not extended: what is left by a gateway that died waits for that long.
+// destroying is how long a turn to destroy a session lasts unless it is extended. If a gateway dies meanwhile, others wait for that long.
 const destroying = 30 * time.Second
 
 // takeTurn marks a session as being destroyed, and gives the turn to do so to who, or extends it. If another holds the turn, mine is

@@ -110,7 +110,7 @@ func (a *sessions) leave(ctx context.Context, tenant schemas.AccountID, s schema
 	}
 }
 
-// patience is how long what follows a request may take when its client is gone.
+// patience is the time limit of writes that follow a request whose client has disconnected.
 const patience = 5 * time.Second
 
 // touch marks a session as used, if the last mark is old enough. Errors are only logged.
@@ -198,9 +198,9 @@ type Session struct {
 	State    string    `json:"state" jsonschema:"enum=reserving,enum=ready,enum=pausing,enum=paused,enum=ending,enum=stopped"`
 	Created  time.Time `json:"created_at"`
 	LastUsed time.Time `json:"last_used_at"`
-	// Expires is when the instance ends unless it is used before; absent where there is none. The files stay.
+	// Expires is when the instance ends unless it is used before; absent if there is none. The files stay.
 	Expires time.Time `json:"expires_at,omitzero"`
-	// Workspace has the files: see /v1/workspaces/{id}/files. Conversation has what happened.
+	// Workspace contains the files: see /v1/workspaces/{id}/files. Conversation has the events of its calls.
 	Workspace    schemas.WorkspaceID    `json:"workspace"`
 	Conversation schemas.ConversationID `json:"conversation"`
 }

@@ -24,15 +24,15 @@ import (
 
 const (
 	fieldIfMatch = "If-Match"
-	// UploadBytes is how much memory uploads take in one gateway beside their bodies, from when they are unpacked until their records are
-	// there. What finds none waits, accounts in turn.
+	// UploadBytes limits the memory of all uploads in a gateway beside their bodies, from unpacking until the record is written. If the
+	// limit is reached uploads wait, and accounts take turns.
 	UploadBytes = 2 * UploadBytesOfAccount
-	// UploadBytesOfAccount is how much of it those of one account take: the largest fits.
+	// UploadBytesOfAccount limits that of one account: the largest upload fits.
 	UploadBytesOfAccount = 80 << 20
-	// storedWithin is how long an upload may take from its first byte on the log to its record: well below what keeps its bytes from being
-	// swept.
+	// storedWithin is the time limit from the first write of an upload to its record: far less than the time after which unreferenced
+	// bundles are removed.
 	storedWithin = streams.SkillsKept / 4
-	// maxUpload is the most bytes of a request: a tar, and what multipart adds.
+	// maxUpload is the largest request, in bytes: a tar, and what multipart adds.
 	maxUpload = streams.MaxSkillTar + 1<<20
 )
 
@@ -51,7 +51,7 @@ type Records interface {
 type Options struct {
 	Bus     *streams.Bus
 	Records Records // nil: the routes answer unsupported
-	// Most is how many bytes of bundles an account may keep. 0: [schemas.MaxSkillsKept].
+	// Most limits the bundles of an account, in bytes. 0: [schemas.MaxSkillsKept].
 	Most int64
 	// Stream takes a slot for a streaming request and returns its context, which ends when the request's key is revoked. Release frees the
 	// slot. Code: exhausted.

@@ -59,7 +59,7 @@ func AppendRetry(b []byte, d time.Duration) []byte {
 	return append(b, '\n', '\n')
 }
 
-// Comment is what passes over an idle stream so that no proxy takes it for dead.
+// Comment is sent on an idle stream, so that no proxy takes it for dead.
 const Comment = ": still here\n\n"
 
 func oneLine(s string) string {

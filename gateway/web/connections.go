@@ -24,8 +24,8 @@ type Connections struct {
 // files of the log, the gateway's own connections, and sandboxes.
 func DefaultConnections() int { return defaultConnections(host.OpenFiles(), host.Memory()) }
 
-// connectionMemory is what an idle connection takes at most, with what the kernel has for it: by measuring some 20 KiB with HTTP/1.1 and
-// 28 KiB with HTTP/2, once there was a request.
+// connectionMemory is the most memory of an idle connection, including the kernel's, in bytes. Measured: about 20 KiB with HTTP/1.1 and 28
+// KiB with HTTP/2, after a first request.
 const connectionMemory = 40 << 10
 
 // defaultConnections is the pure part of DefaultConnections. Memory is in bytes; 0 means unknown.
@@ -62,7 +62,7 @@ type limitedListener struct {
 
 	mu   sync.Mutex
 	all  int
-	from map[netip.Prefix]int // none for whom there is no connection
+	from map[netip.Prefix]int // only addresses with connections have an entry
 }
 
 // Accept returns the next connection within the limits, and rejects those before it that are not.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The time of what a client sends and takes. Nothing of a connection is waited for without an end: headers, bodies and
-// pauses between requests have theirs in net/http or here, sockets and event streams theirs by pings and stalls.
+// Time limits for clients. Every wait on a connection ends: headers, bodies and pauses between requests have limits in net/http or here,
+// sockets and event streams have pings and stalls.
 const (
 	bodyWithin   = time.Minute     // of a whole body, from the end of the headers on
 	lingerWithin = 2 * time.Second // of the rest of a body that no handler reads, once the answer is on its way

@@ -41,12 +41,12 @@ type HoldLimits struct {
 type Holds struct {
 	requests, bodies *quota.Ledger
 
-	// Answers counts what clients have not taken yet, in bytes. Everything of more than [SmallAnswer] that is written counts: answers that
-	// are made whole from when they are made, other bytes while they are written, unless the handler counts them itself.
+	// Answers counts the bytes of responses that clients have not read yet. All writes of more than [SmallAnswer] bytes count: complete
+	// responses from when they are made, other writes while they last, unless the handler counts them itself.
 	Answers *quota.Ledger
 }
 
-// SmallAnswer is how large an answer may be that is not counted, in bytes: about what the connection takes at once.
+// SmallAnswer is the size up to which a response is not counted, in bytes: about what a connection's buffer takes at once.
 const SmallAnswer = 16 << 10
 
 // NewHolds returns Holds with these limits.
@@ -210,7 +210,7 @@ func (h *Hold) write(ctx context.Context, n int, within time.Duration) (done fun
 	}
 }
 
-// betweenTakes is the pause between two attempts to find room for what is to be written.
+// betweenTakes is the pause between two attempts to reserve memory for a write.
 var betweenTakes = wait.Backoff{First: 10 * time.Millisecond, Most: 250 * time.Millisecond} //nolint:gochecknoglobals // settings, never changed
 
 // room reserves memory for n more bytes of the body. Codes: exhausted, unavailable.

@@ -25,8 +25,8 @@ const HeaderRequestID = "X-Request-Id"
 type Edge struct {
 	Log   *slog.Logger
 	Holds *Holds
-	// Origins are the browser origins that may use the API, with what they may send and read beside what is usual: names of
-	// headers, separated by commas.
+	// Origins are the browser origins that may use the API. AcceptedHeaders and ExposedHeaders are headers that they may send and read
+	// beside the usual ones, separated by commas.
 	Origins                         []string
 	AcceptedHeaders, ExposedHeaders string
 	// Stall is how long one write to a client may block before the client is dropped.

@@ -1,6 +1,6 @@
 package web
 
-// Masked stands in answers in place of a secret.
+// Masked replaces a secret in responses.
 const Masked = "********"
 
 // Set changes a field that a patch names: it does nothing if from is nil.

@@ -18,8 +18,8 @@ func HTTP2Limits() *http.HTTP2Config {
 	}
 }
 
-// How many of its requests an HTTP/2 client may take back before they are answered. Taking back costs it next to nothing
-// and the gateway the work of a request, so that who does little else loses the connection.
+// Limits of requests that an HTTP/2 client resets before they are answered. A reset costs it next to nothing and the gateway the work of a
+// request, so a client that does little else loses the connection.
 const (
 	resetsAtOnce    = 500
 	resetsPerSecond = 50
@@ -30,7 +30,7 @@ type resets struct {
 	conn net.Conn
 
 	mu    sync.Mutex
-	free  float64 // how many more there may be now
+	free  float64 // how many more resets are allowed now
 	since time.Time
 }
 

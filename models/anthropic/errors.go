@@ -7,7 +7,7 @@ import (
 	"github.com/sandjet/sandjet/models"
 )
 
-// errorTable has what errors of the API mean (platform.claude.com/docs, "Errors" and "Rate limits"): the first row that fits counts. A
+// errorTable maps errors of the API to classes (platform.claude.com/docs, "Errors" and "Rate limits"): the first matching row counts. A
 // spend limit comes as 429, 402 or 400.
 var errorTable = []struct { //nolint:gochecknoglobals // a table
 	status, below int    // of the response, up to below; 0: any

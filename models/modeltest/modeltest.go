@@ -31,7 +31,7 @@ type Client struct {
 	Base string
 	// Words of the wire: a reason for the end, and the type of an error within a stream.
 	MaxTokens, Busy string
-	// Other is what a client has no word for.
+	// Other is the JSON of a block that clients do not know.
 	Other string
 }
 

@@ -27,7 +27,7 @@ type chunk struct {
 }
 
 type usage struct {
-	Prompt     int64 `json:"prompt_tokens"` // with what was cached
+	Prompt     int64 `json:"prompt_tokens"` // including cached tokens
 	Completion int64 `json:"completion_tokens"`
 	Details    struct {
 		Cached  int64 `json:"cached_tokens"`

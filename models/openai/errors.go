@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/models"
 )
 
-// errorTable has what errors of the API and of other servers that speak it mean (platform.openai.com/docs, "Error codes"): the first
-// row that fits counts. 429 is a rate limit, a limit of money, or a request that is larger than the limit.
+// errorTable maps errors of the API, and of other servers with the same API, to classes (platform.openai.com/docs, "Error codes"): the
+// first matching row counts. 429 is a rate limit, a spend limit, or a request that is larger than the limit.
 var errorTable = []struct { //nolint:gochecknoglobals // a table
 	status, below int    // of the response, up to below; 0: any
 	code          string // error.code or error.type

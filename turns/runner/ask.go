@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/turns"
 )
 
-// A piece of an answer is published when it has so many bytes, or is so old.
+// A piece of an answer is published at this size or age.
 const (
 	deltaBytes = 2 << 10
 	deltaEvery = 100 * time.Millisecond

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	waitsHere  = 2 * time.Second // for a model's server; for longer a scheduled wake waits
-	lookAgain  = time.Minute     // after this a turn that waits for calls is looked at, should its wake be lost
+	waitsHere  = 2 * time.Second // a wait for a model's server up to this is spent here; a longer one by a scheduled wake
+	lookAgain  = time.Minute     // after this a turn that waits for calls is checked, in case its wake was lost
 	lookSeldom = 15 * time.Minute
 )
 
@@ -32,9 +32,9 @@ type carrying struct {
 	log  *slog.Logger
 
 	mind   Mind
-	known  bool // mind is that of hold.Agent, since the last step
+	known  bool // mind is up to date for the present step
 	state  turns.State
-	own    uint64 // the last commit that this process has appended, or may count as such
+	own    uint64 // the last commit that this process appended, or may treat as its own
 	inbox  []streams.WaitingTurn
 	readTo uint64
 
@@ -47,7 +47,7 @@ type carrying struct {
 	called    map[schemas.CallID]bool
 	ended     map[schemas.CallID]schemas.UsedResult
 	cancelled time.Time
-	lastText  string // that the agent has said in the turn
+	lastText  string // the agent's last text in the turn
 	lost      bool   // the turn is abandoned
 }
 

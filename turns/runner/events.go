@@ -77,7 +77,7 @@ type derivedEvent struct {
 	kind schemas.EventType
 	id   string // within the turn
 	data any
-	chat string // what the chat is to read
+	chat string // the text for the chat; empty: none
 }
 
 // derived returns the events of the i-th entry of a commit.

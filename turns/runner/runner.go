@@ -41,8 +41,8 @@ type Mind struct {
 
 // Minds provides the configurations of agents.
 type Minds interface {
-	// Mind returns what an agent's turns are carried out with. Codes: unsupported (the agent has no model: its turns are a harness's),
-	// not_found (the agent or one of its models is gone), and those of the log.
+	// Mind returns an agent's configuration. Codes: unsupported (the agent has no model: its turns are a harness's), not_found (the agent
+	// or one of its models is gone), and those of the log.
 	Mind(ctx context.Context, a schemas.AccountID, agent schemas.AgentID) (Mind, error)
 }
 
@@ -51,7 +51,7 @@ type Metrics struct {
 	Ended    func(schemas.TurnStatus)
 	Attempt  func(reason string, took time.Duration) // "answered", or the class of the failure
 	Tokens   func(schemas.TokenUsage)
-	Carrying func(delta int) // conversations that this process carries on
+	Carrying func(delta int) // changes of the number of conversations whose turns this process runs
 }
 
 // Runner runs the turns of agents, together with other runners on the same log.
@@ -72,7 +72,7 @@ type Runner struct {
 	sign *sign
 
 	mu    sync.Mutex
-	hands map[place]*hand // conversations that are carried on here, or about to be
+	hands map[place]*hand // conversations whose turns this process runs, or is about to
 	done  <-chan struct{} // the process is to stop
 	at    func(stage string) error
 }
@@ -89,7 +89,7 @@ type hand struct {
 	done   chan struct{}
 	err    error // once done
 	newest uint64
-	over   chan struct{} // closed when a later wake takes the newest one's place
+	over   chan struct{} // closed when a later wake replaces the newest one
 }
 
 func (h *hand) poke() {

@@ -1,4 +1,4 @@
-// Package webtest judges what clients of the gateway are shown.
+// Package webtest has checks for what clients of the gateway receive.
 package webtest
 
 import (

@@ -14,7 +14,7 @@ const (
 	MaxStream = 64 << 20 // bytes of all
 )
 
-// What is wrong with a stream that exceeds its bounds.
+// Errors of a stream that exceeds a bound.
 var (
 	ErrEvent  = errors.New("an event is larger than 8 MiB")
 	ErrStream = errors.New("the stream is larger than 64 MiB")

@@ -1,5 +1,5 @@
-// Package wire is what the wires of models have in common: one request over HTTP within its times, how a server says when to try
-// again, and a transcript as another server may read it.
+// Package wire is the common part of the wires of models: one HTTP request within its timeouts, the server's retry delay, and the
+// preparation of a transcript for another server.
 package wire
 
 import (
@@ -40,12 +40,12 @@ type Client struct {
 
 // Accumulator assembles an answer from the events of a stream.
 type Accumulator interface {
-	// Event takes one event and yields what is new in it for those who watch. It reports the end of the answer. An error of its own is
-	// a stream that is not understood; an [*models.Error] is one that the server sent.
+	// Event processes one event and yields new text. It returns true at the end of the answer. An error of type [*models.Error] was sent
+	// by the server; any other error means that the stream is invalid.
 	Event(e sse.Event, yield func(models.Delta) bool) (done bool, err error)
 	// Answer is the whole answer. An error: it is not whole.
 	Answer() (models.Answer, error)
-	// Usage is what the server has counted by now. begun: something of an answer has come.
+	// Usage returns the token counts so far. begun reports whether a part of the answer has arrived.
 	Usage() (usage schemas.TokenUsage, begun bool)
 }
 
