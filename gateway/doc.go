@@ -1,7 +1,7 @@
-// Package gateway serves the HTTP API: it takes tool calls in, hands them to the log, and hands results and conversations back.
+// Package gateway serves the HTTP API: it accepts tool calls, writes them to the log, and answers with results and conversations.
 //
 // [Gateway] keeps nothing that cannot be lost: every answer is read from the log, so any number of gateways may run side by side and
-// each may be killed at any time. WebSockets and event streams are package live's, clients of plain NATS natsapi's. All admit calls
+// each may be killed at any time. Package live serves WebSockets and event streams, package natsapi clients of plain NATS. All admit calls
 // through package admission, so the same request means the same call whichever way it comes.
 //
 // # Credentials

@@ -1,7 +1,7 @@
-// Package models asks language models. A leaf below it speaks one wire; what they have in common stands here.
+// Package models asks language models. Each package below it speaks the protocol of one kind of server; what they share is here.
 //
-// A [Client] sends one request and does not repeat it: when to try again, and for how long, is decided by who asks, who can wait in a
-// way that outlives the process. No wire documents a key that makes a request idempotent, so a request that is repeated may be paid twice.
+// A [Client] sends one request and does not repeat it: when to try again, and for how long, is decided by its caller, who can wait in a way
+// that outlives the process. No protocol documents a key that makes a request idempotent, so a request that is repeated may be paid twice.
 package models
 
 import (

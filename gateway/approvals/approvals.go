@@ -1,4 +1,4 @@
-// Package approvals serves the questions to people about calls, their answers, and answers that count for later calls.
+// Package approvals serves the questions that people are asked about calls, their answers, and the answers that also hold for later calls.
 package approvals
 
 import (
