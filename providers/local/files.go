@@ -20,8 +20,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// OpenWorkspace returns the root of a workspace's files. What is made through it belongs to the
-// account's user on this host, as what its boxes make does.
+// OpenWorkspace opens the root of a workspace's files, making the workspace if it is absent. Files created through it belong to the
+// account's user on this host, as those that its boxes create.
 func (p *workspaces) OpenWorkspace(ctx context.Context, account schemas.AccountID, m providers.Mount) (workspacefs.FS, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -38,16 +38,16 @@ func (p *workspaces) OpenWorkspace(ctx context.Context, account schemas.AccountI
 	return root, nil
 }
 
-// WorkspaceStore identifies the directory of the workspaces: workers that see the same files get the same.
+// WorkspaceStore returns the identity of the directory of workspaces: the same for all workers that see the same files.
 func (p *workspaces) WorkspaceStore() string { return p.store }
 
-// workspace is where a workspace's files are on the host.
+// workspace returns the directory of a workspace on the host.
 func (p *workspaces) workspace(namespace string) string {
 	return filepath.Join(p.opt.Workspaces, namespace)
 }
 
-// makeWorkspace makes a workspace's directory when it is absent, for the account's user alone. Only those who open the same
-// workspace wait for it.
+// makeWorkspace makes a workspace's directory if it is absent, accessible to the account's user only. Concurrent calls wait for each other
+// only for the same workspace. Code: invalid, the name is not one path component.
 func (p *workspaces) makeWorkspace(account schemas.AccountID, namespace string) error {
 	if err := box.CheckName(namespace); err != nil || namespace[0] == '.' {
 		return schemas.Invalidf("mount", "a namespace is one path component, not %q", schemas.Quotable(namespace))
@@ -91,7 +91,7 @@ func (p *workspaces) SweepWorkspaces(ctx context.Context, s providers.WorkspaceS
 	return p.files.Sweep(ctx, s)
 }
 
-// newFiles is the directory of the workspaces as that from which files of removed accounts are removed.
+// newFiles returns the directory of workspaces as the folder from which files of removed accounts are removed.
 func (p *workspaces) newFiles() *accountfiles.Folder {
 	return &accountfiles.Folder{
 		Dir: p.opt.Workspaces, Log: p.log, Lock: p.making.take, Gone: p.quotas.gone,

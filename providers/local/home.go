@@ -26,15 +26,16 @@ const homePrefix = ".home-"
 // homeRest is how old a home folder must be to be one that a dead worker has left: a younger one may just be made.
 const homeRest = time.Minute
 
-// home is the home folder of one box: its own, on the disk, gone when the box is. The open directory holds a lock,
-// by which other workers see that it is in use, however this one ends.
+// home is the home folder of one box: on the disk, private to the box and removed with it. The open directory holds a lock, which the
+// kernel releases however this process ends; other workers see by it that the folder is in use.
 type home struct {
 	name string // below the directory of the workspaces
 	path string
 	lock *os.File
 }
 
-// makeHome makes the home folder of a box whose user on the host is id; 0 is this process's own.
+// makeHome makes the home folder of a box whose host user is id (0: this process's own). On a full disk it returns nil without an error:
+// the home is in memory then.
 func (p *boxes) makeHome(id int) (*home, error) {
 	name := homePrefix + strings.ToLower(schemas.NewID(""))
 	h := &home{name: name, path: p.workspace(name)}
@@ -61,10 +62,10 @@ func homeError(err error) error {
 	return schemas.Wrap(schemas.Unavailable, "make box", "the box's home folder cannot be made", err)
 }
 
-// mount is the folder as something that the box may write to.
+// mount returns the folder as a mount that the box may write to.
 func (h *home) mount() providers.Mount { return providers.Mount{Namespace: h.name} }
 
-// remove removes the folder with all that is in it, and lets go of the lock.
+// remove removes the folder with its content, and releases the lock.
 func (h *home) remove() error {
 	err := accountfiles.RemoveTree(h.path, func() error { return nil })
 	if h.lock != nil {
@@ -73,8 +74,8 @@ func (h *home) remove() error {
 	return err
 }
 
-// sweepHomes removes the home folders that dead workers have left: those without a lock. What cannot be locked, as on some network file
-// systems, stays.
+// sweepHomes removes the home folders of dead workers: those that no process has locked. Folders that cannot be locked, as on some network
+// file systems, stay.
 func (p *boxes) sweepHomes() (removed int, err error) {
 	entries, err := os.ReadDir(p.opt.Workspaces)
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 	notifyPatience = 10 * time.Second
 )
 
-// jobs are the background jobs of a provider.
+// jobs are the background jobs that a provider runs.
 type jobs struct {
 	dirs     *jobDirs
 	outputs  *outputs
@@ -34,7 +34,7 @@ type jobs struct {
 	running  sync.WaitGroup  // until their ends are reported
 }
 
-// job is a background job: one that runs here, or what is on disk of one.
+// job is a background job: one that this provider runs, or one loaded from its files.
 type job struct {
 	p       *jobRunner
 	name    string
@@ -61,10 +61,10 @@ type job struct {
 	lock    *os.File
 }
 
-// path is the directory of a job.
+// path returns the directory of a job.
 func (d *jobDirs) path(name string) string { return filepath.Join(d.dir, name) }
 
-// ended reports whether it has.
+// ended reports whether the job has ended.
 func (j *job) ended() bool {
 	if j.elsewhere {
 		return false
@@ -77,7 +77,7 @@ func (j *job) ended() bool {
 	}
 }
 
-// exited reports whether the job's first process has ended, or its box.
+// exited reports whether the job's first process, or its box, has ended.
 func (j *job) exited() bool {
 	select {
 	case <-j.run.Ended():
@@ -87,7 +87,7 @@ func (j *job) exited() bool {
 	}
 }
 
-// feed writes the input that came with the command, before any other input.
+// feed writes the input that came with the command, before any later input. It does not wait.
 func (j *job) feed(data []byte) {
 	if len(data) == 0 {
 		return
@@ -99,7 +99,8 @@ func (j *job) feed(data []byte) {
 	})
 }
 
-// copy puts what the job prints into its log, until the end of the pipe or until it is stopped, and then what is there already.
+// copy copies the job's output into its log until the end of the pipe. When it is stopped by a read deadline, it first copies the bytes
+// that are already in the pipe.
 func (j *job) copy() {
 	buf, _ := j.p.buffers.Get().(*[schemas.MaxChunk]byte)
 	defer j.p.buffers.Put(buf)
@@ -117,7 +118,7 @@ func (j *job) copy() {
 	}
 }
 
-// watch sees the job to its end and reports it.
+// watch waits for the job to end, stops it at the end of its lifetime, and reports the end.
 func (j *job) watch(lifetime, grace time.Duration) {
 	defer j.p.jobs.running.Done()
 	<-j.ready
@@ -152,7 +153,7 @@ func (j *job) watch(lifetime, grace time.Duration) {
 	}
 }
 
-// await returns how the job ended, when nothing of it is left.
+// await waits until no process of the job is left, and returns how the job ended.
 func (j *job) await(lifetime, grace time.Duration) providers.JobEnd {
 	var end providers.JobEnd
 	clock := time.NewTimer(lifetime)
@@ -183,8 +184,7 @@ func (j *job) await(lifetime, grace time.Duration) providers.JobEnd {
 	return end
 }
 
-// terminate asks the job to end and waits for its first process, at most the grace. It returns what
-// is left of that.
+// terminate sends the job SIGTERM and waits for its first process to exit, at most for grace. It returns the rest of grace.
 func (j *job) terminate(grace time.Duration) time.Duration {
 	deadline := time.Now().Add(grace)
 	if j.run.Signal(unix.SIGTERM) != nil || j.run.Signal(unix.SIGCONT) != nil { // a stopped process does not get the first
@@ -208,8 +208,8 @@ func (j *job) terminate(grace time.Duration) time.Duration {
 	}
 }
 
-// sweep ends what is left of the job after a moment, and returns how many processes that were. When
-// the box's process 1 does not do it in time, the box is ended.
+// sweep kills the job's remaining processes after moment, and returns how many there were. If the box's process 1 does not answer in time,
+// it ends the box.
 func (j *job) sweep(moment time.Duration) int {
 	if j.exited() {
 		exit, ok := j.run.Exit()
@@ -231,7 +231,7 @@ func (j *job) sweep(moment time.Duration) int {
 	return j.run.Left()
 }
 
-// killed waits until all of the job is killed and its end is known, and reports whether it came to that.
+// killed waits at most most until all processes of the job are killed and its exit is known, and reports whether they are.
 func (j *job) killed(most time.Duration) bool {
 	deadline, patience := time.Now().Add(most), time.NewTimer(most)
 	defer patience.Stop()
@@ -254,7 +254,7 @@ func (j *job) killed(most time.Duration) bool {
 	return true
 }
 
-// reason is why a box has ended, as far as it is known.
+// reason returns why the box has ended, for the job's end.
 func (s *sandbox) reason(oom bool) string {
 	if oom {
 		return "its sandbox was ended for want of memory"
@@ -265,10 +265,10 @@ func (s *sandbox) reason(oom bool) string {
 	return "its sandbox has ended"
 }
 
-// because notes why the box is about to be ended. The first reason counts.
+// because records why the box is about to be ended. Only the first reason counts.
 func (s *sandbox) because(why string) { s.why.CompareAndSwap(nil, &why) }
 
-// settle waits until the jobs of a box that has ended are known to have.
+// settle waits until the ends of all jobs of an ended box are recorded, or ctx ends.
 func (p *jobRunner) settle(ctx context.Context, sb *sandbox) {
 	p.mu.Lock()
 	var of []*job
@@ -287,7 +287,7 @@ func (p *jobRunner) settle(ctx context.Context, sb *sandbox) {
 	}
 }
 
-// closeJobs waits a while for the ends of all jobs to be reported. Their boxes are gone.
+// closeJobs waits up to notifyPatience until the ends of all jobs are reported. Their boxes have ended.
 func (p *jobRunner) closeJobs() error {
 	told := make(chan struct{})
 	go func() {

@@ -43,7 +43,7 @@ const (
 // lostWorker is why a job is lost that has no end, and no process that runs it.
 const lostWorker = "the worker that ran it has ended"
 
-// startRecord is what a start file holds.
+// startRecord is the content of a start file.
 type startRecord struct {
 	ID       schemas.JobID     `json:"id"`
 	Account  schemas.AccountID `json:"account,omitzero"` // unknown of jobs of older versions, which count as one account's
@@ -52,7 +52,7 @@ type startRecord struct {
 	Began    time.Time         `json:"began"`
 }
 
-// endRecord is what an end file holds: a [providers.JobEnd] but for the tail, which is in the log.
+// endRecord is the content of an end file: a [providers.JobEnd] without the output's tail, which is in the log.
 type endRecord struct {
 	ExitCode     int       `json:"exit_code"`
 	Stopped      bool      `json:"stopped,omitzero"`
@@ -81,7 +81,7 @@ func (r endRecord) end() providers.JobEnd {
 	}
 }
 
-// decodeEnd reads an end file.
+// decodeEnd parses the content of an end file.
 func decodeEnd(data []byte) (endRecord, error) {
 	var r endRecord
 	if err := json.Unmarshal(data, &r); err != nil {
@@ -93,7 +93,7 @@ func decodeEnd(data []byte) (endRecord, error) {
 	return r, nil
 }
 
-// jobDirs are the directories of all jobs of a state directory.
+// jobDirs manages the directories of all jobs in a state directory.
 type jobDirs struct {
 	dir string
 
@@ -108,7 +108,7 @@ type endedJob struct {
 	bytes   int64
 }
 
-// openJobs opens the directories below state. Jobs that were left by a worker that has died are lost.
+// openJobs opens the job directories below state. Unfinished jobs of a dead worker count as lost.
 func openJobs(state string) (*jobDirs, error) {
 	d := &jobDirs{dir: filepath.Join(state, "jobs")}
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
@@ -133,14 +133,14 @@ func openJobs(state string) (*jobDirs, error) {
 	return d, nil
 }
 
-// jobName is the name of the directory of a job: boxes share no jobs, whatever these are called.
+// jobName returns the directory name of a job. It depends on the box, so that jobs of the same id in two boxes differ.
 func jobName(box schemas.Ref, id schemas.JobID) string {
 	sum := sha256.Sum256([]byte(box.ID + "\x00" + box.Epoch))
 	return string(id) + "-" + hex.EncodeToString(sum[:8])
 }
 
-// begin makes a job's directory, all of it at once, and locks its start file for as long as the
-// result is open. The error is fs.ErrExist when there is one already.
+// begin creates a job's directory atomically, and locks its start file until the result is closed. The error is fs.ErrExist if the
+// directory exists.
 func (d *jobDirs) begin(name string, r startRecord) (*os.File, error) {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -165,7 +165,8 @@ func (d *jobDirs) begin(name string, r startRecord) (*os.File, error) {
 	return f, nil
 }
 
-// flock locks f, or fails with EWOULDBLOCK when another has done so. The end of the process unlocks.
+// flock locks f exclusively, or fails with EWOULDBLOCK if another process has locked it. The kernel releases the lock when this process
+// ends.
 func flock(f *os.File) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -177,8 +178,8 @@ func flock(f *os.File) error {
 	return err
 }
 
-// load returns a job that is not this provider's: one that has ended, or that another process of this host runs. One that no process runs
-// and that has no end has been lost, which is recorded.
+// load returns a job from its files: one that has ended, or that another process of this host runs. If no process runs it and it has no
+// end, it was lost: load records that as its end.
 func (d *jobDirs) load(name string) (*job, error) {
 	dir := filepath.Join(d.dir, name)
 	f, err := os.OpenFile(filepath.Join(dir, startFile), os.O_RDWR, 0)
@@ -231,7 +232,7 @@ func closedChannel() chan struct{} {
 	return c
 }
 
-// readEnd reads how a job ended. One whose record is damaged is lost.
+// readEnd returns how a job ended; lost if its end file is damaged.
 func readEnd(dir string) (endRecord, error) {
 	data, err := os.ReadFile(filepath.Join(dir, endFile))
 	if err != nil {
@@ -248,7 +249,7 @@ func readEnd(dir string) (endRecord, error) {
 	return r, nil
 }
 
-// writeEnd puts down how a job ended, at once and for good.
+// writeEnd stores how a job ended, atomically and durably.
 func writeEnd(dir string, r endRecord) error {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -271,7 +272,7 @@ func writeEnd(dir string, r endRecord) error {
 	return nil
 }
 
-// finish puts down the end of a job, of whose output some bytes are kept.
+// finish stores the end of a job, whose log keeps kept bytes.
 func (d *jobDirs) finish(name string, account schemas.AccountID, e providers.JobEnd, kept int64) error {
 	err := writeEnd(filepath.Join(d.dir, name), recordOf(e))
 	d.mu.Lock()
@@ -280,13 +281,13 @@ func (d *jobDirs) finish(name string, account schemas.AccountID, e providers.Job
 	return err
 }
 
-// remove takes away a job that was not started.
+// remove removes the directory of a job.
 func (d *jobDirs) remove(name string) error {
 	return os.RemoveAll(filepath.Join(d.dir, name))
 }
 
-// prune removes what is not to be kept any more, where all outputs may be most bytes together with those of jobs that run. What
-// cannot be removed is tried again by the next process.
+// prune removes old jobs, and outputs of ended jobs so that all outputs, including those of running jobs, take at most most bytes. It
+// ignores errors: the next process retries.
 func (d *jobDirs) prune(now time.Time, most int64, running map[schemas.AccountID]int64) {
 	d.mu.Lock()
 	kept, old, emptied := retire(d.ended, now, most, most/2, running)
@@ -298,7 +299,7 @@ func (d *jobDirs) prune(now time.Time, most int64, running map[schemas.AccountID
 	d.emptyLogs(emptied)
 }
 
-// empty lets outputs of ended jobs go until that many bytes are free, and reports how many it were.
+// empty removes outputs of ended jobs until that many bytes are freed, and returns how many were.
 func (d *jobDirs) empty(bytes int64, running map[schemas.AccountID]int64) (freed int64) {
 	d.mu.Lock()
 	total := sum(running)
@@ -315,7 +316,7 @@ func (d *jobDirs) empty(bytes int64, running map[schemas.AccountID]int64) (freed
 	return freed
 }
 
-// emptyLogs removes the outputs of jobs, and leaves their ends.
+// emptyLogs removes the outputs of jobs; their ends stay.
 func (d *jobDirs) emptyLogs(of []endedJob) {
 	for _, e := range of {
 		dir := filepath.Join(d.dir, e.name)
@@ -331,9 +332,9 @@ func (d *jobDirs) emptyLogs(of []endedJob) {
 	}
 }
 
-// retire parts the ended jobs that are kept from the old ones that are not; both lists are oldest first. Emptied are those of the
-// kept ones whose output is not: outputs are most bytes at most, and those of one account its share, together with those of jobs
-// that run. It is pure.
+// retire decides which ended jobs stay (kept) and which are removed (old), both oldest first. Emptied are those kept jobs whose output is
+// to be removed: all outputs take at most most bytes and those of one account at most share, including the outputs of running jobs. It has
+// no side effects.
 func retire(ended []endedJob, now time.Time, most, share int64, running map[schemas.AccountID]int64) (kept, old, emptied []endedJob) {
 	oldest := func(a, b endedJob) int { return cmp.Or(a.at.Compare(b.at), strings.Compare(a.name, b.name)) }
 	ended = slices.SortedFunc(slices.Values(ended), oldest)
@@ -368,7 +369,7 @@ func retire(ended []endedJob, now time.Time, most, share int64, running map[sche
 	return kept, old, emptied
 }
 
-// keptJobs are ended jobs of an account, oldest first.
+// keptJobs are the ended jobs of an account that stay, oldest first.
 type keptJobs struct {
 	jobs  []endedJob
 	bytes int64 // of outputs, with those of jobs that run
@@ -377,14 +378,14 @@ type keptJobs struct {
 
 func (k *keptJobs) add(e endedJob) { k.jobs, k.bytes = append(k.jobs, e), k.bytes+e.bytes }
 
-// drop takes the oldest out.
+// drop removes and returns the oldest job.
 func (k *keptJobs) drop() endedJob {
 	e := k.jobs[0]
 	k.jobs, k.bytes = k.jobs[1:], k.bytes-e.bytes
 	return e
 }
 
-// withOutput moves full to the oldest that has an output, and reports whether there is one.
+// withOutput advances full to the oldest job that has an output, and reports whether there is one.
 func (k *keptJobs) withOutput() bool {
 	for k.full < len(k.jobs) && k.jobs[k.full].bytes == 0 {
 		k.full++
@@ -392,7 +393,7 @@ func (k *keptJobs) withOutput() bool {
 	return k.full < len(k.jobs)
 }
 
-// empty takes the output of the oldest that has one, and returns that job as it was.
+// empty marks the output of the oldest job that has one as removed, and returns that job as it was before.
 func (k *keptJobs) empty() endedJob {
 	e := k.jobs[k.full]
 	k.jobs[k.full].bytes = 0
@@ -404,8 +405,8 @@ func byNumber(k *keptJobs) (int64, bool) { return int64(len(k.jobs)), len(k.jobs
 
 func byBytes(k *keptJobs) (int64, bool) { return k.bytes, k.withOutput() }
 
-// largest is what the account has that keeps the most, of those that may give some away; of equals the one whose oldest job is older.
-// Nil: there is none.
+// largest returns the account's jobs with the largest size, among those for which size returns true; among equals those with the oldest
+// job. Nil if there are none.
 func largest(of map[schemas.AccountID]*keptJobs, size func(*keptJobs) (int64, bool)) (found *keptJobs) {
 	var most int64
 	for _, k := range of {

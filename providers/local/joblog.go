@@ -26,13 +26,13 @@ const (
 	segmentPrefix = "log-"
 )
 
-// segment is a file of a log. Start counts from the job's first byte.
+// segment is one file of a log. Start is its offset in the job's output.
 type segment struct{ start, size int64 }
 
 func (s segment) name() string { return fmt.Sprintf("%s%020d", segmentPrefix, s.start) }
 
-// jobLog is what a job printed, in files of which the last MaxJobOutput bytes are kept. Where the disk
-// refuses a piece, or has too little room, the log has a hole. One goroutine adds; any may read.
+// jobLog stores the last MaxJobOutput bytes of a job's output, in several files. If the disk refuses a write or is short of room, the log
+// has a gap. One goroutine may add; reads are safe concurrently.
 type jobLog struct {
 	dir  string
 	room *outputs // nil: there is no end of it
@@ -69,7 +69,7 @@ func openLog(dir string, total int64) (*jobLog, error) {
 // errNoRoom is why output is counted and not kept.
 var errNoRoom = errors.New("the disk has too little room")
 
-// add appends p and counts it, also where it cannot be kept: then the error says why.
+// add appends p and counts it. If p cannot be stored it is counted nevertheless, and the error says why.
 func (l *jobLog) add(p []byte) error {
 	if l.room != nil && !l.room.admits(l, len(p)) {
 		l.count(0, len(p))
@@ -100,14 +100,14 @@ func (l *jobLog) add(p []byte) error {
 	return nil
 }
 
-// last is the segment that is written.
+// last returns the segment that is being written.
 func (l *jobLog) last() segment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.segments[len(l.segments)-1]
 }
 
-// count notes bytes that were printed, and how many of them the last segment has got.
+// count adds printed bytes to the total, and kept bytes to the last segment.
 func (l *jobLog) count(kept, printed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,8 +117,8 @@ func (l *jobLog) count(kept, printed int) {
 	}
 }
 
-// begin opens a segment and drops what is too old. After a write that took nothing, nothing is
-// dropped: a full disk must not cost all that is kept.
+// begin opens a new segment and drops the oldest ones that exceed the limit. After a refused write it drops nothing, so that a full disk
+// does not cost the stored output.
 func (l *jobLog) begin() error {
 	next := segment{start: l.printed()}
 	f, err := os.OpenFile(filepath.Join(l.dir, next.name()), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -139,7 +139,7 @@ func (l *jobLog) begin() error {
 	return err
 }
 
-// drop drops all but the last few segments, and reports how many bytes those had that it dropped.
+// drop removes all but the last most segments, and returns how many bytes they had.
 func (l *jobLog) drop(most int) (freed int64, err error) {
 	var old []segment
 	l.mu.Lock()
@@ -157,13 +157,13 @@ func (l *jobLog) drop(most int) (freed int64, err error) {
 	return freed, nil
 }
 
-// shrink drops all but the last segment. It may be called beside all else.
+// shrink removes all but the last segment, and returns the bytes freed. It is safe for concurrent use.
 func (l *jobLog) shrink() (freed int64) {
 	freed, _ = l.drop(1) // what cannot be removed now is with the job
 	return freed
 }
 
-// kept is how many bytes of it there are.
+// kept returns how many bytes are stored.
 func (l *jobLog) kept() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,7 +183,7 @@ func (l *jobLog) printed() int64 {
 	return l.total
 }
 
-// abandon ends a segment that could not be written, and forgets it when it is empty.
+// abandon closes a segment after a failed write, and removes it from the list if it is empty.
 func (l *jobLog) abandon() error {
 	err := l.close()
 	s := l.last()
@@ -196,7 +196,7 @@ func (l *jobLog) abandon() error {
 	return errors.Join(err, os.Remove(filepath.Join(l.dir, s.name())))
 }
 
-// close ends the segment that is written; a byte more begins another.
+// close closes the segment that is being written; the next byte opens a new one.
 func (l *jobLog) close() error {
 	if l.file == nil {
 		return nil
@@ -209,14 +209,14 @@ func (l *jobLog) close() error {
 	return nil
 }
 
-// measure is what was printed, and whether not all of it is kept.
+// measure returns how many bytes the job printed, and whether some of them are not stored.
 func (l *jobLog) measure() (total int64, truncated bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.total, l.keptLocked() != l.total
 }
 
-// read returns at most limit bytes from offset on, -1 for the last ones, and where they begin.
+// read returns at most limit bytes from offset on, or the last ones if offset is -1, with their offset and the total printed.
 func (l *jobLog) read(offset int64, limit int) (data []byte, at, total int64, err error) {
 	for {
 		l.mu.Lock()
@@ -231,22 +231,21 @@ func (l *jobLog) read(offset int64, limit int) (data []byte, at, total int64, er
 	}
 }
 
-// dropped reports whether the oldest segment is not kept any more.
+// dropped reports whether the oldest of these segments has been removed since they were read.
 func (l *jobLog) dropped(segments []segment) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(segments) > 0 && len(l.segments) > 0 && l.segments[0].start != segments[0].start
 }
 
-// piece is some bytes of a segment.
+// piece is a range of bytes of a segment.
 type piece struct {
 	segment
 
 	from, size int64 // in the segment
 }
 
-// pick chooses what answers a read: bytes that follow one another, the first at offset or, when that
-// is not kept, at the next that is.
+// pick chooses the contiguous bytes that answer a read, which begin at offset or, if that byte is not stored, at the next one that is.
 func pick(segments []segment, total, offset, limit int64) (at int64, pieces []piece) {
 	if offset < 0 {
 		offset = max(0, total-limit)
@@ -272,7 +271,7 @@ func pick(segments []segment, total, offset, limit int64) (at int64, pieces []pi
 	return at, pieces
 }
 
-// gather reads pieces.
+// gather reads the bytes of the pieces.
 func (l *jobLog) gather(pieces []piece) ([]byte, error) {
 	size := int64(0)
 	for _, p := range pieces {

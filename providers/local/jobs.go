@@ -25,15 +25,15 @@ var (
 	_ providers.JobController = (*Provider)(nil)
 )
 
-// StartJob starts cmd in the kept box as a job. It ends with the box, and the box with this process. What it
-// prints is kept in files below StateDir that nothing in a box can reach, at most schemas.MaxJobOutput
-// bytes of it, and a slow disk slows the job down. How it ended can be asked, of any provider with the
-// same StateDir, for 7 days, unless 1,000 jobs have ended since. All outputs together take a quarter of the file
-// system, at most 8 GiB, and those of one account half of that; beyond it the oldest go, and where the disk is short too.
+// StartJob starts cmd in the kept box as a job. The job ends with the box, and the box with this process. Its output is stored in files
+// below StateDir that no box can reach, at most schemas.MaxJobOutput bytes of it; a slow disk slows the job down. Any provider with the
+// same StateDir can return how it ended, for 7 days, unless 1,000 jobs have ended since. All outputs together take at most a quarter of
+// the file system and 8 GiB, and those of one account half of that; beyond that, and when the disk is short of room, the oldest are
+// removed.
 //
-// Processes that a job leaves behind have 200 ms to end by themselves, after a stop or at the end of
-// its lifetime what is left of the grace; then they are killed. A grace of 0 is 5 s, a lifetime of 0
-// schemas.DefaultJobLifetime. Callbacks are not used: the provider sees every end itself.
+// Processes that a job leaves behind are killed after 200 ms; after a stop, or at the end of the lifetime, after the rest of the grace
+// period. A grace of 0 means 5 s, a lifetime of 0 schemas.DefaultJobLifetime. No callbacks are needed: the provider observes every end
+// itself.
 func (p *jobRunner) StartJob(ctx context.Context, id schemas.JobID, cmd providers.Command, o providers.JobOptions) (schemas.JobRef, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.JobRef{}, err
@@ -82,9 +82,9 @@ func (p *jobRunner) StartJob(ctx context.Context, id schemas.JobID, cmd provider
 	return j.ref, nil
 }
 
-// enter finds the job of an id in a box, or makes room for it; then it is the caller's to start. The files of an earlier job are
-// read without the provider's lock, but in the turn of the job's name: no other start of the same id can pass between the read and
-// the entry, so a job that began and ended meanwhile is not started twice.
+// enter returns the job of an id in a box, or a new entry (mine is true) that the caller must start. It reads the files of an earlier job
+// without the provider's lock, but holds the turn of the job's name: no other start of the same id can run between the read and the new
+// entry, so a job that has begun and ended meanwhile is not started twice.
 func (p *jobRunner) enter(id schemas.JobID, in schemas.Ref, sb *sandbox) (j *job, mine bool, err error) {
 	name := jobName(in, id)
 	defer p.jobs.starting.take(name)()
@@ -110,21 +110,21 @@ func (p *jobRunner) enter(id schemas.JobID, in schemas.Ref, sb *sandbox) (j *job
 	return j, true, nil
 }
 
-// liveJob is the job of a name that this provider runs, nil when it runs none.
+// liveJob returns the job of a name if this provider runs it, otherwise nil.
 func (p *jobRunner) liveJob(name string) *job {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.jobs.live[name]
 }
 
-// leave forgets a job: from now on it is what its files say.
+// leave removes a job from the running ones: from now on it is read from its files.
 func (p *jobRunner) leave(j *job) {
 	p.mu.Lock()
 	delete(p.jobs.live, j.name)
 	p.mu.Unlock()
 }
 
-// begin starts the job.
+// begin creates the job's files and starts it.
 func (j *job) begin(cmd providers.Command, env map[string]string) error {
 	j.p.jobs.outputs.prune()
 	j.account = cmd.Spec.Account
@@ -149,7 +149,7 @@ func (j *job) begin(cmd providers.Command, env map[string]string) error {
 	return nil
 }
 
-// launch makes the job's pipes and has its run begun.
+// launch makes the job's pipes and starts its run.
 func (j *job) launch(cmd providers.Command, env map[string]string) error {
 	owner := j.p.hostID(cmd.Spec.Account)
 	theirIn, in, err := pipe(owner)
@@ -193,7 +193,7 @@ func (j *job) launch(cmd providers.Command, env map[string]string) error {
 	return nil
 }
 
-// findJob returns the job of ref, at the latest when it has been started or ctx ends.
+// findJob returns the job of ref. It waits until a job that is being started has been, or ctx ends.
 func (p *jobRunner) findJob(ctx context.Context, ref schemas.JobRef) (*job, error) {
 	if err := ref.ID.Validate(); err != nil {
 		return nil, err
@@ -223,7 +223,7 @@ func errNoJob() error {
 	return schemas.OpErrorf(schemas.NotFound, "job", "no such job was started in this sandbox, or it is too long ago")
 }
 
-// JobStatus reports whether the job runs, and how it ended when it does not.
+// JobStatus reports whether the job is running, and otherwise how it ended.
 func (p *jobRunner) JobStatus(ctx context.Context, ref schemas.JobRef) (providers.JobStatus, error) {
 	j, err := p.findJob(ctx, ref)
 	if err != nil {
@@ -239,7 +239,7 @@ func (p *jobRunner) JobStatus(ctx context.Context, ref schemas.JobRef) (provider
 	return st, nil
 }
 
-// JobLogs reads at most schemas.MaxJobLogPage bytes at a time.
+// JobLogs returns a page of the job's output, at most schemas.MaxJobLogPage bytes.
 func (p *jobRunner) JobLogs(ctx context.Context, ref schemas.JobRef, offset int64, limit int) (providers.JobLogs, error) {
 	j, err := p.findJob(ctx, ref)
 	if err != nil {
@@ -258,8 +258,8 @@ func (p *jobRunner) JobLogs(ctx context.Context, ref schemas.JobRef, offset int6
 	return l, nil
 }
 
-// StopJob ends the job and returns when nothing of it is left, or ctx has ended; it is stopped nevertheless. Of several stops the soonest
-// counts.
+// StopJob stops the job and returns when no process of it is left. If ctx ends earlier it returns, and the job is stopped nevertheless. Of
+// several stops the one with the earliest deadline counts.
 func (p *jobRunner) StopJob(ctx context.Context, ref schemas.JobRef, grace time.Duration) error {
 	j, err := p.findJob(ctx, ref)
 	switch {
@@ -289,12 +289,12 @@ func errElsewhere() error {
 	return schemas.OpErrorf(schemas.Unavailable, "job", "another process of this host runs the job: ask the worker that manages it")
 }
 
-// errJobEnded says that a job takes nothing more.
+// errJobEnded is the error for a request to a job that has ended. Code: conflict.
 func errJobEnded() error {
 	return schemas.OpErrorf(schemas.Conflict, "job", "the job has ended")
 }
 
-// signalOf knows the signals of [schemas.JobSignals].
+// signalOf returns the signal of a name in [schemas.JobSignals]; false if the name is unknown.
 func signalOf(name string) (unix.Signal, bool) {
 	if !slices.Contains(schemas.JobSignals(), name) {
 		return 0, false
@@ -323,7 +323,7 @@ func (p *jobRunner) SignalJob(ctx context.Context, ref schemas.JobRef, signal st
 	return nil
 }
 
-// WriteJob writes to the job's standard input, in turn with others who do.
+// WriteJob writes to the job's standard input and returns the number of bytes written. Concurrent writes follow one another.
 func (p *jobRunner) WriteJob(ctx context.Context, ref schemas.JobRef, data []byte, eof bool) (int, error) {
 	j, err := p.findJob(ctx, ref)
 	switch {
@@ -343,7 +343,7 @@ type jobInput struct {
 	turn chan struct{} // held by who writes
 }
 
-// write writes data, from where others have ended on.
+// write writes data after all earlier writes have ended, and closes the input if eof is set.
 func (i *jobInput) write(ctx context.Context, data []byte, eof bool) (n int, err error) {
 	select {
 	case i.turn <- struct{}{}:
@@ -378,7 +378,7 @@ func errNoInput() error {
 	return schemas.OpErrorf(schemas.Conflict, "write job", "the job has ended, or its input is closed")
 }
 
-// tooSlow is why a write was abandoned.
+// tooSlow returns the error for a write that ctx ended.
 func tooSlow(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()

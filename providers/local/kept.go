@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// kept is a box that stays between runs.
+// kept is a box that persists between runs.
 type kept struct {
 	ready   chan struct{} // closed when it is made, or was not
 	err     error
@@ -28,7 +28,7 @@ type kept struct {
 	owes   time.Duration // processor time that what was left in it has used beyond what is free
 }
 
-// end waits for a box that is being made and ends it. Its jobs get the reason.
+// end ends the box, after waiting until it is made if necessary. Its jobs end with the reason why.
 func (k *kept) end(why string) {
 	<-k.ready
 	if k.sb != nil {
@@ -55,8 +55,8 @@ func (k *kept) alive() bool {
 	}
 }
 
-// Reserve returns the box kept under key, making it when there is none. A box that was made under other rules (network, mounts, limits) is
-// ended and made again: a changed rule holds from then on.
+// Reserve returns the box kept under key, and makes it if there is none. If the existing box was made with other rules (network, mounts,
+// limits) it is ended and a new one is made, so that changed rules apply from then on.
 func (p *keptBoxes) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
@@ -90,7 +90,7 @@ func (p *keptBoxes) Reserve(ctx context.Context, key string, spec providers.Spec
 	}
 }
 
-// entry finds the box of a key or makes room for it; then it is the caller's to fill.
+// entry returns the kept box of a key, or a new entry (mine is true) for which the caller must make the box.
 func (p *keptBoxes) entry(key string, s shape, spec providers.Spec) (k *kept, mine bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,8 +144,7 @@ func (p *keptBoxes) fillEntry(ctx context.Context, key string, k *kept, spec pro
 	return k.ref, nil
 }
 
-// Release ends a kept box with everything in it and waits for its end. The ends of its jobs are known
-// then.
+// Release ends a kept box with all its processes and waits until it has ended and the ends of its jobs are recorded.
 func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	p.mu.Lock()
 	k := p.kept[ref.ID]
@@ -162,7 +161,7 @@ func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	return nil
 }
 
-// made reports whether the making has ended.
+// made reports whether making the box has finished, successfully or not.
 func (k *kept) made() bool {
 	select {
 	case <-k.ready:
@@ -172,7 +171,8 @@ func (k *kept) made() bool {
 	}
 }
 
-// find returns the kept box of ref. The caller is in it until it calls leave.
+// find returns the kept box of ref and counts the caller as a user of it until leave is called. Code: not_found, the box is gone or was
+// made with other rules.
 func (p *keptBoxes) find(cmd providers.Command) (sb *sandbox, leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,7 +21,7 @@ const (
 // graceShare is the part of a limit by which a workspace may go above it before what runs in it is ended.
 const graceShare = 20
 
-// gauge is what a workspace takes, or all of an account's.
+// gauge is the space that one workspace, or all workspaces of an account, take, and its limit.
 type gauge struct {
 	limit   safefs.Taken // 0: none
 	taken   safefs.Taken
@@ -30,19 +30,19 @@ type gauge struct {
 	seen    bool
 }
 
-// beyond reports whether a is more than b in anything that b limits.
+// beyond reports whether a exceeds b in bytes or files, where b has a limit.
 func beyond(a, b safefs.Taken) bool {
 	return b.Bytes > 0 && a.Bytes > b.Bytes || b.Files > 0 && a.Files > b.Files
 }
 
-// full reports whether nothing more may be written.
+// full reports whether writes are refused: the limit is reached, or not everything can be counted.
 func (g *gauge) full() bool {
 	return g.hidden || g.limit.Bytes > 0 && g.taken.Bytes >= g.limit.Bytes || g.limit.Files > 0 && g.taken.Files >= g.limit.Files
 }
 
-// observe takes note of a measurement and reports whether what writes is to be ended. It is, once what is there has grown above the limit
-// and its grace. A process that deletes is left alone however much there still is: the ceiling comes down with what is there, and goes up
-// only with an end.
+// observe stores a measurement and reports whether the writing boxes must be ended. They must if the space has grown beyond a ceiling
+// above the limit. A process that deletes is spared however much is left: each measurement lowers the ceiling to the space taken (at least
+// the limit) plus a grace, and only ending the boxes raises it.
 func (g *gauge) observe(m safefs.Measured) (end bool) {
 	grace := safefs.Taken{Bytes: g.limit.Bytes / graceShare, Files: g.limit.Files / graceShare}
 	room := func(limit, now, grace int64) int64 { return max(limit, now) + grace }
@@ -61,13 +61,13 @@ func (g *gauge) observe(m safefs.Measured) (end bool) {
 	return end
 }
 
-// add takes note of what is about to be written, or was taken away.
+// add adds an amount that is about to be written, or that was removed (negative).
 func (g *gauge) add(t safefs.Taken) {
 	g.taken.Bytes = max(0, g.taken.Bytes+t.Bytes)
 	g.taken.Files = max(0, g.taken.Files+t.Files)
 }
 
-// space is a workspace as this process knows it.
+// space is this process's record of a workspace.
 type space struct {
 	gauge
 
@@ -88,9 +88,9 @@ type space struct {
 	dying   int       // that are to end and have not ended: they may write until then
 }
 
-// spares reports whether a box that began at a time is not to blame for what a measurement finds beside the last one: a box that has gone
-// since then may have written it, and this one began after that. The next measurement distinguishes them. So a box that begins after
-// another one was ended for a full space can delete at once.
+// spares reports whether a box that began at that time is not to blame for growth since the last measurement: it began after another box
+// was ended, and that other box may have written the data. The next measurement decides. So a new box can delete files right after another
+// was ended for a full workspace.
 func (s *space) spares(began time.Time) bool {
 	return began.After(s.left) && (s.dying > 0 || s.counted.Before(s.gone))
 }
@@ -101,7 +101,7 @@ const (
 	measureShare = 5
 )
 
-// due is when the space should be measured again, sooner where the disk is short of room; not ok: it need not.
+// due returns when to measure the space again, sooner if the disk is short of room; false if there is no need to.
 func (s *space) due(short bool) (at time.Time, ok bool) {
 	if s.active || s.seen && !s.touched && s.boxes == 0 {
 		return at, false
@@ -123,7 +123,7 @@ const (
 	fullDisk    = "disk"
 )
 
-// FullReasons are the words by which refusals are counted.
+// FullReasons returns the reasons by which refusals are counted.
 func FullReasons() []string { return []string{fullSpace, fullAccount, fullDisk} }
 
 // How a refusal begins.
@@ -133,10 +133,10 @@ const (
 	accountOver = "the workspaces of this account are over their common limit"
 )
 
-// over words that the space is full.
+// over describes the full workspace, for an error message.
 func (s *space) over() string { return s.says(s.what, s.flag, "--workspace-files") }
 
-// refusal is why nothing may be written to the space, nil when it may.
+// refusal returns why nothing may be written to the space; nil if writes are allowed.
 func (s *space) refusal() *refused {
 	switch {
 	case s.full():
@@ -148,13 +148,13 @@ func (s *space) refusal() *refused {
 	return nil
 }
 
-// refused is a refusal with the kind that is counted.
+// refused is the error of a refused write, with the reason by which it is counted.
 type refused struct {
 	why string
 	err error
 }
 
-// says words that a gauge is full.
+// says describes a full gauge, for an error message.
 func (g *gauge) says(what, bytes, files string) string {
 	const remedy = "delete files with bash, which can always do that: then there is room again"
 	switch {
@@ -168,7 +168,7 @@ func (g *gauge) says(what, bytes, files string) string {
 	}
 }
 
-// sizeText writes a number of bytes for people.
+// sizeText formats a number of bytes for people.
 func sizeText(n int64) string {
 	for _, u := range []struct {
 		name string
@@ -181,7 +181,7 @@ func sizeText(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// Reserve is the room that must stay free on a file system. The zero value is a tenth of it, and at most 1 GiB.
+// Reserve is the space that must stay free on a file system. The zero value is a tenth of it, at most 1 GiB.
 type Reserve struct {
 	Bytes   int64   // below 0: none
 	Percent float64 // of the file system
@@ -194,7 +194,7 @@ const (
 	freeFilesShare = 100
 )
 
-// Of is the bytes that stay free of a file system of a size.
+// Of returns the bytes that must stay free on a file system of that size.
 func (r Reserve) Of(size int64) int64 {
 	switch {
 	case r.Bytes < 0:
@@ -208,7 +208,7 @@ func (r Reserve) Of(size int64) int64 {
 	}
 }
 
-// Room is what is left on the file system of the workspaces, or on that of the provider's own files where there is less.
+// Room is the free space on the file system of the workspaces, or on that of the provider's own files if that has less.
 type Room struct {
 	Free, Size   int64 // bytes
 	Files, Nodes int64 // inodes that are free, and all of them; 0: the file system makes them as it likes
@@ -216,18 +216,18 @@ type Room struct {
 	off          bool
 }
 
-// Short reports whether there is less than must stay free.
+// Short reports whether less space or fewer inodes are free than must be.
 func (r Room) Short() bool { return r.below(1) }
 
-// below reports whether there is less than the n-th part of what must stay free.
+// below reports whether less than the n-th part of what must stay free is free.
 func (r Room) below(n int64) bool {
 	return !r.off && (r.Free < r.Reserve/n || r.Nodes > 0 && r.Files < r.Nodes/freeFilesShare/n)
 }
 
-// tighter orders rooms by what they have beyond what must stay free.
+// tighter orders rooms by their free bytes beyond the reserve.
 func tighter(a, b Room) int { return cmp.Compare(a.Free-a.Reserve, b.Free-b.Reserve) }
 
-// says words that there is too little room.
+// says describes the lack of space, for an error message.
 func (r Room) says() string {
 	if r.Free < r.Reserve {
 		return fmt.Sprintf("the disk of this worker has less than %s free (--min-free)", sizeText(r.Reserve))

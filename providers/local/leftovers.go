@@ -25,7 +25,8 @@ const (
 	freeShare   = 20                     // a 20th of a processor is free
 )
 
-// owed is what a box owes after a sample: the time that was used in it stands for the time since the last sample, less what is free.
+// owed returns the processor time debt of an idle box after a sample: the debt before, plus the time used in the sample scaled to the time
+// since the last sample, minus the free share. It is never negative.
 func owed(before, used, sample, since time.Duration) time.Duration {
 	if sample <= 0 {
 		return before
@@ -33,7 +34,8 @@ func owed(before, used, sample, since time.Duration) time.Duration {
 	return max(0, before+time.Duration(float64(used)/float64(sample)*float64(since))-since/freeShare)
 }
 
-// meter ends boxes in which nothing of ours runs and which still use the processors, until the provider is closed.
+// meter ends kept boxes in which no run or job is active and whose leftover processes use too much processor time, until the provider is
+// closed.
 func (p *keptBoxes) meter() {
 	if p.opt.LeftoverCPU < 0 {
 		return
@@ -50,14 +52,14 @@ func (p *keptBoxes) meter() {
 	}
 }
 
-// reading is the processor time of an idle box at the beginning of a sample.
+// reading is the processor time of an idle box at the start of a sample.
 type reading struct {
 	k    *kept
 	used time.Time // when it was last used then
 	cpu  time.Duration
 }
 
-// look takes one sample of all idle boxes. It stands for the time since the last one.
+// look takes one sample of all idle boxes, which counts for the whole time since the last one.
 func (p *keptBoxes) look(since time.Duration) {
 	var list []reading
 	p.mu.Lock()
@@ -102,7 +104,7 @@ func (p *keptBoxes) look(since time.Duration) {
 	}
 }
 
-// idle reports whether no run and no job is in a box. It is called under the lock.
+// idle reports whether no run and no job is active in a box. The lock is held.
 func (p *keptBoxes) idle(k *kept) bool {
 	if k.inside > 0 {
 		return false
@@ -115,7 +117,7 @@ func (p *keptBoxes) idle(k *kept) bool {
 	return true
 }
 
-// cpuTime is what the processes of a box have used.
+// cpuTime returns the processor time of the box's processes.
 func (s *sandbox) cpuTime() time.Duration {
 	if s.cgroup != nil {
 		if pids, err := s.cgroup.Processes(); err == nil {
@@ -125,9 +127,9 @@ func (s *sandbox) cpuTime() time.Duration {
 	return confine.CPUTime(confine.Below(s.Pid()))
 }
 
-// makeRoom makes place for one more kept box of an account: where there are as many as there may be, the one goes in
-// which nothing has run for longest, of this account or of the one that has the most. Its victim is the caller's to
-// end. It is called under the lock. Code: exhausted, something runs in all of them.
+// makeRoom makes room for one more kept box of an account. If a limit is reached it chooses as victim the box that has been idle for
+// longest, of this account or, at the total limit, of the account with the most boxes; the caller ends it. Nil: there is room. The lock is
+// held. Code: exhausted, something runs in all of them.
 func (p *keptBoxes) makeRoom(account schemas.AccountID) (victim *kept, err error) {
 	counts, total := map[schemas.AccountID]int{}, 0
 	for _, k := range p.kept {

@@ -41,14 +41,14 @@ func levelOf(m box.Mode) string {
 	}
 }
 
-// Obstacle is why a level is not available, and what an operator can do.
+// Obstacle is why an isolation level is not available, and how an operator can change that.
 type Obstacle struct {
 	Level  string `json:"level"`
 	Reason string `json:"reason"`
 	Remedy string `json:"remedy"`
 }
 
-// Diagnosis is what this host can isolate.
+// Diagnosis is the isolation that this host offers.
 type Diagnosis struct {
 	// Level is the one that would be used; L0: none, runs would be refused unless allowed.
 	Level     string
@@ -69,7 +69,7 @@ type Diagnosis struct {
 	Err error
 }
 
-// Diagnose finds out what [New] would find, and why no more. It makes and ends a few boxes.
+// Diagnose finds out the isolation that [New] would choose, and why none stronger. It makes and ends a few boxes.
 func Diagnose(ctx context.Context, o Options) Diagnosis {
 	o.AllowUnisolated = true
 	o.Networks = []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted}
@@ -92,7 +92,7 @@ func Diagnose(ctx context.Context, o Options) Diagnosis {
 	return d
 }
 
-// choose sets the strongest level that holds in a trial, and returns why others do not.
+// choose sets the strongest level that passes its trial, and returns why stronger ones do not.
 func (p *boxes) choose(ctx context.Context) ([]Obstacle, error) {
 	var obstacles []Obstacle
 	for _, mode := range p.modes {
@@ -129,7 +129,7 @@ func (p *boxes) choose(ctx context.Context) ([]Obstacle, error) {
 	return obstacles, nil
 }
 
-// refusal says what is in the way of a box with namespaces, and what would be left.
+// refusal is the error for a host that cannot make boxes with namespaces: the obstacles, and left, the level that it offers.
 func refusal(obstacles []Obstacle, left string) error {
 	text := make([]string, 0, len(obstacles))
 	for _, o := range obstacles {
@@ -139,7 +139,7 @@ func refusal(obstacles []Obstacle, left string) error {
 		strings.Join(text, "; "), left)
 }
 
-// measures lists what is in force at the chosen level, and what is not.
+// measures lists the protections in force at the chosen level, and those missing.
 func (p *host) measures() schemas.Isolation {
 	i := schemas.Isolation{Level: levelOf(p.mode)}
 	add := func(on bool, words ...string) {
@@ -169,7 +169,7 @@ func (p *host) measures() schemas.Isolation {
 	return i
 }
 
-// trial runs a real box that tries what must fail.
+// trial runs a box whose script attempts forbidden actions, and returns an error if one succeeds.
 func (p *boxes) trial(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -244,7 +244,7 @@ done </proc/self/status
 echo tried
 `
 
-// explain translates a step that failed into a reason and a remedy for people.
+// explain returns the reason for a failed step and a remedy, for operators.
 func explain(e *box.StepError) (reason, remedy string) {
 	reason = e.Step + ": " + e.Errno.Error()
 	if e.Errno == 0 {
@@ -273,7 +273,7 @@ func explain(e *box.StepError) (reason, remedy string) {
 
 func contains(words []string, word string) bool { return slices.Contains(words, word) }
 
-// lines yields the lines of text without their ends.
+// lines yields the lines of text without line ends.
 func lines(text []byte) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for line := range bytes.Lines(text) {
@@ -284,7 +284,7 @@ func lines(text []byte) iter.Seq[string] {
 	}
 }
 
-// logLines makes records of what the spawner complains of.
+// logLines logs the error output of the spawner.
 type logLines struct{ log *slog.Logger }
 
 func (l *logLines) Write(p []byte) (int, error) {

@@ -67,7 +67,7 @@ const (
 	mostPool    = 64
 )
 
-// Options says how the provider works. StateDir and Workspaces are needed.
+// Options configures the provider. StateDir and Workspaces are required.
 type Options struct {
 	// StateDir is a directory for what the provider keeps for itself. It is made when absent.
 	StateDir string
@@ -124,14 +124,14 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Provider runs commands in boxes on this host. Its methods may be called from many goroutines.
+// Provider runs commands in boxes on this host. Its methods are safe for concurrent use.
 type Provider struct {
 	*boxes
 	*keptBoxes
 	*jobRunner
 }
 
-// host is what this host can isolate, and the settings.
+// host is the isolation that this host offers, and the settings.
 type host struct {
 	opt       Options
 	log       *slog.Logger
@@ -154,7 +154,7 @@ type host struct {
 	pids      int // processes of a box that asks for no number
 }
 
-// boxes makes boxes, and has some ready that no command has used.
+// boxes makes boxes, some of them in advance.
 type boxes struct {
 	*host
 	*workspaces
@@ -171,7 +171,7 @@ type boxes struct {
 	launching sync.Mutex // held while a spawner is launched
 }
 
-// workspaces are the directories of workspaces on this host.
+// workspaces manages the directories of workspaces on this host.
 type workspaces struct {
 	*host
 
@@ -181,7 +181,7 @@ type workspaces struct {
 	store  string // identity of the workspaces
 }
 
-// keptBoxes are the boxes that stay between runs.
+// keptBoxes manages the boxes that persist between runs.
 type keptBoxes struct {
 	*boxes
 
@@ -190,7 +190,7 @@ type keptBoxes struct {
 	meterEvery time.Duration
 }
 
-// jobRunner runs commands that outlive their call.
+// jobRunner runs background jobs, which outlive their call.
 type jobRunner struct {
 	*boxes
 
@@ -205,9 +205,8 @@ var (
 	_ providers.Profiler = (*Provider)(nil)
 )
 
-// New finds out what this host can isolate, by trying, and returns a provider for it. Where it can
-// make no namespaces and less is not allowed, the error is unsupported and names the remedy. The caller
-// closes the provider.
+// New finds out by trial what isolation this host offers, and returns a provider for it. If it cannot make namespaces and less is not
+// allowed, the error says so and names a remedy. The caller closes the provider. Code: unsupported.
 func New(o Options) (*Provider, error) {
 	p, err := prepare(o)
 	if err != nil {
@@ -216,7 +215,7 @@ func New(o Options) (*Provider, error) {
 	return p.start()
 }
 
-// start chooses the level.
+// start chooses the isolation level and starts the background work.
 func (p *Provider) start() (*Provider, error) {
 	reasons, err := p.choose(context.Background())
 	if err != nil {
@@ -252,7 +251,8 @@ func poolSize(n int) int {
 	}
 }
 
-// processes is how many processes a box has that asks for no number: all boxes together must leave the host some.
+// processes returns the limit on processes of a box whose spec sets none: at most most, and less if that many boxes could use up the
+// host's process ids.
 func processes(boxes, most int) int {
 	const others = 32 // boxes that are not kept
 	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
@@ -267,7 +267,7 @@ func processes(boxes, most int) int {
 	return max(most, LeastProcesses)
 }
 
-// prepare makes a provider that has not chosen its level.
+// prepare makes a provider without choosing its isolation level.
 func prepare(o Options) (*Provider, error) {
 	if o.StateDir == "" || o.Workspaces == "" {
 		return nil, schemas.OpErrorf(schemas.Invalid, "local", "a state directory and a directory for workspaces are needed")
@@ -334,7 +334,7 @@ func prepare(o Options) (*Provider, error) {
 	return p, nil
 }
 
-// makeDir makes a directory that a tenant's user can pass through but not list.
+// makeDir makes a directory that a tenant's user can traverse but not list.
 func makeDir(dir string) error {
 	if os.Geteuid() != 0 {
 		return os.MkdirAll(dir, 0o700)
@@ -345,7 +345,8 @@ func makeDir(dir string) error {
 	return os.Chmod(dir, 0o711) //nolint:gosec // as above
 }
 
-// findProgram returns the box binary, and how it was found. Unused is why the one beside this program is not that, "" where there is none.
+// findProgram returns the path of the box binary and how it was found. Unused is why a binary beside this program is not used; empty if
+// there is none or it is used.
 func findProgram(explicit string) (path, rung, unused string, err error) {
 	if explicit != "" {
 		if err := unix.Access(explicit, unix.X_OK); err != nil {
@@ -367,7 +368,7 @@ func findProgram(explicit string) (path, rung, unused string, err error) {
 	return "/proc/self/exe", "this program itself", unused, nil
 }
 
-// besideProgram returns the box binary beside the program own, or why the one that is there is not used.
+// besideProgram returns the box binary beside the program own, or why the binary found there is not used.
 func besideProgram(own string) (path, unused string) {
 	beside := filepath.Join(filepath.Dir(own), box.Name)
 	var st unix.Stat_t
@@ -384,8 +385,8 @@ func besideProgram(own string) (path, unused string) {
 	return beside, ""
 }
 
-// sameBuild reports whether the program at path was certainly built from what this one was: an old
-// one would keep old rules. Builds of a changed tree do not say what they hold, so they never count.
+// sameBuild reports whether the program at path was certainly built from the same source as this one: an older one would apply older
+// rules. Builds of a modified tree have no exact version and never count.
 func sameBuild(path string) bool {
 	own, ok := debug.ReadBuildInfo()
 	if !ok || !strings.HasPrefix(own.Main.Version, "v") || strings.HasSuffix(own.Main.Version, "+dirty") {
@@ -395,8 +396,7 @@ func sameBuild(path string) bool {
 	return err == nil && theirs.Main.Path == own.Main.Path && theirs.Main.Version == own.Main.Version
 }
 
-// Close ends every box and waits for their ends, and at most 10 s for those who are notified of the ends of
-// their jobs.
+// Close ends every box and waits for their ends, then up to 10 s until the ends of their jobs are reported.
 func (p *Provider) Close() error {
 	p.mu.Lock()
 	if !p.closed {
@@ -425,11 +425,11 @@ func (p *Provider) Close() error {
 	return errors.Join(err, p.null.Close())
 }
 
-// idRange is the ids of the host that boxes of a root worker may have.
+// idRange is the range of host user ids for the boxes of a worker that runs as root.
 type idRange struct{ first, count uint32 }
 
-// hostIDs finds ids that belong to no other user: far above those of people and services, or, where this process lives in a user namespace
-// with few, the upper part of those.
+// hostIDs returns ids that belong to no other user: far above those of people and services or, in a user namespace with few ids, the upper
+// part of those.
 func hostIDs() idRange {
 	const lowest = 165536 // below are the ranges that hosts give to their users
 	data, err := os.ReadFile("/proc/self/uid_map")
@@ -449,8 +449,8 @@ func hostIDs() idRange {
 	return idRange{uint32(top / 2), uint32(max(1, top/2-1))}
 }
 
-// hostID is the user of an account's boxes on the host, always the same for the same account. It is
-// 0, for the worker's own user, when the worker is not root.
+// hostID returns the host user id of an account's boxes, always the same for the same account. It is 0, for the worker's own user, unless
+// the worker is root.
 func (p *host) hostID(a schemas.AccountID) int {
 	if os.Geteuid() != 0 {
 		return 0

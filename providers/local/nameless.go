@@ -24,13 +24,13 @@ const (
 	namelessDies = 500 * time.Millisecond
 )
 
-// unnamed is what a box holds in files that it has open and that have no name any more.
+// unnamed is the size of the deleted files that a box holds open.
 type unnamed struct {
 	sb    *sandbox
 	bytes int64
 }
 
-// processes lists those of a box.
+// processes returns the processes of a box.
 func (s *sandbox) processes() []int {
 	if s.cgroup != nil {
 		if pids, err := s.cgroup.Processes(); err == nil {
@@ -40,7 +40,8 @@ func (s *sandbox) processes() []int {
 	return confine.Below(s.Pid())
 }
 
-// nameless are the bytes of files without a name that processes hold open on some devices. What is mapped and not open is not seen.
+// nameless returns the bytes of deleted files that processes hold open on the given devices. Files that are mapped but not open are
+// missed.
 func nameless(pids []int, devices []uint64) (bytes int64) {
 	type file struct{ dev, ino uint64 }
 	seen, looked := map[file]bool{}, 0
@@ -69,8 +70,8 @@ func nameless(pids []int, devices []uint64) (bytes int64) {
 	return bytes
 }
 
-// endNameless ends what holds more in files without a name than it may: than a workspace's limit, than is left of its account's, and
-// the largest first where the disk is short.
+// endNameless ends boxes whose deleted open files exceed the workspace's limit or the rest of the account's, and the largest first if the
+// disk is short of room.
 func (q *quotas) endNameless() {
 	now := time.Now()
 	q.mu.Lock()
@@ -105,7 +106,7 @@ func (q *quotas) endNameless() {
 	q.judgeNameless(boxes)
 }
 
-// judgeNameless ends those of some boxes, the largest first, that hold too much. The lock is held.
+// judgeNameless ends those of the boxes, which are ordered largest first, that hold too much. The lock is held.
 func (q *quotas) judgeNameless(boxes []unnamed) {
 	missing := q.room.Reserve - q.room.Free
 	sums := map[*gauge]int64{}
@@ -133,7 +134,7 @@ func (q *quotas) judgeNameless(boxes []unnamed) {
 	}
 }
 
-// accountOf is what the account of a box may take in all; nil: it is not known. The lock is held.
+// accountOf returns the gauge of all workspaces of a box's account; nil if the account is unknown. The lock is held.
 func (q *quotas) accountOf(sb *sandbox) *gauge {
 	for _, name := range q.boxes[sb].spaces {
 		if s := q.spaces[name]; s != nil && s.account != nil {
@@ -143,7 +144,7 @@ func (q *quotas) accountOf(sb *sandbox) *gauge {
 	return nil
 }
 
-// endHolder ends a box for its files without a name. The lock is held.
+// endHolder ends a box because of its deleted open files. The lock is held.
 func (q *quotas) endHolder(b unnamed, why string, err *schemas.Error) {
 	if _, writes := q.boxes[b.sb]; !writes || !q.evict(b.sb, err) {
 		return

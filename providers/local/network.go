@@ -28,15 +28,15 @@ const mostLogged = 20
 // trialAccount is whose boxes try out what this host keeps.
 const trialAccount = schemas.AccountID("acct_trial")
 
-// usualPorts are those that a box with allow-all reaches where the kernel cannot redirect connections to all ports.
+// usualPorts returns the ports that a box with allow-all can reach if the kernel cannot redirect connections to all ports.
 func usualPorts() []uint16 { return []uint16{22, 80, 443, 8080, 8443} }
 
-// relayed reports whether boxes of a network mode have a relay: a network of their own with one way out.
+// relayed reports whether boxes of a network mode have a relay: a network namespace with the relay as the only way out.
 func (p *host) relayed(mode schemas.NetworkMode) bool {
 	return p.mode == box.Isolated && (mode == schemas.AllowAll || mode == schemas.Restricted)
 }
 
-// rules compiles what a box may reach. It refuses what this host cannot keep.
+// rules compiles the network rules of a box. Code: unsupported, this host cannot enforce the mode.
 func (p *host) rules(n schemas.Network) (*egress.Rules, error) {
 	switch {
 	case n.Mode == schemas.Restricted && p.mode != box.Isolated:
@@ -50,7 +50,8 @@ func (p *host) rules(n schemas.Network) (*egress.Rules, error) {
 	return egress.Compile(n, p.opt.PrivateNetworks)
 }
 
-// listenAt lists the ports at which a box has to listen for what it sends, as part of its shape. Empty: one listener gets all.
+// listenAt returns the ports on which the relay listens in a box, as part of its shape. Empty: one listener receives connections to all
+// ports.
 func (p *host) listenAt(r *egress.Rules, n schemas.Network) string {
 	if p.redirects {
 		return ""
@@ -63,7 +64,7 @@ func (p *host) listenAt(r *egress.Rules, n schemas.Network) string {
 	return strings.Trim(fmt.Sprint(slices.Compact(ports)), "[]")
 }
 
-// portsOf reads what listenAt wrote.
+// portsOf parses the result of listenAt.
 func portsOf(list string) (ports []int) {
 	for field := range strings.FieldsSeq(list) {
 		var n int
@@ -74,7 +75,7 @@ func portsOf(list string) (ports []int) {
 	return ports
 }
 
-// sameNetwork reports whether two networks are the same rules.
+// sameNetwork reports whether two networks have the same rules.
 func sameNetwork(a, b schemas.Network) bool {
 	mode := func(n schemas.Network) schemas.NetworkMode {
 		if n.Mode == "" {
@@ -94,7 +95,7 @@ type wayOut struct {
 	done  chan struct{}       // closed when the box has ended and nothing of its connections is left
 }
 
-// openWay has a relay serve the box's connections until the box ends.
+// openWay starts a relay that serves the box's connections until the box ends.
 func (p *boxes) openWay(sb *sandbox, rules *egress.Rules, creds *egress.Credentials, spec providers.Spec) error {
 	from := sb.Inside()
 	defer from.Close()
@@ -127,7 +128,7 @@ func (p *boxes) openWay(sb *sandbox, rules *egress.Rules, creds *egress.Credenti
 	return nil
 }
 
-// sockets makes the runtime's sockets of a box's.
+// sockets converts the sockets of a box to the Go runtime's listeners.
 func sockets(from box.Inside) (in egress.Inside, err error) {
 	defer func() {
 		if err != nil {
@@ -154,8 +155,8 @@ func sockets(from box.Inside) (in egress.Inside, err error) {
 	return in, nil
 }
 
-// shown is a run's environment without the secrets that are bound to hosts: the box's relay takes them, and the run has what stands
-// for them, and is given the certificate to trust. From then on all that runs in the box uses the values that the last run came with.
+// shown returns a run's environment with placeholders for the secrets that are bound to hosts, and with variables that name the
+// certificate to trust. The box's relay stores the secrets; from then on every process in the box uses the values of the latest run.
 func (s *sandbox) shown(env map[string]string) (map[string]string, error) {
 	if s.way == nil || s.way.creds == nil {
 		return env, nil
@@ -172,7 +173,7 @@ func (s *sandbox) shown(env map[string]string) (map[string]string, error) {
 	return env, nil
 }
 
-// mark is a place among the refusals of the box.
+// mark returns the current position in the list of refused connections of the box, for notices.
 func (s *sandbox) mark() uint64 {
 	if s.way == nil {
 		return 0
@@ -180,7 +181,7 @@ func (s *sandbox) mark() uint64 {
 	return s.way.relay.Mark()
 }
 
-// notices words what the box wanted to reach and could not since a mark, for the caller of a command in it. Commands that ran in one box at
+// notices describes the connections that were refused to the box since mark, for the caller of a command. Commands that run in one box at
 // the same time share them.
 func (s *sandbox) notices(mark uint64) []byte {
 	if s.way == nil {
@@ -189,7 +190,8 @@ func (s *sandbox) notices(mark uint64) []byte {
 	return s.way.relay.Notices(mark)
 }
 
-// tryRelay finds out whether boxes can have a relay, by one that tries to get around it.
+// tryRelay makes a box with a relay, in which a script tries to bypass it; it returns an error if the relay does not work or can be
+// bypassed.
 func (p *boxes) tryRelay(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -235,7 +237,7 @@ echo tried`,
 	return nil
 }
 
-// findRelay notes whether boxes can have a relay, where the operator lets any box have a network.
+// findRelay finds out whether boxes can have a relay, if the operator allows a network mode that needs one.
 func (p *boxes) findRelay(ctx context.Context) {
 	p.noRelay = ""
 	if p.mode != box.Isolated || !slices.ContainsFunc(p.opt.Networks, p.relayed) {
@@ -259,7 +261,7 @@ func (p *boxes) findRelay(ctx context.Context) {
 	p.log.Warn("sandboxes cannot have a network", "reason", p.noRelay)
 }
 
-// networks are the modes that the boxes of this host can be kept in.
+// networks returns the allowed network modes that this host can enforce.
 func (p *host) networks() []schemas.NetworkMode {
 	return slices.DeleteFunc(slices.Clone(p.opt.Networks), func(mode schemas.NetworkMode) bool {
 		return mode == schemas.Restricted && p.mode != box.Isolated || p.relayed(mode) && !p.relays

@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// output is the standard files of a run and what comes out of them.
+// output holds the standard files of a run and copies its output.
 type output struct {
 	p       *boxes
 	want    func(providers.Chunk)
@@ -37,7 +37,7 @@ type stream struct {
 	kept *capture.Excerpt
 }
 
-// newOutput makes the pipes. The caller closes the output.
+// newOutput makes the pipes of a run. The caller calls close.
 func newOutput(p *boxes, cmd providers.Command) (*output, error) {
 	limit := cmd.OutputLimit
 	if limit <= 0 {
@@ -68,8 +68,8 @@ func newOutput(p *boxes, cmd providers.Command) (*output, error) {
 	return o, nil
 }
 
-// pipe returns the ends of a pipe, closed on exec and blocking: one is for another process. It belongs to owner, unless 0, who then can
-// open it again as /dev/stdout.
+// pipe returns the two ends of a blocking pipe, closed on exec. It belongs to the user owner unless that is 0, so that the run can open it
+// again as /dev/stdout.
 func pipe(owner int) (r, w int, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -83,13 +83,13 @@ func pipe(owner int) (r, w int, err error) {
 	return fds[0], fds[1], nil
 }
 
-// nonblocking takes fd over for our own use.
+// nonblocking makes fd nonblocking and returns it as a file, which then owns it.
 func nonblocking(fd int) *os.File {
 	_ = unix.SetNonblock(fd, true) // a pipe can always
 	return os.NewFile(uintptr(fd), "pipe")
 }
 
-// begin closes the run's ends here and starts to copy.
+// begin closes this process's copies of the run's ends, writes the input and starts to copy the output.
 func (o *output) begin(input []byte) {
 	o.release()
 	if o.input != nil {
@@ -112,7 +112,7 @@ func (o *output) release() {
 	}
 }
 
-// stdinFD is the run's standard input.
+// stdinFD returns the run's standard input; /dev/null without input.
 func (o *output) stdinFD() int {
 	if o.stdin >= 0 {
 		return o.stdin
@@ -120,15 +120,15 @@ func (o *output) stdinFD() int {
 	return int(o.p.null.Fd())
 }
 
-// read copies until the end of the stream, or until finish and then what is there already.
+// read copies stream i until its end. After finish(false) it copies only the bytes that are already in the pipe.
 func (o *output) read(i int) {
 	buf, _ := o.p.buffers.Get().(*[schemas.MaxChunk]byte)
 	defer o.p.buffers.Put(buf)
 	copyPipe(o.streams[i].ours, buf[:], func(data []byte) { o.take(i, data) })
 }
 
-// copyPipe hands over what comes through a pipe until its end. When its time to read is over, what is
-// there already is the last.
+// copyPipe passes the data of a pipe to take until the pipe's end. When the read deadline passes, it passes on the bytes already in the
+// pipe and returns.
 func copyPipe(pipe *os.File, buf []byte, take func([]byte)) {
 	for {
 		n, err := pipe.Read(buf)
@@ -143,8 +143,8 @@ func copyPipe(pipe *os.File, buf []byte, take func([]byte)) {
 	}
 }
 
-// drainPipe takes what lies in the pipe without waiting for more, and at most what a pipe can hold: a
-// process that is left in a kept box must not keep us.
+// drainPipe passes on the bytes in the pipe without waiting for more, at most what a pipe can hold: a process that still writes in a kept
+// box must not occupy it forever.
 func drainPipe(pipe *os.File, buf []byte, take func([]byte)) {
 	_ = pipe.SetReadDeadline(time.Time{})
 	raw, err := pipe.SyscallConn()
@@ -163,7 +163,7 @@ func drainPipe(pipe *os.File, buf []byte, take func([]byte)) {
 	}
 }
 
-// take hands a piece over.
+// take processes a piece of output of stream i: it delivers and keeps it.
 func (o *output) take(i int, data []byte) {
 	if len(data) == 0 {
 		return
@@ -185,7 +185,8 @@ func (o *output) take(i int, data []byte) {
 	}
 }
 
-// finish returns when all output was handed over. Whole waits for the ends of the streams; no process may be left then that holds them.
+// finish returns when all output has been delivered. With whole it waits for the ends of the streams, which needs that no process still
+// has them open.
 func (o *output) finish(whole bool) {
 	if !whole {
 		for i := range o.streams {
@@ -197,7 +198,7 @@ func (o *output) finish(whole bool) {
 	o.feeder.Wait()
 }
 
-// close closes what is open. It may be called more than once.
+// close closes all open pipes. It may be called more than once.
 func (o *output) close() {
 	o.release()
 	for i := range o.streams {

@@ -21,8 +21,8 @@ const (
 	littleOutput = 64 << 10
 )
 
-// outputs keeps what jobs print from filling the disk: all of it has a bound, and it gives way first where room is short.
-// It is safe for concurrent use.
+// outputs keeps job outputs from filling the disk: their total is bounded, and they are the first to be removed when room is short. It is
+// safe for concurrent use.
 type outputs struct {
 	dirs *jobDirs
 	ask  func() (Room, error) // of the disk that it is on
@@ -39,7 +39,7 @@ func newOutputs(dirs *jobDirs, ask func() (Room, error)) *outputs {
 	return o
 }
 
-// begin counts the log of a job until end is called.
+// begin counts the log of a job as one that is being written, until end is called.
 func (o *outputs) begin(l *jobLog, a schemas.AccountID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -52,7 +52,7 @@ func (o *outputs) end(l *jobLog) {
 	delete(o.logs, l)
 }
 
-// look takes note of the free room.
+// look reads and stores the free room. On an error the last value stays.
 func (o *outputs) look() Room {
 	r, err := o.ask()
 	o.mu.Lock()
@@ -63,7 +63,7 @@ func (o *outputs) look() Room {
 	return o.room
 }
 
-// admits reports whether n more bytes of a log are kept.
+// admits reports whether n more bytes of a log may be stored.
 func (o *outputs) admits(l *jobLog, n int) bool {
 	o.mu.Lock()
 	o.unseen += int64(n)
@@ -75,8 +75,8 @@ func (o *outputs) admits(l *jobLog, n int) bool {
 	return !r.Short() || !r.below(2) && l.kept()+int64(n) <= littleOutput
 }
 
-// grow is called before a log becomes longer by a segment. Ended jobs give way to those that run; where these alone have too much,
-// alone reports that the log is to keep no more than it must.
+// grow is called before a log gets another segment; it removes outputs of ended jobs to make room. If running jobs alone exceed the limit
+// it returns true: the log should then store as little as possible.
 func (o *outputs) grow(l *jobLog) (alone bool) {
 	most, running := o.bounds()
 	o.dirs.prune(time.Now(), most, running)
@@ -86,7 +86,7 @@ func (o *outputs) grow(l *jobLog) (alone bool) {
 	return sum(running)+segmentSize > most || running[a]+segmentSize > most/2
 }
 
-// bounds are how much all may keep, and what those that run have of it.
+// bounds returns how many bytes all outputs may take, and how many the running jobs of each account take.
 func (o *outputs) bounds() (most int64, running map[schemas.AccountID]int64) {
 	o.mu.Lock()
 	logs, size := maps.Clone(o.logs), o.room.Size
@@ -108,14 +108,14 @@ func sum(of map[schemas.AccountID]int64) (n int64) {
 	return n
 }
 
-// prune lets go of what is not to be kept any more.
+// prune removes old jobs, and outputs beyond the limit.
 func (o *outputs) prune() {
 	most, running := o.bounds()
 	o.dirs.prune(time.Now(), most, running)
 }
 
-// giveWay frees what is missing on the disk: of ended jobs first, the oldest of the account that keeps the most, then all but the last
-// segments of those that run. It reports how many bytes it has freed.
+// giveWay frees the space that the disk is short of: first outputs of ended jobs, beginning with the oldest of the account that stores the
+// most, then all but the last segments of running jobs. It returns how many bytes it freed.
 func (o *outputs) giveWay() (freed int64) {
 	r := o.look()
 	missing := r.Reserve - r.Free

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// pool is boxes made in advance. A box belongs to no tenant until it is claimed, and then to one tenant for good.
+// pool holds boxes made in advance. A box belongs to no tenant until it is claimed, and then to one tenant for good.
 type pool struct {
 	size   int // of each shape; 0: no pool
 	idle   map[shape][]*sandbox
@@ -17,7 +17,7 @@ type pool struct {
 // mostShapes is how many kinds of box are kept ready at a time.
 const mostShapes = 4
 
-// drain takes every box out.
+// drain empties the pool and returns its boxes.
 func (p *pool) drain() []*sandbox {
 	var all []*sandbox
 	for s, boxes := range p.idle {
@@ -30,7 +30,7 @@ func (p *pool) drain() []*sandbox {
 	return all
 }
 
-// take returns a box of the pool, nil when it has none.
+// take returns a box from the pool; nil if it has none of that shape.
 func (p *boxes) take(s shape) *sandbox {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,8 +50,7 @@ func (p *boxes) take(s shape) *sandbox {
 	}
 }
 
-// warm fills the pool up with boxes of a shape, in the background, and lets the others go when they
-// are too many.
+// warm fills the pool with boxes of a shape, in the background, and ends those of another if there are too many shapes.
 func (p *boxes) warm(s shape) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +84,7 @@ func (p *boxes) warm(s shape) {
 	p.ending.Go(func() { p.fill(s) })
 }
 
-// fill makes boxes until there are enough.
+// fill makes boxes until the pool has enough of the shape.
 func (p *boxes) fill(s shape) {
 	for {
 		sb, err := p.build(s)
@@ -117,7 +116,7 @@ func (p *boxes) fill(s shape) {
 	}
 }
 
-// cool lets all boxes go: none was requested for a while.
+// cool ends all boxes of the pool because none was requested for a while.
 func (p *boxes) cool() {
 	p.mu.Lock()
 	idle := p.pool.drain()

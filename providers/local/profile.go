@@ -13,7 +13,7 @@ import (
 
 const mebi = 1 << 20 // bytes
 
-// Declared is the most that the provider can keep on any host that it runs on.
+// Declared returns the most that the provider can offer on any host.
 func Declared() providers.Profile {
 	return providers.Profile{
 		Name:        "local",
@@ -35,7 +35,7 @@ func Declared() providers.Profile {
 	}
 }
 
-// Profile is what the provider can do on this host.
+// Profile returns what the provider offers on this host.
 func (p *host) Profile() providers.Profile {
 	f, words := Declared(), p.cgroups.Words()
 	f.Networks = p.networks()

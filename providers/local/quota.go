@@ -35,8 +35,8 @@ const (
 	leastGrowth = 1 << 20
 )
 
-// quotas keeps workspaces within their limits and the host's disk from being filled by them. What boxes write is
-// measured while they live; what file tools write is known beforehand.
+// quotas enforces the limits of workspaces and keeps them from filling the host's disk. Writes of boxes are measured while the boxes live;
+// writes of file tools are announced beforehand.
 type quotas struct {
 	dirs    []string // whose file systems are kept from being full; the first holds the workspaces
 	limit   safefs.Taken
@@ -62,7 +62,7 @@ type quotas struct {
 	lastNameless             time.Time // when a box was last ended for those while the disk was short
 }
 
-// writing is what a box may write to.
+// writing records the workspaces that a box may write to.
 type writing struct {
 	spaces  []string
 	since   time.Time
@@ -87,11 +87,11 @@ func newQuotas(p *host, outputs *outputs) *quotas {
 	return q
 }
 
-// limitOf is an option's value: 0 stands for the default and less for none.
+// limitOf returns the limit that an option sets: 0 means the default, a negative value no limit (0).
 func limitOf(value, standard int64) int64 { return max(0, cmp.Or(value, standard)) }
 
-// accountKey names the account of a workspace: its user on the host where it has one, for that can be read from the
-// directory as well.
+// accountKey returns the key of an account's gauge: the account's host user if it has one, because that can also be read from a
+// directory's owner.
 func accountKey(user int, a schemas.AccountID) string {
 	if user > 0 {
 		return strconv.Itoa(user)
@@ -99,7 +99,7 @@ func accountKey(user int, a schemas.AccountID) string {
 	return "account:" + string(a)
 }
 
-// run measures and looks until done is closed.
+// run measures workspaces and monitors free space until done is closed.
 func (q *quotas) run(done <-chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -112,7 +112,7 @@ func (q *quotas) run(done <-chan struct{}) {
 	all.Wait()
 }
 
-// space returns what is known of a workspace, from its first use on. The lock is held.
+// space returns the record of a workspace, creating it at first use. The lock is held.
 func (q *quotas) space(name string) *space {
 	s := q.spaces[name]
 	if s == nil {
@@ -125,7 +125,7 @@ func (q *quotas) space(name string) *space {
 	return s
 }
 
-// owned notes whose a workspace is. The lock is held.
+// owned records the account of a workspace, by its key. The lock is held.
 func (q *quotas) owned(s *space, key string) {
 	if s.account != nil {
 		return
@@ -141,7 +141,7 @@ func (q *quotas) owned(s *space, key string) {
 	g.add(s.taken)
 }
 
-// use notes that an account is about to use a workspace, and returns why nothing may be written there.
+// use records that an account is about to use a workspace. It returns why nothing may be written there; nil if writes are allowed.
 func (q *quotas) use(a schemas.AccountID, name string) *refused {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -150,7 +150,7 @@ func (q *quotas) use(a schemas.AccountID, name string) *refused {
 	return q.refusal(s)
 }
 
-// refusal is why nothing may be written. The lock is held.
+// refusal returns why nothing may be written to the space; nil if writes are allowed. The lock is held.
 func (q *quotas) refusal(s *space) *refused {
 	if !q.short.IsZero() {
 		return &refused{why: fullDisk, err: schemas.OpErrorf(schemas.Unavailable, "write",
@@ -159,7 +159,7 @@ func (q *quotas) refusal(s *space) *refused {
 	return s.refusal()
 }
 
-// frugal is why a command that may write to mounts may only read and delete; empty: it may do all.
+// frugal returns why a command with these mounts may only read and delete; empty if it may write.
 func (q *quotas) frugal(a schemas.AccountID, mounts []providers.Mount) string {
 	for _, m := range mounts {
 		if m.ReadOnly {
@@ -173,14 +173,15 @@ func (q *quotas) frugal(a schemas.AccountID, mounts []providers.Mount) string {
 	return ""
 }
 
-// count counts a refusal.
+// count counts a refusal by its reason.
 func (q *quotas) count(why string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.refusals[why]++
 }
 
-// admit is asked before a file tool writes, by how much the workspace would grow at most. What is admitted counts.
+// admit returns the function that a file tool calls before a write, with the most bytes and files by which the workspace can grow. It
+// returns an error if the write is refused, and counts the growth otherwise.
 func (q *quotas) admit(a schemas.AccountID, name string) func(bytes, files int64) error {
 	return func(bytes, files int64) error {
 		q.mu.Lock()
@@ -205,7 +206,7 @@ func (q *quotas) admit(a schemas.AccountID, name string) func(bytes, files int64
 	}
 }
 
-// enter notes that a box may write to mounts, until it is left.
+// enter records that a box may write to mounts, until leave.
 func (q *quotas) enter(sb *sandbox, a schemas.AccountID, mounts []providers.Mount) {
 	w := writing{since: time.Now()}
 	q.mu.Lock()
@@ -226,7 +227,7 @@ func (q *quotas) enter(sb *sandbox, a schemas.AccountID, mounts []providers.Moun
 	}
 }
 
-// leave takes back an enter, if there was one.
+// leave ends what enter recorded, if anything.
 func (q *quotas) leave(sb *sandbox) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -245,7 +246,7 @@ func (q *quotas) leave(sb *sandbox) {
 	delete(q.boxes, sb)
 }
 
-// gone drops a space whose directory was removed just now, unless it is being measured: then that finds out.
+// gone drops the record of a workspace whose directory was just removed, unless it is being measured: the measurement drops it then.
 func (q *quotas) gone(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -254,7 +255,7 @@ func (q *quotas) gone(name string) {
 	}
 }
 
-// hurry has those who measure look for work.
+// hurry wakes the measuring goroutines.
 func (q *quotas) hurry() {
 	select {
 	case q.wake <- struct{}{}:
@@ -262,7 +263,7 @@ func (q *quotas) hurry() {
 	}
 }
 
-// measureAll measures what is due until ctx ends, of workspaces that took no longer than most the last time; 0: all.
+// measureAll measures due workspaces until ctx ends; with a positive most only those whose last measurement took no longer.
 func (q *quotas) measureAll(ctx context.Context, most time.Duration) {
 	if most == 0 {
 		q.discover()
@@ -285,7 +286,7 @@ func (q *quotas) measureAll(ctx context.Context, most time.Duration) {
 	}
 }
 
-// discover notes the workspaces that are there already.
+// discover creates records of the existing workspaces.
 func (q *quotas) discover() {
 	entries, err := os.ReadDir(q.dirs[0])
 	if err != nil {
@@ -301,7 +302,7 @@ func (q *quotas) discover() {
 	}
 }
 
-// next takes the space that is most overdue, or says when there may be one.
+// next returns the workspace that is most overdue, or nil and how long to wait for one.
 func (q *quotas) next(now time.Time, most time.Duration) (s *space, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -323,7 +324,7 @@ func (q *quotas) next(now time.Time, most time.Duration) (s *space, wait time.Du
 	return s, wait
 }
 
-// measure measures a space and acts upon it.
+// measure measures a workspace, stores the result and ends boxes if it is too large.
 func (q *quotas) measure(ctx context.Context, s *space) {
 	var took time.Duration
 	rest := func(ctx context.Context, worked time.Duration) {
@@ -370,7 +371,7 @@ func (q *quotas) measure(ctx context.Context, s *space) {
 	s.counted = began
 }
 
-// forget drops a workspace whose directory is gone. The lock is held.
+// forget drops the record of a workspace whose directory is gone. The lock is held.
 func (q *quotas) forget(s *space) {
 	if s.account != nil {
 		s.account.add(safefs.Taken{Bytes: -s.taken.Bytes, Files: -s.taken.Files})
@@ -381,7 +382,7 @@ func (q *quotas) forget(s *space) {
 	s.taken, s.seen = safefs.Taken{}, true
 }
 
-// observe takes note of a measurement, and ends what writes when that is too much. The lock is held.
+// observe stores a measurement, and ends the writing boxes if it exceeds a ceiling. The lock is held.
 func (q *quotas) observe(s *space, m safefs.Measured) {
 	m.Bytes, m.Files = max(0, m.Bytes+s.pending.Bytes), max(0, m.Files+s.pending.Files)
 	before, known := s.taken, s.seen
@@ -401,7 +402,7 @@ func (q *quotas) observe(s *space, m safefs.Measured) {
 	}
 }
 
-// endIn ends the boxes that may write to a workspace. The lock is held.
+// endIn ends the boxes that may write to a workspace, except those that [space.spares]. The lock is held.
 func (q *quotas) endIn(s *space, why, says string) {
 	err := &schemas.Error{Code: schemas.Exhausted, Op: "run", Message: "what ran was ended: " + says}
 	if why == fullDisk {
@@ -425,7 +426,8 @@ func (q *quotas) endIn(s *space, why, says string) {
 		s.taken.Bytes, "files", s.taken.Files)
 }
 
-// evict ends a box, and notes of what it could write to that it did until now. The lock is held.
+// evict ends a box, and records that it wrote to its workspaces until now. It reports whether this was the first eviction. The lock is
+// held.
 func (q *quotas) evict(sb *sandbox, why *schemas.Error) (first bool) {
 	if first = sb.evict(why); first {
 		w := q.boxes[sb]
@@ -441,8 +443,8 @@ func (q *quotas) evict(sb *sandbox, why *schemas.Error) (first bool) {
 	return first
 }
 
-// Refusals counts the commands and writes of file tools that could not write because a workspace, an account or the
-// disk was full, Ended the sandboxes that were ended for it: by "workspace", "account" and "disk".
+// Refusals returns how many commands and file tool writes were refused because a workspace, an account or the disk was full, and how many
+// sandboxes were ended for that, by reason (see [FullReasons]).
 func (p *workspaces) Refusals() (refused, ended map[string]int64) {
 	q := p.quotas
 	q.mu.Lock()
@@ -454,7 +456,7 @@ func (p *workspaces) Refusals() (refused, ended map[string]int64) {
 	return refused, ended
 }
 
-// evict ends a box with all that runs in it, for a reason that is reported to them. It reports whether it was the first to.
+// evict ends a box with all its processes; runs and jobs in it fail with why. It reports whether it was the first eviction.
 func (s *sandbox) evict(why *schemas.Error) bool {
 	first := s.evicted.CompareAndSwap(nil, why)
 	s.because(why.Message)

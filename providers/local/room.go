@@ -12,13 +12,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// noRoom is why what ran was ended while there was too little room. The lock is held.
+// noRoom is the error for runs that were ended because the disk is short of room. The lock is held.
 func (q *quotas) noRoom() *schemas.Error {
 	return &schemas.Error{Code: schemas.Unavailable, Op: "run",
 		Message: "what ran was ended because " + q.room.says() + ": try again later, or delete files with bash"}
 }
 
-// watchRoom looks at the free room until ctx ends.
+// watchRoom monitors the free space until ctx ends.
 func (q *quotas) watchRoom(ctx context.Context) {
 	for {
 		q.look()
@@ -36,14 +36,14 @@ func (q *quotas) watchRoom(ctx context.Context) {
 	}
 }
 
-// watchNameless looks for files without a name until ctx ends. The room is looked at beside it: with many boxes this takes long.
+// watchNameless checks for deleted open files until ctx ends. It runs beside watchRoom because it takes long with many boxes.
 func (q *quotas) watchNameless(ctx context.Context) {
 	for wait.Sleep(ctx, roomEvery) {
 		q.endNameless()
 	}
 }
 
-// look takes note of the free room. Where little is left, those who measure look for what grows.
+// look reads and stores the free space. If little is left it makes the measuring goroutines search for growing workspaces.
 func (q *quotas) look() {
 	room, err := q.roomNow()
 	q.mu.Lock()
@@ -70,7 +70,7 @@ func (q *quotas) look() {
 	q.hurry()
 }
 
-// endAll ends all that was begun before the room was short, where only half of what must be free is left.
+// endAll ends all boxes that began before the space ran short, once only half of the reserve is left.
 func (q *quotas) endAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -89,7 +89,7 @@ func (q *quotas) endAll() {
 	}
 }
 
-// roomNow asks the file systems and returns the room of the one that is tighter.
+// roomNow reads the free space of the file systems and returns that of the tightest.
 func (q *quotas) roomNow() (Room, error) {
 	var least Room
 	for i, dir := range q.dirs {
@@ -104,7 +104,7 @@ func (q *quotas) roomNow() (Room, error) {
 	return least, nil
 }
 
-// roomOf asks the file system of a directory.
+// roomOf reads the free space of the file system of a directory.
 func roomOf(dir string, reserve Reserve) (Room, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -117,7 +117,7 @@ func roomOf(dir string, reserve Reserve) (Room, error) {
 	}, nil
 }
 
-// makeRoom has the outputs of jobs give way.
+// makeRoom removes job outputs if the disk is short of room.
 func (q *quotas) makeRoom() {
 	if freed := q.outputs.giveWay(); freed > 0 {
 		q.log.Warn("disk space is low: outputs of background jobs were dropped", "bytes", freed)
@@ -125,7 +125,7 @@ func (q *quotas) makeRoom() {
 	}
 }
 
-// Room reports how much room is left for workspaces.
+// Room returns the free space as last read.
 func (p *workspaces) Room() Room {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()

@@ -27,9 +27,8 @@ const (
 	exitTimeout = 124
 )
 
-// Run runs cmd in a fresh box, or in the kept one that it names. A run that is killed by its memory
-// limit has OOMKilled set; in a kept box, where limits are the box's, the processes of several runs
-// share that fate.
+// Run runs cmd in a fresh box, or in the kept box that it names. If the memory limit killed the run, OOMKilled is set. In a kept box the
+// limit is the box's, so several runs can be killed together.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	res := providers.Result{Runtime: "local/" + p.isolation.Level, Isolation: p.isolationOf(cmd), Sandbox: cmd.Sandbox}
 	if err := ctx.Err(); err != nil {
@@ -74,7 +73,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 	return r.carryOut(ctx, env, res)
 }
 
-// isolationOf is what a run of cmd is kept in.
+// isolationOf returns the isolation of a run of cmd.
 func (p *host) isolationOf(cmd providers.Command) *schemas.Isolation {
 	i := schemas.Isolation{Level: p.isolation.Level, Enforced: slices.Clone(p.isolation.Enforced), Missing: slices.Clone(p.isolation.Missing)}
 	if cmd.Network.Mode == schemas.AllowAll && p.mode != box.Isolated {
@@ -86,7 +85,7 @@ func (p *host) isolationOf(cmd providers.Command) *schemas.Isolation {
 	return &i
 }
 
-// check refuses what this host's boxes cannot keep.
+// check returns an error if this host cannot satisfy the spec, network or mounts.
 func (p *host) check(spec providers.Spec, network schemas.Network, mounts []providers.Mount) error {
 	profile := p.Profile()
 	if _, err := p.rules(network); err != nil {
@@ -123,13 +122,14 @@ func (p *host) check(spec providers.Spec, network schemas.Network, mounts []prov
 	return nil
 }
 
-// reaches reports whether the level is at least least.
+// reaches reports whether the host's isolation level is at least least.
 func (p *host) reaches(least string) bool {
 	order := []string{levelBare, levelLandlocked, levelIsolated}
 	return least == "" || slices.Contains(order, least) && slices.Index(order, p.isolation.Level) >= slices.Index(order, least)
 }
 
-// environment builds a run's environment from nothing but what is declared.
+// environment returns a run's environment: only declared variables, nothing of this process. Code: invalid, a name or value is not
+// possible.
 func environment(cmd providers.Command) (map[string]string, error) {
 	env := maps.Clone(cmd.Spec.Env)
 	if env == nil {
@@ -151,7 +151,7 @@ func environment(cmd providers.Command) (map[string]string, error) {
 // Path is where the commands of a box find programs, whatever the PATH of its worker is. Isolated boxes have one folder more behind it.
 const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// variables lists env with the reserved names, which win.
+// variables returns env as a list, with the reserved names set to the box's values.
 func (r *running) variables(env map[string]string) []string {
 	env["PATH"] = Path
 	env["USER"], env["LOGNAME"] = "sandbox", "sandbox"
@@ -170,7 +170,7 @@ func (r *running) variables(env map[string]string) []string {
 	return list
 }
 
-// dir is where the run starts, as the box knows it.
+// dir returns the run's working directory, as a path in the box.
 func (r *running) dir() string {
 	dir := r.cmd.Dir
 	if dir == "" {
@@ -197,7 +197,7 @@ func (r *running) dir() string {
 	return dir
 }
 
-// running is a run on its way.
+// running is a run that is being started or is in progress.
 type running struct {
 	p       *boxes
 	cmd     providers.Command
@@ -210,7 +210,7 @@ type running struct {
 	out     *output
 }
 
-// carryOut starts the run and sees it to its end.
+// carryOut starts the run, waits for it to exit and returns its result.
 func (r *running) carryOut(ctx context.Context, env map[string]string, res providers.Result) (providers.Result, error) {
 	err := r.cmd.MayBegin()
 	if err != nil {
@@ -270,12 +270,12 @@ func (r *running) carryOut(ctx context.Context, env map[string]string, res provi
 	}
 }
 
-// frugalNotice says to a command, and to readers of its output, that it could not write.
+// frugalNotice returns the message, for the command's output, that it may not write and why.
 func frugalNotice(why string) []byte {
 	return []byte("sandjet: " + why + ". Until then a command can read and delete, and writes to no file\n")
 }
 
-// notStarted says why nothing was started.
+// notStarted cleans up a run that could not be started and returns the reason as an error.
 func (r *running) notStarted(ctx context.Context, res providers.Result, err error) (providers.Result, error) {
 	r.out.finish(false)
 	if r.fresh {
@@ -287,7 +287,7 @@ func (r *running) notStarted(ctx context.Context, res providers.Result, err erro
 	return res, r.refusal(err)
 }
 
-// refusal gives the reason why a run was not started a code.
+// refusal maps the reason why a run was not started to an error with a code.
 func (r *running) refusal(err error) error {
 	step, refused := errors.AsType[*box.StepError](err)
 	switch {
@@ -304,8 +304,8 @@ func (r *running) refusal(err error) error {
 	}
 }
 
-// await returns when the run has ended and nothing of it is left that must not be: nil when it ended
-// by itself, else why it was ended.
+// await waits until the run has ended and its processes are gone, except background processes in a kept box. It returns nil if the run
+// ended by itself, otherwise why it was ended.
 func (r *running) await(ctx context.Context) error {
 	cause := providers.Await(ctx, r.cmd, r.run.Ended(), func() error { return r.run.Signal(unix.SIGTERM) })
 	if cause != nil {
@@ -322,8 +322,8 @@ func (r *running) await(ctx context.Context) error {
 	return nil
 }
 
-// kill kills all that the run started and waits for its end. In a kept box that is the work of its
-// process 1; when that does not answer, the box is ended.
+// kill kills all processes of the run and waits for their end. In a kept box its process 1 does that; if it does not answer, the box is
+// ended.
 func (r *running) kill() {
 	if !r.fresh && r.run.BeginKill(0) == nil {
 		patience := time.NewTimer(killPatience)

@@ -21,8 +21,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// shape is what has to be known of a box before it is made. Boxes of one shape can stand in for one
-// another until they are claimed.
+// shape is the properties of a box that must be known before it is made. Boxes of one shape are interchangeable until they are claimed.
 type shape struct {
 	hostID  int
 	hostNet bool
@@ -33,7 +32,7 @@ type shape struct {
 	cpus    float64
 }
 
-// shape is that of a box by spec.
+// shape returns the shape of a box for spec.
 func (p *host) shape(spec providers.Spec) shape {
 	s := shape{hostID: p.hostID(spec.Account), hostNet: spec.Network.Mode == schemas.AllowAll && p.mode != box.Isolated,
 		relay: p.relayed(spec.Network.Mode), memory: spec.MemoryLimit,
@@ -53,7 +52,7 @@ func (p *host) shape(spec providers.Spec) shape {
 	return s
 }
 
-// sandbox is a box and what the worker keeps of it.
+// sandbox is a box with the worker's resources and state for it.
 type sandbox struct {
 	*box.Box
 	shape  shape
@@ -72,7 +71,7 @@ type sandbox struct {
 	evicted atomic.Pointer[schemas.Error]
 }
 
-// build has a box made; the view is built when Ready says so. The caller ends it.
+// build makes a box without waiting for its view: Ready does. The caller ends it.
 func (p *boxes) build(s shape) (*sandbox, error) {
 	spawner, err := p.launch()
 	if err != nil {
@@ -120,7 +119,7 @@ func (p *boxes) build(s shape) (*sandbox, error) {
 	return sb, nil
 }
 
-// claim gives the box its files and has it closed. It waits for the box to be ready first.
+// claim waits until the box is ready, then mounts its files and makes it drop its rights.
 func (s *sandbox) claim(mode box.Mode, mounts []providers.Mount, trust []byte) error {
 	c := box.Claim{TempDir: s.temp, DenyNetwork: mode == box.Landlocked && !s.shape.hostNet, Trust: string(trust)}
 	for _, m := range mounts {
@@ -139,8 +138,7 @@ func (s *sandbox) claim(mode box.Mode, mounts []providers.Mount, trust []byte) e
 	return nil
 }
 
-// end kills the box and waits until nothing of it is left, here neither: its socket is closed. It may be
-// called more than once.
+// end kills the box and waits until no process, connection or file of it is left. It may be called more than once.
 func (s *sandbox) end() {
 	s.Kill()
 	<-s.Gone()
@@ -155,7 +153,7 @@ func (s *sandbox) end() {
 	})
 }
 
-// written is all that the box may write to: mounts, and its home folder.
+// written returns all mounts that the box may write to: mounts and its home folder.
 func (s *sandbox) written(mounts []providers.Mount) []providers.Mount {
 	if s.home == nil {
 		return mounts
@@ -163,7 +161,7 @@ func (s *sandbox) written(mounts []providers.Mount) []providers.Mount {
 	return append(slices.Clone(mounts), s.home.mount())
 }
 
-// clean removes what a box had outside of itself.
+// clean removes the cgroup and the files of an ended box.
 func (s *sandbox) clean() error {
 	var errs []error
 	if s.cgroup != nil {
@@ -185,7 +183,7 @@ func (s *sandbox) clean() error {
 	return errors.Join(errs...)
 }
 
-// oomKills is how many processes the kernel has killed for want of memory.
+// oomKills returns how many processes of the box the kernel has killed because memory ran out; 0 if unknown.
 func (s *sandbox) oomKills() int {
 	if s.cgroup == nil {
 		return 0
@@ -218,8 +216,8 @@ func tempDir(hostID int) (string, error) {
 	return dir, nil
 }
 
-// launch returns the spawner, a new one when the last is gone. The box that is made with it counts as
-// on its way from here on. A new spawner reads its program from the disk: the provider's lock is not held meanwhile.
+// launch returns the spawner, starting a new one if the last has ended. The box to be made with it counts in p.ending from here on. It
+// does not hold the provider's lock while a new spawner is loaded from the disk.
 func (p *boxes) launch() (*box.Spawner, error) {
 	p.launching.Lock()
 	defer p.launching.Unlock()
@@ -261,7 +259,7 @@ func errClosed(op string) error {
 	return schemas.OpErrorf(schemas.Unavailable, op, "the provider is closed")
 }
 
-// boxError gives an error of package box a code.
+// boxError maps an error of package box to one with a code.
 func boxError(op string, err error) error {
 	if step, ok := errors.AsType[*box.StepError](err); ok {
 		reason, remedy := explain(step)
@@ -270,12 +268,13 @@ func boxError(op string, err error) error {
 	return schemas.Wrap(schemas.Unavailable, op, "the box could not be made", err)
 }
 
-// openMounts makes the directories of workspaces, and holds them against those who remove workspaces until its result is closed.
+// openMounts makes the directories of the spec's workspaces, and returns open files whose locks keep the workspaces from being removed
+// until they are closed.
 func (p *workspaces) openMounts(spec providers.Spec) (occupied []*os.File, err error) {
 	return p.files.Open(spec.Mounts, func(namespace string) error { return p.makeWorkspace(spec.Account, namespace) })
 }
 
-// occupation is what a box holds of its workspaces: their owner files, locked. A box may end by itself before it has begun.
+// occupation holds the locked owner files of a box's workspaces. A box may end by itself before they are stored here.
 type occupation struct {
 	mu    sync.Mutex
 	files []*os.File
@@ -299,7 +298,7 @@ func (o *occupation) end() {
 	o.files, o.ended = nil, true
 }
 
-// fresh returns a claimed box of spec's: one of the pool, or one made now.
+// fresh returns a claimed box for spec, from the pool or newly made.
 func (p *boxes) fresh(ctx context.Context, spec providers.Spec) (*sandbox, error) {
 	rules, err := p.rules(spec.Network)
 	if err != nil {

@@ -4,20 +4,20 @@ package local
 
 import "sync"
 
-// turns lets one goroutine at a time work on a name, while others work on other names. It is for work that waits for the
-// disk: under the provider's lock a stalled disk would stop every call. The zero value is ready.
+// turns is a lock per name. It is for work that waits for the disk: under the provider's lock a stalled disk would block every call. The
+// zero value is ready.
 type turns struct {
 	mu    sync.Mutex
 	names map[string]*turn
 }
 
-// turn is the lock of one name. It exists while a goroutine has it or waits for it.
+// turn is the lock of one name. It exists while a goroutine holds it or waits for it.
 type turn struct {
 	mu    sync.Mutex
 	users int
 }
 
-// take waits for the turn of a name and returns what ends it.
+// take locks a name and returns the function that unlocks it.
 func (t *turns) take(name string) (done func()) {
 	t.mu.Lock()
 	if t.names == nil {

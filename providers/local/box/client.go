@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says how a spawner is started.
+// Config configures a spawner.
 type Config struct {
 	// Program is the path of the box binary.
 	Program string
@@ -24,7 +24,7 @@ type Config struct {
 	Log io.Writer
 }
 
-// Spawner is the worker's side of its spawner. Its methods may be called from many goroutines.
+// Spawner is the worker's handle of its spawner, the process that clones boxes. Its methods are safe for concurrent use.
 type Spawner struct {
 	cmd  *exec.Cmd
 	conn *conn
@@ -68,10 +68,10 @@ func Launch(c Config) (*Spawner, error) {
 	return s, nil
 }
 
-// Gone is closed when the spawner has ended. Boxes that it made live on.
+// Gone returns a channel that is closed when the spawner has ended. Boxes that it made continue.
 func (s *Spawner) Gone() <-chan struct{} { return s.gone }
 
-// Close ends the spawner and waits for its end. Boxes are not ended by it.
+// Close ends the spawner and waits until it has exited. Boxes continue.
 func (s *Spawner) Close() error {
 	err := s.conn.close()
 	<-s.gone
@@ -117,7 +117,7 @@ func (s *Spawner) listen() {
 	_ = s.cmd.Wait() // it ends by itself, with or without a complaint on its error output
 }
 
-// Options says what box is to be made.
+// Options describes the box that [Spawner.Make] clones.
 type Options struct {
 	Mode    Mode
 	HostNet bool
@@ -127,7 +127,7 @@ type Options struct {
 	Tasks []string
 }
 
-// Make clones a box. Its init waits for [Box.Setup]. The caller ends it with [Box.Kill].
+// Make clones a box, whose init then waits for [Box.BeginSetup]. The caller ends the box with [Box.Kill].
 func (s *Spawner) Make(o Options) (*Box, error) {
 	ours, theirs, err := pair()
 	if err != nil {
@@ -174,14 +174,14 @@ func (s *Spawner) Make(o Options) (*Box, error) {
 	return b, nil
 }
 
-// conn is a socket with the runtime's poller behind it: many boxes do not need many threads.
+// conn is a socket that is served by the runtime's network poller, so that many boxes do not need many threads.
 type conn struct {
 	file *os.File
 	raw  syscall.RawConn
 	in   receiver
 }
 
-// newConn takes fd over.
+// newConn makes a conn of fd and owns fd from then on, also on error.
 func newConn(fd int) (*conn, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, errors.Join(fmt.Errorf("box: socket: %w", err), unix.Close(fd))
@@ -202,7 +202,7 @@ func (c *conn) close() error {
 	return err
 }
 
-// receive blocks for a frame. It is called from one goroutine.
+// receive blocks until a frame arrives. It is called from one goroutine only.
 func (c *conn) receive() (p packet, err error) {
 	rawErr := c.raw.Read(func(fd uintptr) bool {
 		p, err = c.in.receive(int(fd), unix.MSG_DONTWAIT) // a descriptor
@@ -214,7 +214,7 @@ func (c *conn) receive() (p packet, err error) {
 	return p, err
 }
 
-// send blocks until the frame is taken. Frames of several goroutines do not mix.
+// send blocks until the kernel has accepted the frame. It may be called concurrently.
 func (c *conn) send(k kind, f encoder, files ...int) error {
 	data, oob, extra, err := pack(k, f, files)
 	if err != nil {

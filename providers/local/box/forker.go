@@ -16,14 +16,14 @@ import (
 	"github.com/sandjet/sandjet/providers/local/confine"
 )
 
-// fork is a wish of the main loop to the thread that forks.
+// fork is a request to the forking thread to start a run.
 type fork struct {
 	exec  Exec
 	files []int
 	done  chan forked
 }
 
-// forked is the answer.
+// forked is the forking thread's answer to a fork.
 type forked struct {
 	pid  int
 	file string // its script, when that was too long for an argument
@@ -31,10 +31,11 @@ type forked struct {
 	err  error
 }
 
-// forker closes the thread that all runs come from, says so on ready, and forks. Landlock is of a
-// thread, and init's other threads need no part in it: nothing of the box runs in them, and without it they
-// may signal and look into every run. For the same reason it must not be the thread that the box sees
-// as the process: a run could signal that.
+// forker restricts the calling thread, which all runs are forked from, sends the result on ready (nil: success) and then serves fork
+// requests.
+//
+// Landlock applies to this thread only. Init's other threads run nothing of the box, and without landlock they may signal and inspect
+// every run. The forking thread must not be the main thread, whose id is the process id that the box sees: a run could signal that.
 func (i *server) forker(ready chan<- *StepError, facts *Facts) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() {
@@ -81,8 +82,8 @@ func (i *server) forker(ready chan<- *StepError, facts *Facts) {
 	}
 }
 
-// dropRights takes all capabilities and the way to new ones from every thread. The forking thread's
-// bounding set goes first: with it the calls for all threads are few.
+// dropRights drops all capabilities of every thread, and sets no_new_privs so that none can be regained. The forking thread's bounding set
+// is emptied first; the calls for all threads are few then.
 func (i *server) dropRights() *StepError {
 	if err := confine.DropCapabilitiesThread(); err != nil {
 		return stepError("drop capabilities", err)
@@ -104,9 +105,9 @@ func (i *server) dropRights() *StepError {
 	return nil
 }
 
-// landlock is what a run may touch. With a root of its own it says again what the mounts say. Held is descriptors that the rules name:
-// without a root of its own a workspace is a path that another process may exchange for a link, so it is opened once, as a directory, and
-// no name of it is used again.
+// landlock returns the rules for the files that a run may use. In a box with a root of its own they repeat what the mounts allow. Held are
+// the open descriptors that the rules refer to: without a root of its own the box sees a workspace by a host path, which another process
+// could replace by a symbolic link, so the directory is opened once and never named again.
 func (i *server) landlock() (r confine.LandlockRules, held []int, err error) {
 	if i.state.setup.Mode == Isolated {
 		r.ReadOnly = []string{"/"}
@@ -142,7 +143,7 @@ func (i *server) landlock() (r confine.LandlockRules, held []int, err error) {
 	return r, held, nil
 }
 
-// present leaves out what the host does not have.
+// present returns those of the paths that exist on the host.
 func present(paths ...string) []string {
 	var there []string
 	for _, p := range paths {
@@ -159,7 +160,8 @@ const longestArgument = 64 << 10
 // StepDir is the step that fails when there is no working directory.
 const StepDir = "enter the working directory"
 
-// exec forks, on the thread whose rights runs have: what it opens by name, a run could have opened.
+// exec starts the shell of a run. It is called on the forking thread, which has the rights of a run: exec can open no file by name that
+// the run could not open.
 func (i *server) exec(f fork) forked {
 	born := forked{step: "start the shell"}
 	args := []string{filepath.Base(i.shell), "-c", "--", f.exec.Script}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Box is the worker's side of a box. Its methods may be called from many goroutines.
+// Box is the worker's handle of a box. Its methods are safe for concurrent use.
 type Box struct {
 	conn    *conn
 	pid     int
@@ -36,7 +36,7 @@ type Box struct {
 	sending sync.Mutex // the order of ids is the order of frames
 }
 
-// Run is a run in a box.
+// Run is the worker's handle of a run in a box.
 type Run struct {
 	box     *Box
 	id      uint64
@@ -51,10 +51,10 @@ type Run struct {
 // ErrEnded says that the box has ended.
 var ErrEnded = errors.New("the box has ended")
 
-// Pid is the box's process 1, in the worker's numbers.
+// Pid returns the process id of the box's process 1, in the worker's pid namespace.
 func (b *Box) Pid() int { return b.pid }
 
-// Inside are the sockets of the network of a box with a relay.
+// Inside holds the sockets in the network namespace of a box with a relay.
 type Inside struct {
 	// TCP are listeners. The local address of their connections is the one that the box wanted to reach.
 	TCP []*os.File
@@ -62,7 +62,7 @@ type Inside struct {
 	DNS *os.File
 }
 
-// Close closes what is left of them.
+// Close closes the sockets that were not taken.
 func (i *Inside) Close() {
 	for _, f := range i.TCP {
 		_ = f.Close()
@@ -73,7 +73,8 @@ func (i *Inside) Close() {
 	*i = Inside{}
 }
 
-// Inside hands the sockets of the box's network over, once: the caller closes them. It is valid after Ready or a successful Claim.
+// Inside returns the sockets of the box's network, which the caller then closes; a second call returns none. It is valid after Ready or a
+// successful Claimed.
 func (b *Box) Inside() Inside {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,7 +83,7 @@ func (b *Box) Inside() Inside {
 	return taken
 }
 
-// keepInside takes the sockets of a packet. The box is not trusted with their number.
+// keepInside stores the sockets of a packet. It checks their number, because the box is not trusted.
 func (b *Box) keepInside(p *packet) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,16 +105,16 @@ func (b *Box) keepInside(p *packet) error {
 	return nil
 }
 
-// Facts is what init found. It is valid after a successful Claim.
+// Facts returns what init found out about the host. It is valid after a successful Claimed.
 func (b *Box) Facts() Facts { return b.facts }
 
-// Gone is closed when no process of the box is left.
+// Gone returns a channel that is closed when no process of the box is left.
 func (b *Box) Gone() <-chan struct{} { return b.gone }
 
-// Ended is closed when the box takes nothing more.
+// Ended returns a channel that is closed when the connection to the box has ended: no further message arrives or is accepted.
 func (b *Box) Ended() <-chan struct{} { return b.ended }
 
-// BeginSetup has init build the view; [Box.Ready] waits for it.
+// BeginSetup makes init build the box's view of files, without waiting; [Box.Ready] waits for it.
 func (b *Box) BeginSetup(s Setup) error {
 	s.Mode, s.HostNet = b.mode, b.hostNet
 	b.mu.Lock()
@@ -122,13 +123,13 @@ func (b *Box) BeginSetup(s Setup) error {
 	return b.said(b.conn.send(kindSetup, s))
 }
 
-// Ready waits until the view is built. It is called once.
+// Ready waits until the view is built, and returns the step that failed. It is called once.
 func (b *Box) Ready() error { return b.answer(b.ready) }
 
-// BeginClaim gives the box its files and has it closed; [Box.Claimed] waits for it.
+// BeginClaim mounts the box's workspaces and makes init drop its rights, without waiting; [Box.Claimed] waits for it.
 func (b *Box) BeginClaim(c Claim) error { return b.said(b.conn.send(kindClaim, c)) }
 
-// Claimed waits until the box is closed. It is called once.
+// Claimed waits until init has mounted the claimed files and dropped its rights, and returns the step that failed. It is called once.
 func (b *Box) Claimed() error { return b.answer(b.claimed) }
 
 func (b *Box) answer(c <-chan *StepError) error {
@@ -148,7 +149,7 @@ func (b *Box) answer(c <-chan *StepError) error {
 	return nil
 }
 
-// why returns what is known of the end.
+// why returns ErrEnded, with the cause if one is known.
 func (b *Box) why() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,7 +159,7 @@ func (b *Box) why() error {
 	return ErrEnded
 }
 
-// said translates an error of sending.
+// said translates an error of sending: it waits for the end of the box and returns the reason. Nil stays nil.
 func (b *Box) said(err error) error {
 	if err == nil {
 		return nil
@@ -167,7 +168,7 @@ func (b *Box) said(err error) error {
 	return b.why()
 }
 
-// Start starts a run with these standard descriptors, which stay the caller's. ID is chosen here.
+// Start starts a run with these standard descriptors, which the caller still closes. It sets e.ID itself.
 func (b *Box) Start(e Exec, stdin, stdout, stderr int) (*Run, error) {
 	r, err := b.Begin(e, stdin, stdout, stderr)
 	if err != nil {
@@ -176,7 +177,7 @@ func (b *Box) Start(e Exec, stdin, stdout, stderr int) (*Run, error) {
 	return r, r.Started()
 }
 
-// Begin is Start without waiting for the answer: see [Run.Started].
+// Begin is Start without waiting for the run to start: see [Run.Started].
 func (b *Box) Begin(e Exec, stdin, stdout, stderr int) (*Run, error) {
 	r := &Run{box: b, started: make(chan *StepError, 1), ended: make(chan struct{}), killed: make(chan struct{})}
 	b.sending.Lock()
@@ -199,13 +200,13 @@ func (b *Box) Begin(e Exec, stdin, stdout, stderr int) (*Run, error) {
 	return r, nil
 }
 
-// Started waits until the run has started, and returns why it has not. It is called once.
+// Started waits until the run has started, and returns the reason if it could not. It is called once.
 func (r *Run) Started() error { return r.box.answer(r.started) }
 
-// Ended is closed when the run's first process has ended, or the box has.
+// Ended returns a channel that is closed when the run's first process or the whole box has ended.
 func (r *Run) Ended() <-chan struct{} { return r.ended }
 
-// Exit is how the run ended; not ok: the box ended first. It is valid after Ended.
+// Exit returns how the run ended; ok is false if the box ended first. It is valid after Ended.
 func (r *Run) Exit() (e Exit, ok bool) { return r.exit, !r.lost }
 
 // Signal sends a signal to the run's process group.
@@ -213,20 +214,20 @@ func (r *Run) Signal(s unix.Signal) error {
 	return r.box.said(r.box.conn.send(kindSignal, signalFrame{ID: r.id, Signal: int(s)}))
 }
 
-// BeginKill has all that the run started killed, after a moment in which it may end by itself (whole
-// milliseconds). [Run.Killed] is closed when nothing is left. It may be called again with a shorter moment.
+// BeginKill asks init to kill all processes that the run started, after a delay in which they may end by themselves (whole milliseconds,
+// at most an hour). [Run.Killed] is closed when none is left. A further call may shorten the delay.
 func (r *Run) BeginKill(moment time.Duration) error {
 	ms := min(max(moment, 0), time.Hour) / time.Millisecond
 	return r.box.said(r.box.conn.send(kindKill, killFrame{ID: r.id, Moment: int(ms)}))
 }
 
-// Killed is closed when nothing is left of a run that was to be killed, or the box has ended.
+// Killed returns a channel that is closed when no process is left of a run after BeginKill, or when the box has ended.
 func (r *Run) Killed() <-chan struct{} { return r.killed }
 
-// Left is how many processes, besides the run's first, had to be killed. It is valid after Killed.
+// Left returns how many processes, besides the run's first, had to be killed. It is valid after Killed.
 func (r *Run) Left() int { return r.left }
 
-// Forget ends the bookkeeping of a run. No message of it is delivered afterwards.
+// Forget drops the worker's record of a run. No message about it is delivered afterwards.
 func (r *Run) Forget() {
 	r.box.mu.Lock()
 	delete(r.box.runs, r.id)
@@ -244,7 +245,7 @@ func (b *Box) Kill() {
 	_ = b.conn.close()
 }
 
-// await waits for the end of process 1, which comes after that of all others.
+// await waits until process 1 has ended, which is after all other processes of the box, and then closes gone.
 func (b *Box) await() {
 	defer close(b.gone)
 	defer b.pidfd.Close() //nolint:errcheck // nothing to lose
@@ -291,7 +292,7 @@ func (b *Box) listen() {
 	close(b.ended)
 }
 
-// handle takes a frame from the box, which is not trusted with more than its own fate.
+// handle processes a frame from the box. The box is not trusted: an invalid frame ends it.
 func (b *Box) handle(p *packet) error {
 	switch p.kind {
 	case kindReady:
@@ -361,7 +362,7 @@ func (b *Box) handle(p *packet) error {
 	return nil
 }
 
-// broken keeps why the box is of no more use.
+// broken records err as the reason why the box can no longer be used, and returns it.
 func (b *Box) broken(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -375,7 +376,7 @@ func (b *Box) run(id uint64) *Run {
 	return b.runs[id]
 }
 
-// offer gives an answer that is given once.
+// offer sends the one answer that c has room for. A second answer is errFrame.
 func offer(c chan<- *StepError, e *StepError) error {
 	select {
 	case c <- e:

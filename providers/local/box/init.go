@@ -20,7 +20,7 @@ import (
 // stateFD is where an init that executed itself again finds what it knew.
 const stateFD = 4
 
-// state is what init knows when it closes the box.
+// state is the data that init needs to drop its rights and serve runs.
 type state struct {
 	setup  Setup
 	claim  Claim
@@ -51,8 +51,8 @@ func decodeState(p []byte) (s state, err error) {
 	return s, err
 }
 
-// startInit is process 1 of a box from its beginning: it builds the view, waits for the claim,
-// closes the box and serves runs until its socket ends.
+// startInit runs process 1 of a box from its start: it builds the view, waits for the claim, drops its rights and serves runs until the
+// worker closes the socket. It returns the exit code.
 func startInit(control int) int {
 	ignoreSignals()
 	unix.Umask(0o022)
@@ -112,7 +112,7 @@ func startInit(control int) int {
 	return closeBox(control, program, s, in)
 }
 
-// networkError is an error of package netns as one of a step.
+// networkError converts an error of package netns to a StepError.
 func networkError(err error) *StepError {
 	step := "make the network"
 	if e, ok := errors.AsType[*netns.Error](err); ok {
@@ -121,7 +121,7 @@ func networkError(err error) *StepError {
 	return stepError(step, err)
 }
 
-// resumeInit is process 1 after it has executed itself again, without rights.
+// resumeInit continues process 1 after it has executed itself again, without rights. It returns the exit code.
 func resumeInit(control int) int {
 	ignoreSignals()
 	body, err := readWhole(stateFD)
@@ -135,14 +135,15 @@ func resumeInit(control int) int {
 	return closeBox(control, -1, s, new(receiver))
 }
 
-// fail reports a failed step. It ends the box: nothing is run in one that is half closed.
+// fail reports a failed step to the worker and returns the exit code that ends the box: nothing is run in a box that is only partly
+// restricted.
 func fail(control int, e *StepError) int {
 	_ = sendOn(control, kindFailed, e) // the worker is gone, or receives it
 	return 1
 }
 
-// closeBox drops all rights for good and serves runs. Program is what to execute again if the rights of all threads cannot be dropped at
-// once (a program linked with cgo); -1: that was done.
+// closeBox drops all rights for good and serves runs; it returns the exit code. Program is the descriptor to execute again if the rights
+// of all threads cannot be dropped at once (a program linked with cgo), -1 if that was done already.
 func closeBox(control, program int, s state, in *receiver) int {
 	facts := Facts{BootID: s.bootID, Shell: shell(), Watches: watchesKept()}
 	if e := restrict(s); e != nil {
@@ -184,7 +185,7 @@ func closeBox(control, program int, s state, in *receiver) int {
 	return i.serve(in)
 }
 
-// restrict sets the limits of each process.
+// restrict sets the resource limits that each process of the box inherits.
 func restrict(s state) *StepError {
 	limits := confine.RlimitSpec{
 		NoFile: uint64(cmp.Or(s.setup.OpenFiles, DefaultOpenFiles)), FSize: uint64(cmp.Or(s.setup.FileSize, DefaultFileSize)),
@@ -206,7 +207,7 @@ const OwnThreads = usedThreads + 48
 // usedThreads is at most what init uses; they count towards the limit of its runs.
 const usedThreads = 16
 
-// again drops the calling thread's rights and executes the program: an exec leaves only this thread. It returns only when it failed.
+// again drops the calling thread's rights and executes the program again, which leaves only this thread. It returns only on failure.
 func again(control, program int, s state) *StepError {
 	runtime.LockOSThread()
 	if err := confine.DropCapabilitiesThread(); err != nil {
@@ -257,7 +258,7 @@ func again(control, program int, s state) *StepError {
 	return stepError("execute again", fmt.Errorf("%s: %w", Name, errno))
 }
 
-// newBootID draws 128 bits.
+// newBootID returns 128 random bits in hex.
 func newBootID() (string, error) {
 	var b [16]byte
 	if _, err := unix.Getrandom(b[:], 0); err != nil {
@@ -266,7 +267,7 @@ func newBootID() (string, error) {
 	return fmt.Sprintf("%x", b), nil
 }
 
-// shell is the shell of the box.
+// shell returns the path of bash, or /bin/sh if there is none.
 func shell() string {
 	for _, path := range []string{"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"} {
 		if unix.Access(path, unix.X_OK) == nil {

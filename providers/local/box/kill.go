@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signal sends a signal to the group of a run that has not ended.
+// signal sends a signal to the process group of a run, unless the run has ended.
 func (i *server) signal(f signalFrame) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -23,7 +23,7 @@ func (i *server) signal(f signalFrame) {
 // in it, is not seen by that scan.
 const quietLooks = 3
 
-// kill kills all that a run started, wherever it went, and says so when nothing of it is left.
+// kill kills all processes that a run started, whatever their parent or group, and reports to the worker when none is left.
 func (i *server) kill(f killFrame) {
 	leader := 0
 	i.mu.Lock()
@@ -57,7 +57,7 @@ func (i *server) kill(f killFrame) {
 	i.send(kindKilled, killedFrame{ID: f.ID, Killed: len(killed)})
 }
 
-// linger waits a moment for processes to end by themselves.
+// linger waits, at most for moment, until processes with these tags have ended by themselves.
 func (i *server) linger(meant func(tag uint64) bool, moment time.Duration) {
 	end := time.Now().Add(moment)
 	for pause := time.Millisecond; time.Now().Before(end) && len(i.those(meant)) > 0; pause = min(2*pause, 50*time.Millisecond) {
@@ -65,8 +65,7 @@ func (i *server) linger(meant func(tag uint64) bool, moment time.Duration) {
 	}
 }
 
-// killAll kills everything that runs started. A box with its own process numbers needs none of it:
-// they end with process 1.
+// killAll kills all processes that runs started. With a pid namespace of its own the box does not need it: they end with process 1.
 func (i *server) killAll() {
 	if i.state.setup.Mode == Isolated {
 		return

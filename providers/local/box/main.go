@@ -16,7 +16,7 @@ const Name = "sandjet-box"
 // controlFD is the socket that both get from their parent.
 const controlFD = 3
 
-// Main is the whole program: os.Args[1] says which part. It never returns.
+// Main is the whole program: os.Args[1] selects spawner or init. It never returns.
 func Main() {
 	part := ""
 	if len(os.Args) > 1 {

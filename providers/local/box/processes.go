@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killThose kills the box's processes whose tag is meant, and returns those that were not dead yet. First it stops all of them: the death
-// of a child would let its parent continue with the next step.
+// killThose kills the box's living processes whose tag meant accepts, and returns their ids. It stops all of them first, because a parent
+// would otherwise continue its script when its child dies.
 func (i *server) killThose(meant func(tag uint64) bool) []int {
 	found := i.those(meant)
 	for _, pid := range found {
@@ -26,7 +26,7 @@ func (i *server) killThose(meant func(tag uint64) bool) []int {
 	return killed
 }
 
-// those lists the box's processes whose tag is meant and that are not dead yet.
+// those returns the box's living processes whose tag meant accepts.
 func (i *server) those(meant func(tag uint64) bool) []int {
 	var found []int
 	for _, pid := range i.processes() {
@@ -41,7 +41,8 @@ func (i *server) those(meant func(tag uint64) bool) []int {
 	return found
 }
 
-// processes lists those of the box but init itself; without process numbers of its own, of the host.
+// processes returns all processes of the box except init. Without a pid namespace of its own these are the descendants of init among the
+// host's processes.
 func (i *server) processes() []int {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -65,8 +66,8 @@ func (i *server) processes() []int {
 	return descendants(pids, own, parentOf)
 }
 
-// descendants keeps of pids what descends from root: orphans do too, root has adopted them. The parent of
-// one that has ended is 0. Who ends between two questions hands its children on, so those are asked again.
+// descendants returns those of pids that descend from root, including orphans, which root has adopted. ParentOf returns 0 for a process
+// that has ended. A process that ends between two reads passes its children to another parent, so these are read again.
 func descendants(pids []int, root int, parentOf func(pid int) int) []int {
 	parent := make(map[int]int, len(pids))
 	for _, pid := range pids {
@@ -100,7 +101,7 @@ func descendants(pids []int, root int, parentOf func(pid int) int) []int {
 	return below
 }
 
-// parentOf returns the parent of a process; 0: it has none, or has ended.
+// parentOf returns the parent of a process; 0 if it has none or has ended.
 func parentOf(pid int) int {
 	fields := stat(pid)
 	if len(fields) < 2 {
@@ -110,7 +111,7 @@ func parentOf(pid int) int {
 	return up
 }
 
-// stat returns the fields of /proc/<pid>/stat from the third on: state, parent, ….
+// stat returns the fields of /proc/<pid>/stat from the third on (state, parent, …); nil if the process has ended.
 func stat(pid int) []string {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

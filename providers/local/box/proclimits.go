@@ -12,9 +12,9 @@ import (
 	"github.com/sandjet/sandjet/providers/local/confine"
 )
 
-// denyWrites keeps a run and all that it starts from making any file longer or writing to one. The run can neither raise nor replace it,
-// but it comes a moment after the shell was executed: a run that is given a processor before init continues may have written until then.
-// What it writes counts, and a run that writes beyond the bound of a full workspace is ended.
+// denyWrites forbids a run and all its descendants to write to files, by a file size limit of 0 that they cannot raise. The limit is set a
+// moment after the shell was executed: a run that is scheduled before init continues may have written by then. Such writes are counted,
+// and a run that exceeds the limit of a full workspace is ended.
 func denyWrites(pid int) error {
 	err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{}, nil)
 	if err == nil || errors.Is(err, unix.ESRCH) {
@@ -24,7 +24,7 @@ func denyWrites(pid int) error {
 	return err
 }
 
-// lowerProcesses lowers the soft limit that a child inherits, and returns what raises init's again.
+// lowerProcesses lowers init's soft limit on processes, which the next child inherits, and returns a function that restores it.
 func (i *server) lowerProcesses() (raise func()) {
 	var own unix.Rlimit
 	most := uint64(i.state.setup.Pids) + usedThreads
@@ -37,14 +37,13 @@ func (i *server) lowerProcesses() (raise func()) {
 	return func() { _ = unix.Prlimit(0, unix.RLIMIT_NPROC, &own, nil) } // to what it was: that is never refused
 }
 
-// limitProcesses gives a run a lower limit on processes and threads than init has, whose runtime ends
-// the process when it cannot make a thread.
+// limitProcesses gives a run a lower limit on processes and threads than init has: init's Go runtime aborts when it cannot create a
+// thread.
 //
-// The run is born under the soft limit; the hard one comes a moment after its shell was executed, for limits are a process's and not a
-// thread's: init has no child to set them in before. A run that is given a processor before init continues may raise its soft limit to
-// init's own, and what it has forked by then keeps that: [OwnThreads] above what it may have instead of usedThreads, so 48 processes more.
-// If it uses them all init may fail to make a thread, and ends with its box. Where a cgroup counts the box's processes that holds from the
-// beginning.
+// The run inherits the soft limit; its hard limit is set a moment after its shell was executed, because limits belong to a process and
+// before the fork there is none but init. A run that is scheduled before init continues may raise its soft limit to init's, and its
+// children of that time keep it: they get [OwnThreads] instead of usedThreads above the limit, which is 48 processes more. If they use
+// them all, init may fail to create a thread and end with its box. A limit by a cgroup holds from the beginning.
 func (i *server) limitProcesses(pid int) error {
 	if i.state.setup.Pids <= 0 || i.state.setup.Mode != Isolated {
 		return nil
@@ -57,7 +56,7 @@ func (i *server) limitProcesses(pid int) error {
 	return err
 }
 
-// watch is the limit on memory where no cgroup keeps it. It rests while nothing runs.
+// watch runs the memory watchdog, which limits memory where no cgroup does. It pauses while nothing runs.
 func (i *server) watch() {
 	w := confine.Watchdog{Limit: i.state.setup.Memory}
 	if i.state.setup.Mode != Isolated {

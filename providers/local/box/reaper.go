@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reap waits for every process of the box. It is the only one that waits.
+// reap waits for every child process of init, forever. No other goroutine calls wait.
 func (i *server) reap() {
 	seen := 0
 	for {

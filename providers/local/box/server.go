@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// server is init once the box is closed: it forks runs, reaps every process of the box and reports to the worker.
+// server is init after it has dropped its rights: it forks runs, reaps every process of the box and reports to the worker.
 type server struct {
 	control int
 	state   state
@@ -31,7 +31,7 @@ type server struct {
 	count int          // forks so far
 }
 
-// run is a script that was started.
+// run is a script that init has started.
 type run struct {
 	id   uint64
 	pid  int
@@ -51,7 +51,7 @@ func newServer(control int, s state) *server {
 	return i
 }
 
-// serve handles frames until the worker is gone, and then ends with the box.
+// serve handles frames from the worker until the worker closes the socket, then kills all runs. It returns the exit code.
 func (i *server) serve(in *receiver) int {
 	spareThreads()
 	go i.reap()
@@ -74,8 +74,7 @@ func (i *server) serve(in *receiver) int {
 	}
 }
 
-// spareThreads has the runtime make threads now, that it may not be able to make when the box is
-// full of processes.
+// spareThreads makes the Go runtime create threads in advance: it could not when the box is full of processes.
 func spareThreads() {
 	const n = 4
 	var all sync.WaitGroup
@@ -129,8 +128,8 @@ func (i *server) send(k kind, f encoder) {
 	_ = sendOn(i.control, k, f) // a worker that is gone is noticed when receiving
 }
 
-// fork starts a run. The reaper cannot see it before it is known: both hold the lock. Limits are those of the
-// process, and are set here: the thread that forks may not.
+// fork starts a run. It holds the lock that the reaper takes, so that the reaper cannot see the process before it is recorded. The process
+// limits are set here because the forking thread is not allowed to.
 func (i *server) fork(f fork) {
 	release := func() {
 		for _, fd := range f.files {

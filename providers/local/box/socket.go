@@ -25,7 +25,7 @@ type packet struct {
 	files []int // close on exec
 }
 
-// close closes the descriptors that were not taken.
+// close closes the descriptors that were not taken from the packet.
 func (p *packet) close() {
 	for _, fd := range p.files {
 		_ = unix.Close(fd)
@@ -33,8 +33,8 @@ func (p *packet) close() {
 	p.files = nil
 }
 
-// pack builds what travels: a kind, a flag, the body or nothing, and the descriptors. A long body
-// is put into a memory file whose descriptor comes last; the caller closes extra.
+// pack encodes a frame as the bytes (a kind, a flag and the body) and the control message with the descriptors to send. A long body is put
+// into a memory file whose descriptor comes last; the caller closes it: extra, -1 if there is none.
 func pack(k kind, f encoder, files []int) (data, oob []byte, extra int, err error) {
 	w := make(writer, 2, 256)
 	f.encode(&w)
@@ -81,13 +81,13 @@ func sendOn(fd int, k kind, f encoder, files ...int) error {
 	}
 }
 
-// receiver has the buffers to receive frames on one socket.
+// receiver holds the buffers for receiving frames on one socket.
 type receiver struct {
 	data [inline + 16]byte
 	oob  [256]byte
 }
 
-// receive receives one frame. io.EOF: the other end is closed.
+// receive receives one frame. The error is io.EOF when the other end is closed.
 func (r *receiver) receive(fd, flags int) (packet, error) {
 	var n, oobn, got int
 	var err error
@@ -133,7 +133,7 @@ func (r *receiver) receive(fd, flags int) (packet, error) {
 	return p, nil
 }
 
-// rights returns the descriptors of a control message.
+// rights returns the descriptors that a control message carries.
 func rights(oob []byte) []int {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -148,7 +148,7 @@ func rights(oob []byte) []int {
 	return files
 }
 
-// readWhole reads and closes a memory file.
+// readWhole returns the content of a memory file and closes it.
 func readWhole(fd int) ([]byte, error) {
 	f := os.NewFile(uintptr(fd), "frame") // a descriptor
 	defer f.Close()                       //nolint:errcheck // only read

@@ -24,8 +24,8 @@ const self = "/proc/self/exe"
 // boxID is the user and the group inside of a box with a user namespace.
 const boxID = 1000
 
-// spawn is the spawner: it clones what the frames on control ask for until the worker is gone. Its
-// working directory is the one that holds the workspaces.
+// spawn runs the spawner: it clones boxes as the frames on control ask, until the worker closes the socket. Its working directory is the
+// directory of the workspaces. It returns the exit code.
 func spawn(control int) int {
 	ignoreSignals()
 	unix.Umask(0o022)
@@ -87,8 +87,7 @@ func spawn(control int) int {
 	}
 }
 
-// ignoreSignals keeps signals from ending the process. They are received and dropped, not ignored
-// by the kernel, because that would be inherited.
+// ignoreSignals keeps signals from ending the process. It receives and drops them; SIG_IGN would be inherited by children.
 func ignoreSignals() {
 	all := make([]os.Signal, 0, 64)
 	for n := syscall.Signal(1); n <= 64; n++ {
@@ -114,7 +113,7 @@ type spawner struct {
 	forks  int
 }
 
-// ambient are the capabilities, inside its own user namespace only, that init has while it builds.
+// ambient returns the capabilities that init has, within its own user namespace only, while it builds the box.
 func ambient() []uintptr {
 	return []uintptr{
 		unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SETUID, unix.CAP_SETGID,
@@ -123,7 +122,7 @@ func ambient() []uintptr {
 	}
 }
 
-// clone starts the init of a box.
+// clone starts the init of a box. It returns its process id and a pidfd.
 func (s *spawner) clone(f makeFrame, files []int) (pid, pidfd int, err error) {
 	attr := &syscall.SysProcAttr{PidFD: &pidfd, Setsid: true}
 	if f.Cgroup {
@@ -166,9 +165,8 @@ func (s *spawner) clone(f makeFrame, files []int) (pid, pidfd int, err error) {
 	return pid, pidfd, nil
 }
 
-// owner is the host's user for whom a box is cloned, and who is charged for what the kernel counts by the maker of
-// a user namespace (inotify, namespaces): the tenant's where there is one, so that none uses up what is the
-// worker's. 0: the spawner's own.
+// owner returns the host user that clones a box; 0 means the spawner's own. The kernel counts inotify instances and namespaces against the
+// user who made the user namespace, so it is the tenant's user where there is one: no tenant can use up the worker's share.
 func (s *spawner) owner(f makeFrame) int {
 	if f.Mode != Isolated || !s.root {
 		return 0
@@ -176,8 +174,8 @@ func (s *spawner) owner(f makeFrame) int {
 	return f.HostID
 }
 
-// inGroups calls f on a thread that has moved itself into the groups of the given files and that acts for the
-// owner, and waits for it. The thread ends with it, so that nothing else is ever done inside of a box's groups.
+// inGroups calls f on a new thread that has joined the version 1 groups of the given tasks files and acts for the owner, and waits for it.
+// The thread ends afterwards, so that nothing else ever runs in the box's groups.
 func inGroups(tasks []string, owner int, f func()) error {
 	if len(tasks) == 0 && owner <= 0 {
 		f()
@@ -206,8 +204,8 @@ func inGroups(tasks []string, owner int, f func()) error {
 	return <-done
 }
 
-// actFor gives the calling thread, which must be locked, the effective user of the owner and leaves it all its
-// rights. Where it may not, which some containers say, the maker of boxes stays the spawner's user.
+// actFor sets the effective user of the calling thread, which must be locked, to owner and keeps all its rights. Some containers forbid
+// that; the user then stays the spawner's.
 func actFor(owner int) {
 	const keepRights = 1 << 2 // SECBIT_NO_SETUID_FIXUP
 	if _, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, keepRights, 0); errno != 0 {
@@ -217,7 +215,7 @@ func actFor(owner int) {
 	_, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(owner), same) //nolint:dogsled // else as before
 }
 
-// reap waits for boxes for ever. It is the only one that waits.
+// reap waits for ended boxes, forever. No other goroutine calls wait.
 func (s *spawner) reap() {
 	runtime.LockOSThread()
 	seen := 0

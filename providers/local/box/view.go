@@ -30,8 +30,8 @@ const (
 // closed is what a mount of the host's files gets.
 const closed = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
-// buildView makes the root of the box and moves there. The working directory is the one of the
-// workspaces; it is held before anything is covered.
+// buildView builds the root file system of the box and makes it the process's root. The working directory is the directory of the
+// workspaces; it is opened before other mounts can cover it.
 func buildView(s Setup, bootID string) *StepError {
 	waiting, err := unix.OpenTree(unix.AT_FDCWD, ".", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
@@ -80,8 +80,8 @@ func buildView(s Setup, bootID string) *StepError {
 	return v.failed
 }
 
-// ownLimits are limits that the kernel keeps for this user namespace and this network alone, where it and the host's /proc let them be set.
-// Facts say whether the first are.
+// ownLimits sets limits of this user namespace and this network namespace, where the kernel and the host's /proc allow it. [Facts].Watches
+// reports whether the inotify limits were set.
 func ownLimits(s Setup) {
 	for _, l := range []struct{ file, value string }{
 		{instancesFile, mostInstances},
@@ -105,14 +105,14 @@ const (
 	mostInstances = "32"
 )
 
-// watchesKept reports whether the box has a limit of its own on inotify.
+// watchesKept reports whether the box has its own limit on inotify instances.
 func watchesKept() bool {
 	value, err := os.ReadFile(instancesFile)
 	return err == nil && strings.TrimSpace(string(value)) == mostInstances
 }
 
-// base is the directory that the root is built on: any that exists, for what is below is only covered, in a mount namespace that no other
-// process has.
+// base returns an existing directory to mount the new root on. Any will do: its content is only covered, in a mount namespace that no
+// other process has.
 func base() string {
 	for _, dir := range []string{"/tmp", "/mnt", "/run", "/var"} {
 		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
@@ -122,7 +122,7 @@ func base() string {
 	return "/"
 }
 
-// view builds a root at base. The first step that fails is kept and the others are left out.
+// view builds a root at base. It records the first step that fails and skips all later ones.
 type view struct {
 	base   string
 	failed *StepError
@@ -151,21 +151,21 @@ func (v *view) link(target, path string) {
 	v.do("link "+path, func() error { return os.Symlink(target, v.in(path)) })
 }
 
-// tmpOptions are those of a /tmp of at most so many bytes, and of a file for each two KiB.
+// tmpOptions returns the mount options of a /tmp of at most size bytes, and at most one file per 2 KiB.
 func tmpOptions(size int64) string {
 	const perFile = 2 << 10 // bytes
 	return fmt.Sprintf("size=%d,nr_inodes=%d,mode=1777", size, max(size/perFile, 1))
 }
 
-// tmpfs mounts memory. The options bound files in number too: an empty file takes kernel memory that
-// no size counts.
+// tmpfs mounts a tmpfs at path. The options also bound the number of files: an empty file takes kernel memory that the size limit does not
+// count.
 func (v *view) tmpfs(path string, flags uintptr, options string) {
 	v.do("mount "+path, func() error {
 		return unix.Mount("tmpfs", v.in(path), "tmpfs", flags|unix.MS_NOSUID|unix.MS_NODEV, options)
 	})
 }
 
-// bind shows something of the host, with all that is mounted below it, read-only at the same path.
+// bind mounts a path of the host, with all mounts below it, read-only at the same path.
 func (v *view) bind(path string) {
 	v.do("show "+path, func() error {
 		tree, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)
@@ -181,7 +181,7 @@ func (v *view) bind(path string) {
 	})
 }
 
-// show shows something of the host that may be missing. A link is made again, not followed.
+// show makes a path of the host visible in the box, if it exists. A symbolic link is created again, not followed.
 func (v *view) show(path string) {
 	if v.failed != nil {
 		return
@@ -212,7 +212,7 @@ func (v *view) show(path string) {
 	}
 }
 
-// system shows the programs of the host.
+// system makes the programs of the host visible.
 func (v *view) system() {
 	v.bind("/usr")
 	for _, path := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
@@ -220,8 +220,8 @@ func (v *view) system() {
 	}
 }
 
-// etcShown is what of /etc is shown, where the host has it: what programs need to be found, linked
-// and to know their trade. Nothing there may be secret, not even to some of the host's users.
+// etcShown lists the files of the host's /etc that a box sees, if they exist: those that the linker, programs and their libraries need.
+// None of them may be secret, not even from other users of the host.
 func etcShown() []string {
 	return strings.Fields(`
 		ld.so.cache ld.so.conf ld.so.conf.d ssl/certs ssl/openssl.cnf ca-certificates ca-certificates.conf
@@ -232,7 +232,7 @@ func etcShown() []string {
 		ImageMagick-6 ImageMagick-7 php ghostscript texmf R gai.conf host.conf`)
 }
 
-// etc makes /etc of what is shown and of files of the box's own.
+// etc builds /etc from the files of etcShown and from the box's own.
 func (v *view) etc(s Setup) {
 	for _, name := range etcShown() {
 		v.show("/etc/" + name)
@@ -264,7 +264,7 @@ func (v *view) etc(s Setup) {
 	v.commands()
 }
 
-// trust makes a file of a certificate and those that the host trusts.
+// trust writes [TrustFile] with a certificate and those that the host trusts.
 func (v *view) trust(certificate string) {
 	for _, path := range []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem",
 		"/etc/ssl/ca-bundle.pem", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"} {
@@ -276,8 +276,8 @@ func (v *view) trust(certificate string) {
 	v.file(TrustFile, certificate)
 }
 
-// commands makes names for programs that many scripts take for granted. They come last in the PATH: the host's
-// own win.
+// commands adds names of programs that many scripts assume: python, for python3. They come last in PATH, so that the host's own programs
+// win.
 func (v *view) commands() {
 	v.dir(commandsDir)
 	for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {
@@ -288,7 +288,7 @@ func (v *view) commands() {
 	}
 }
 
-// devices makes /dev: six devices of the host that are what their names say, and terminals of the box's own.
+// devices builds /dev: six devices of the host, whose device numbers are checked, and a devpts of the box's own.
 func (v *view) devices() {
 	for _, d := range []struct {
 		name         string
@@ -322,7 +322,7 @@ func (v *view) devices() {
 	v.tmpfs("/dev/shm", 0, "size=64m,nr_inodes=16k,mode=1777")
 }
 
-// loopback brings the only interface of a network namespace of its own up.
+// loopback brings up the loopback interface of a new network namespace.
 func loopback() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -337,7 +337,7 @@ func loopback() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
 }
 
-// claim mounts one of the waiting directories at path.
+// claim mounts one of the waiting workspace directories at path.
 func (v *view) claim(step, name, path string, readOnly bool) {
 	v.do(step, func() error {
 		tree, err := unix.OpenTree(unix.AT_FDCWD, filepath.Join(waitingDir, name),
@@ -357,8 +357,7 @@ func (v *view) claim(step, name, path string, readOnly bool) {
 	})
 }
 
-// showWorkspaces mounts what was claimed and lets go of all other workspaces; then the root is
-// read-only.
+// showWorkspaces mounts the claimed directories, unmounts all other workspaces and then makes the root read-only.
 func showWorkspaces(c Claim) *StepError {
 	mounts, home := c.Mounts, c.Home
 	v := view{base: "/"}

@@ -13,7 +13,7 @@ import (
 // Protocol is the version of the frames. Both ends must have the same: they are parts of one build.
 const Protocol = 8
 
-// kind is what a frame says.
+// kind is the type of a frame.
 type kind uint8
 
 const (
@@ -37,7 +37,7 @@ const (
 	kindKilled
 )
 
-// Mode is how a box is kept apart from its host.
+// Mode is how a box is isolated from its host.
 type Mode uint8
 
 // The modes, from the strongest.
@@ -58,7 +58,7 @@ type makeFrame struct {
 	Tasks   []string // files of version 1 groups that take the thread that clones
 }
 
-// madeFrame is the answer, with a pidfd when Errno is 0.
+// madeFrame is the answer to makeFrame, with a pidfd if Errno is 0.
 type madeFrame struct {
 	ID    uint64
 	Pid   int
@@ -66,8 +66,7 @@ type madeFrame struct {
 	Step  string
 }
 
-// Setup is what init has to know to build the box's view. It says nothing of a tenant: boxes are
-// set up in advance.
+// Setup is the data from which init builds the box's view. It contains nothing of a tenant, because boxes are set up in advance.
 type Setup struct {
 	Mode    Mode
 	HostNet bool
@@ -96,7 +95,7 @@ const (
 	DefaultOpenFiles       = 1024
 )
 
-// Claim gives a box its files and closes it. It comes once.
+// Claim assigns a box its files and makes init drop its rights. It is sent once.
 type Claim struct {
 	Mounts []Mount
 	// Home is the directory that becomes the home of a box with a root of its own, one path component beside those of
@@ -111,13 +110,13 @@ type Claim struct {
 	DenyNetwork bool
 }
 
-// Mount is the files of a workspace: a directory in the one in which the spawner was started.
+// Mount is a workspace to mount: a directory below the spawner's working directory.
 type Mount struct {
 	Name     string // one path component
 	ReadOnly bool
 }
 
-// Exec is one run. Its descriptors are standard input, output and error output.
+// Exec starts one run. Its descriptors are standard input, output and error.
 type Exec struct {
 	ID     uint64
 	Script string
@@ -126,7 +125,7 @@ type Exec struct {
 	Frugal bool // it may write to no file: to read and to delete is what is left
 }
 
-// Facts is what init found when it closed the box.
+// Facts is what init found out when it dropped its rights.
 type Facts struct {
 	BootID   string
 	Landlock int    // ABI, 0: the kernel has none
@@ -140,15 +139,13 @@ type signalFrame struct {
 	Signal int
 }
 
-// killFrame kills all that a run started. What has ended after Moment milliseconds by itself is not
-// killed.
+// killFrame kills all processes of a run that have not ended by themselves after Moment milliseconds.
 type killFrame struct {
 	ID     uint64
 	Moment int
 }
 
-// killedFrame says that nothing of a run is left. Killed counts the processes, but for the run's
-// first, that did not end by themselves.
+// killedFrame reports that no process of a run is left. Killed counts the processes, besides the run's first, that had to be killed.
 type killedFrame struct {
 	ID     uint64
 	Killed int
@@ -205,7 +202,7 @@ func (w *writer) bool(v bool) {
 	}
 }
 
-// reader takes a frame apart. The first error sticks; values after it are zero.
+// reader decodes a frame. After the first error all further values are zero.
 type reader struct {
 	p   []byte
 	err error
@@ -252,7 +249,7 @@ func (r *reader) int() int {
 	return int(v)
 }
 
-// count reads how many of something follow; each takes at least a byte.
+// count reads the number of elements that follow; each takes at least a byte, so more than the bytes left is an error.
 func (r *reader) count() int {
 	n := r.num()
 	if n < 0 || n > int64(len(r.p)) {
@@ -269,7 +266,7 @@ func (r *reader) str() string {
 	return s
 }
 
-// end returns the first error; what is left over is one.
+// end returns the first error. Bytes left over are an error too.
 func (r *reader) end() error {
 	if r.err == nil && len(r.p) != 0 {
 		r.fail()
@@ -366,7 +363,7 @@ func decodeClaim(p []byte) (c Claim, err error) {
 	return c, r.end()
 }
 
-// CheckName refuses what is not one ordinary path component.
+// CheckName returns an error unless name is one ordinary path component.
 func CheckName(name string) error {
 	if name == "" || name == "." || name == ".." || len(name) > 255 || strings.ContainsAny(name, "/\x00") {
 		return fmt.Errorf("%q is not the name of a directory", name)
@@ -477,7 +474,7 @@ func decodeFacts(p []byte) (f Facts, err error) {
 // encoder is a frame that can be sent.
 type encoder interface{ encode(w *writer) }
 
-// empty is a frame that says only its kind.
+// empty is a frame without a body: its kind is all it says.
 type empty struct{}
 
 func (empty) encode(*writer) {}

@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// owner is the process that made a group, exactly: a process number alone comes back after a while,
-// and means something else in another container that shares the cgroup file system.
+// owner identifies the process that made a group: its pid namespace, process id and start time. A process id alone is reused, and means
+// another process in another container that shares the cgroup file system.
 type owner struct {
 	pidns uint64 // inode of its pid namespace
 	pid   int
 	start uint64 // clock ticks since boot
 }
 
-// String is the owner as part of a directory's name.
+// String returns the owner as it stands in a group's directory name.
 func (o owner) String() string { return fmt.Sprintf("%x-%d-%d", o.pidns, o.pid, o.start) }
 
 func thisOwner() (owner, error) {
@@ -38,7 +38,7 @@ func thisOwner() (owner, error) {
 	return owner{pidns: st.Ino, pid: os.Getpid(), start: start}, nil
 }
 
-// parseOwner reads the owner from the name of a directory that we, or a process like us, made.
+// parseOwner returns the owner that a group's directory name contains; false if this package did not make the group.
 func parseOwner(dir string) (owner, bool) {
 	rest, ok := strings.CutPrefix(dir, groupPrefix)
 	parts := strings.SplitN(rest, "-", 4)
@@ -71,9 +71,8 @@ func startTime(pid int) (uint64, error) {
 	return start, nil
 }
 
-// statField returns field n of /proc/<pid>/stat, counted from 1 as in the kernel's documentation; n
-// is at least 3. The second field is the program's name: it may hold spaces and brackets, so counting
-// begins at the last bracket.
+// statField returns field n of /proc/<pid>/stat, counted from 1 as in proc(5); n is at least 3. The second field is the program's name,
+// which may contain spaces and brackets, so fields are counted from the last bracket.
 func statField(stat []byte, n int) (string, bool) {
 	i := bytes.LastIndexByte(stat, ')')
 	if i < 0 {
@@ -86,14 +85,14 @@ func statField(stat []byte, n int) (string, bool) {
 	return fields[n-3], true
 }
 
-// alive reports whether the owner still runs.
+// alive reports whether the owner is still running.
 func (o owner) alive() bool {
 	start, err := startTime(o.pid)
 	return err == nil && start == o.start
 }
 
-// Sweep kills and removes what dead owners of this pid namespace left. It returns how many
-// directories it removed; one that cannot be removed yet is left for the next time.
+// Sweep kills the processes in groups of dead owners of this pid namespace, and removes the groups. It returns how many it removed; the
+// next Sweep retries those that cannot be removed yet.
 func (s CgroupSupport) Sweep() (removed int, err error) {
 	me, err := thisOwner()
 	if err != nil {
@@ -129,7 +128,7 @@ func (s CgroupSupport) Sweep() (removed int, err error) {
 	return removed, errors.Join(errs...)
 }
 
-// removeSoon removes the group as soon as its killed processes are gone, within a second.
+// removeSoon removes the group, retrying for up to a second until its killed processes are gone.
 func (g *Cgroup) removeSoon() error {
 	end := time.Now().Add(time.Second)
 	for {

@@ -11,10 +11,9 @@ import (
 	"strings"
 )
 
-// ProbeCgroups finds out by trying which limits can be enforced: version 2 where a directory with
-// controllers is ours, then version 2 at its root, then version 1. Nothing is left behind but, where a
-// service's own version 2 group was delegated to us, that its processes then sit in a group below it: the
-// kernel allows limits only on groups without processes of their own.
+// ProbeCgroups finds out by trying which limits can be enforced: first with version 2 in a directory that was delegated to us, then with
+// version 2 at its root, then with version 1. It leaves nothing behind, with one exception: in a delegated version 2 group of a service it
+// moves the service's processes into a new group below, because the kernel allows limits only on groups without processes of their own.
 func ProbeCgroups() CgroupSupport {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -27,7 +26,7 @@ func ProbeCgroups() CgroupSupport {
 	return probe(parseHierarchies(string(mounts), string(own)))
 }
 
-// hierarchy is one mounted tree of cgroups and this process's place in it.
+// hierarchy is one mounted cgroup hierarchy and this process's group in it.
 type hierarchy struct {
 	version     int
 	controllers []string // version 1
@@ -35,7 +34,7 @@ type hierarchy struct {
 	own         string   // directory of this process's group, below mount; mount when it is the root
 }
 
-// parseHierarchies reads /proc/self/mountinfo and /proc/self/cgroup.
+// parseHierarchies returns the hierarchies that /proc/self/mountinfo and /proc/self/cgroup list.
 func parseHierarchies(mountinfo, cgroup string) []hierarchy {
 	places := map[string]string{} // controller list → path; version 2: ""
 	for line := range strings.Lines(cgroup) {
@@ -77,8 +76,8 @@ func parseHierarchies(mountinfo, cgroup string) []hierarchy {
 	return hs
 }
 
-// below returns the directory of the group at place in a tree whose part root is mounted at mount.
-// A place outside of that part is shown by its root: what lies below is all that can be reached.
+// below returns the directory of the group at place, in a hierarchy whose part root is mounted at mount. If place lies outside of root, it
+// is mount itself: nothing above can be reached.
 func below(mount, root, place string) string {
 	outside := strings.Contains(place+"/", "/../")
 	if rel, err := filepath.Rel(root, place); err == nil && filepath.IsLocal(rel) && !outside {
@@ -127,15 +126,15 @@ func probe(hs []hierarchy) CgroupSupport {
 	return best
 }
 
-// place2 is a version 2 directory in which groups could be made.
+// place2 is a version 2 directory in which groups may be creatable.
 type place2 struct {
 	dir string
 	// own: it is this process's own group, which must be emptied first.
 	own bool
 }
 
-// places2 lists them, the most closely enclosing first, so that the limits of what starts us keep applying: beside our group where the
-// parent was delegated too, in our group, at the root.
+// places2 lists the candidate directories, closest first, so that the limits of the service that started us still apply: beside our group
+// if its parent was delegated too, in our group, at the root.
 func places2(h hierarchy) []place2 {
 	if h.own == h.mount {
 		return []place2{{dir: h.mount}, {dir: h.mount, own: true}}
@@ -143,7 +142,7 @@ func places2(h hierarchy) []place2 {
 	return []place2{{dir: filepath.Dir(h.own)}, {dir: h.own, own: true}, {dir: h.mount}}
 }
 
-// try2 finds which controllers work for groups in a version 2 directory.
+// try2 finds out which controllers work for groups in a version 2 directory.
 func try2(p place2) (CgroupSupport, error) {
 	offered, err := words(filepath.Join(p.dir, "cgroup.controllers"))
 	if err != nil {
@@ -185,7 +184,7 @@ func try2(p place2) (CgroupSupport, error) {
 	return s, errors.Join(errs...)
 }
 
-// step moves the processes of our own group into one below it.
+// step moves the processes of our own group into a group below it.
 func step(dir string) error {
 	leaf := filepath.Join(dir, "sandjet.self")
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // the kernel's files have modes of their own
@@ -203,7 +202,7 @@ func step(dir string) error {
 	return nil
 }
 
-// try1 finds which version 1 controllers work, each in its own hierarchy, below our own group.
+// try1 finds out which version 1 controllers work below our own group, each in its hierarchy.
 func try1(hs []hierarchy) (CgroupSupport, error) {
 	s := CgroupSupport{Version: 1, parents: map[string]string{}}
 	var errs []error
@@ -223,7 +222,7 @@ func try1(hs []hierarchy) (CgroupSupport, error) {
 	return s, errors.Join(errs...)
 }
 
-// works makes a group with every limit and removes it.
+// works returns an error unless a group with every limit can be made and removed.
 func (s CgroupSupport) works() error {
 	for _, dir := range s.parents {
 		if err := writable(dir); err != nil {
@@ -237,8 +236,7 @@ func (s CgroupSupport) works() error {
 	return g.Remove()
 }
 
-// writable reports whether groups can be made in dir and processes be moved through it, without
-// changing anything.
+// writable returns an error unless groups can be made in dir and processes be moved into them. It changes nothing.
 func writable(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
 	if err != nil {
@@ -247,7 +245,7 @@ func writable(dir string) error {
 	return f.Close()
 }
 
-// words reads a file of words.
+// words returns the space-separated words of a file.
 func words(path string) ([]string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits is what a cgroup allows all its processes together. 0: no limit.
+// Limits are the limits of a cgroup, shared by all its processes. 0: no limit.
 type Limits struct {
 	MemoryBytes int64
 	Pids        int
@@ -24,7 +24,7 @@ type Limits struct {
 // controllers are the parts of the kernel's cgroups that we use, in the order of a profile's words.
 var controllers = [...]string{"memory", "pids", "cpu"} //nolint:gochecknoglobals // a constant in all but syntax
 
-// CgroupSupport says which limits this host lets us enforce, and where. The zero value is none.
+// CgroupSupport is which limits this host lets us enforce, and in which directories. The zero value enforces none.
 type CgroupSupport struct {
 	// Version is 2, 1 or 0 for none. Controllers of both versions are never mixed.
 	Version int
@@ -43,13 +43,13 @@ func (s CgroupSupport) String() string {
 	return fmt.Sprintf("v%d %s", s.Version, strings.ReplaceAll(strings.Join(s.Words(), " "), "cgroup.", ""))
 }
 
-// Words lists what can be enforced as a profile says it: cgroup.memory, cgroup.pids, cgroup.cpu.
+// Words lists the limits that can be enforced, in the words of a profile: cgroup.memory, cgroup.pids, cgroup.cpu.
 func (s CgroupSupport) Words() []string { return s.list(true) }
 
-// Missing lists what cannot.
+// Missing lists the limits that cannot be enforced, in the words of a profile.
 func (s CgroupSupport) Missing() []string { return s.list(false) }
 
-// Reasons says for people why something is missing.
+// Reasons explains to operators why limits are missing.
 func (s CgroupSupport) Reasons() []string { return s.reasons }
 
 func (s CgroupSupport) list(there bool) []string {
@@ -62,7 +62,7 @@ func (s CgroupSupport) list(there bool) []string {
 	return words
 }
 
-// Cgroup is one group of processes with limits. Its methods may be called from several goroutines.
+// Cgroup is a group of processes with limits. Its methods are safe for concurrent use.
 type Cgroup struct {
 	version int
 	dirs    map[string]string
@@ -73,9 +73,9 @@ type Cgroup struct {
 // groupPrefix begins the name of every directory that we make.
 const groupPrefix = "sandjet-"
 
-// New makes a group with limits; those whose controller is not in [CgroupSupport.Words] are left out. Name is a part of a file name. The
-// group carries its owner in its name, this process, so that [CgroupSupport.Sweep] can find groups that no process needs any more. Without
-// any controller it is ErrNoCgroup.
+// New makes a group with limits; limits whose controller is not in [CgroupSupport.Words] are ignored. Name becomes part of a file name.
+// The directory's name also contains this process as the owner, so that [CgroupSupport.Sweep] can find groups of dead processes. Without
+// any controller the error is ErrNoCgroup.
 func (s CgroupSupport) New(name string, l Limits) (*Cgroup, error) {
 	if s.Version == 0 {
 		return nil, ErrNoCgroup
@@ -109,7 +109,7 @@ func (s CgroupSupport) New(name string, l Limits) (*Cgroup, error) {
 	return g, nil
 }
 
-// add makes dir for controller c, once where several controllers share it.
+// add makes the directory dir for controller c, once if several controllers share it.
 func (g *Cgroup) add(c, dir string) error {
 	g.dirs[c] = dir
 	if slices.Contains(g.unique, dir) {
@@ -126,8 +126,7 @@ func (g *Cgroup) add(c, dir string) error {
 // cpuPeriod is the time in microseconds over which processor time is counted.
 const cpuPeriod = 100_000
 
-// limit writes the limits. A swap limit belongs to a memory limit: without it the limit would only
-// move memory to the disk.
+// limit writes the limits to the kernel. A memory limit also limits swap: otherwise memory would only move to the disk.
 func (g *Cgroup) limit(l Limits) error {
 	var err error
 	set := func(controller, file, value string, must bool) {
@@ -167,8 +166,8 @@ func (g *Cgroup) limit(l Limits) error {
 	return err
 }
 
-// FD is the open directory to clone a process into the group (version 2). It is 0 for version 1,
-// where the process has to be added after it was made. It is valid until [Cgroup.Remove].
+// FD returns the open directory for cloning a process into the group (version 2). It is 0 for version 1, where a process must be added
+// after its start. It is valid until [Cgroup.Remove].
 func (g *Cgroup) FD() int {
 	if g.fd == nil {
 		return 0
@@ -176,9 +175,9 @@ func (g *Cgroup) FD() int {
 	return int(g.fd.Fd())
 }
 
-// Tasks lists the files of a version 1 group that take "0" from a thread to move it in. A thread
-// that moves itself waits for no other, and what it forks is born in the group: that is some
-// milliseconds faster than [Cgroup.AddPid]. Nil for version 2, see [Cgroup.FD].
+// Tasks returns the tasks files of a version 1 group; nil for version 2, see [Cgroup.FD]. A thread that writes "0" to each moves itself
+// into the group, and its children start there. That is some milliseconds faster than [Cgroup.AddPid], because no other thread is waited
+// for.
 func (g *Cgroup) Tasks() []string {
 	if g.version != 1 {
 		return nil
@@ -190,7 +189,7 @@ func (g *Cgroup) Tasks() []string {
 	return files
 }
 
-// AddPid moves a process into the group; what it starts from then on is in it as well.
+// AddPid moves a process into the group; its later children are in the group too.
 func (g *Cgroup) AddPid(pid int) error {
 	for _, dir := range g.unique {
 		if err := writeControl(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
@@ -200,9 +199,9 @@ func (g *Cgroup) AddPid(pid int) error {
 	return nil
 }
 
-// Kill kills every process in the group. It returns when all have been signalled, not when they
-// are gone. Processes that fork faster than they are found are outrun by a bounded number of passes, after
-// which it is an error; the group's limit on processes ends such a race.
+// Kill kills every process in the group. It returns when all have been signalled, which may be before they are gone. It makes a bounded
+// number of passes; if processes still fork faster than they are found it returns an error. The group's limit on processes bounds such a
+// race.
 func (g *Cgroup) Kill() error {
 	if g.version == 2 {
 		err := writeControl(filepath.Join(g.unique[0], "cgroup.kill"), "1")
@@ -216,8 +215,8 @@ func (g *Cgroup) Kill() error {
 // killPasses bounds the passes of Kill.
 const killPasses = 1000
 
-// killListed kills what list lists until all of it was killed. A process that has been sent SIGKILL forks no
-// more, however long it takes to die, so one signal is enough for each; a number is used again.
+// killListed kills the listed processes, and lists again until each one listed has been killed. A process that was sent SIGKILL forks no
+// more, however long it takes to die, so one signal is enough; the start time distinguishes processes whose id was reused.
 func killListed(list func() ([]int, error), started func(pid int) (uint64, error), kill func(pid int) error) error {
 	type process struct {
 		pid   int
@@ -244,7 +243,7 @@ func killListed(list func() ([]int, error), started func(pid int) (uint64, error
 	return errors.New("cgroup: its processes fork faster than they can be killed")
 }
 
-// pids lists the processes of the group, each once. Version 1 answers for each hierarchy.
+// pids returns the processes of the group, each once, from all its version 1 hierarchies.
 func (g *Cgroup) pids() ([]int, error) {
 	seen := map[int]bool{}
 	var all []int
@@ -267,7 +266,7 @@ func (g *Cgroup) pids() ([]int, error) {
 	return all, nil
 }
 
-// OOMKills counts the processes of the group that the kernel killed for want of memory.
+// OOMKills returns how many processes of the group the kernel has killed because memory ran out.
 func (g *Cgroup) OOMKills() (int, error) {
 	dir, ok := g.dirs["memory"]
 	if !ok {
@@ -289,8 +288,8 @@ func (g *Cgroup) OOMKills() (int, error) {
 	return 0, nil
 }
 
-// Remove takes the group away. Processes that are still in it make it fail with EBUSY: kill them
-// and wait for them first. Removing twice is no error.
+// Remove removes the group. It fails with EBUSY while processes are in the group: kill them and wait for their end first. Removing twice
+// is no error.
 func (g *Cgroup) Remove() error {
 	var errs []error
 	if g.fd != nil {
@@ -311,7 +310,7 @@ func closed(err error) error {
 	return err
 }
 
-// writeControl writes a value to one of the kernel's files, which must be there.
+// writeControl writes a value to a kernel control file, which must exist.
 func writeControl(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

@@ -11,17 +11,17 @@ import (
 // tick is the unit of times in /proc/<pid>/stat: USER_HZ, the same on all machines that Go runs on.
 const tick = 10 * time.Millisecond
 
-// Processes lists the processes of the group, each once.
+// Processes returns the processes of the group, each once.
 func (g *Cgroup) Processes() ([]int, error) { return g.pids() }
 
-// Below lists what descends from a process, the process itself included.
+// Below returns a process and all its descendants.
 func Below(root int) []int {
 	w := Watchdog{Root: root}
 	return append(w.pids(), root)
 }
 
-// CPUTime returns the processor time of processes and of those of their children that have ended and were waited
-// for. Processes that have ended count nothing.
+// CPUTime returns the processor time of the processes and of their children that have ended and were waited for. A process in pids that
+// has ended counts 0.
 func CPUTime(pids []int) time.Duration {
 	const first, last = 14, 17 // utime, stime, cutime, cstime
 	var sum int64

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LandlockRules says which files may be used. What is below no path is out of reach.
+// LandlockRules lists the files that may be used. All other files are inaccessible.
 type LandlockRules struct {
 	ReadOnly  []string // files and directories: list, read, execute
 	ReadWrite []string // the same and write, make, remove, rename
@@ -32,18 +32,16 @@ const (
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
-// Landlock keeps every thread, and all that is started from now on, to the rules. From ABI 6 it
-// also forbids abstract unix sockets of processes outside and, unless FreeSignals, signals to them.
-// It returns the kernel's ABI; 0 without an error means that the kernel has no landlock and nothing was
-// done. A path that is missing is an error. [NoNewPrivs] must have been called.
+// Landlock restricts every thread, and all processes started from now on, to the rules. From ABI 6 on it also forbids abstract unix
+// sockets of processes outside and, unless FreeSignals is set, signals to them. It returns the kernel's ABI; 0 without an error means that
+// the kernel has no landlock and nothing was restricted. A missing path is an error. [NoNewPrivs] must have been called.
 //
-// Before ABI 8 the kernel takes one thread at a time, so each thread is under rules of its own: equal ones, but a process forked by one
-// thread is outside for all others, which then can neither signal it nor read what /proc protects of it. A caller that has to do that for
-// its children sets FreeSignals and reads from the thread that forked, or uses [LandlockThread].
+// Before ABI 8 the kernel restricts one thread at a time, so that each thread has a domain of its own with equal rules. A process that one
+// thread has forked is then outside of the domains of all other threads, which can neither signal it nor read the protected parts of its
+// /proc entry. A caller that needs that for its children sets FreeSignals and reads from the thread that forked, or uses [LandlockThread].
 func Landlock(r LandlockRules) (abi int, err error) { return landlock(r, true) }
 
-// LandlockThread is [Landlock] for the calling thread, which must be locked to its goroutine, and
-// for what it starts.
+// LandlockThread is [Landlock] for the calling thread, which must be locked to its goroutine, and for its children.
 func LandlockThread(r LandlockRules) (abi int, err error) { return landlock(r, false) }
 
 // LandlockABI returns the version of landlock that the kernel offers, 0 for none.
@@ -101,8 +99,8 @@ func landlock(r LandlockRules, every bool) (int, error) {
 // landlockTogether is the first ABI that takes all threads at once.
 const landlockTogether = 8
 
-// landlockAccess returns the rights that a kernel of this ABI can control. What came with later
-// ones and is not asked for stays uncontrolled there as here.
+// landlockAccess returns the rights that a kernel of this ABI can control. Rights of ABIs that this package does not know stay
+// uncontrolled.
 func landlockAccess(abi int) uint64 {
 	access := uint64(unix.LANDLOCK_ACCESS_FS_REFER - 1) // ABI 1: all bits below
 	if abi >= 2 {

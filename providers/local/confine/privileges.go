@@ -10,14 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DropCapabilities empties the bounding, ambient, effective, permitted and inheritable sets of
-// every thread. A process without CAP_SETPCAP cannot empty the bounding set; that set only limits
-// what an exec may give, so call [NoNewPrivs] too, under which an exec gives nothing.
+// DropCapabilities empties the bounding, ambient, effective, permitted and inheritable sets of every thread. A process without CAP_SETPCAP
+// cannot empty the bounding set. That set only limits the rights that an exec may give, so call [NoNewPrivs] too, under which an exec
+// gives none.
 //
-// The bounding set goes one capability at a time, and each time every thread has to stop: about 2
-// ms in all. Where that counts, let one locked thread do all the forking, and there call
-// [DropCapabilitiesThread] first and then this: it then leaves the other threads' bounding sets, which they
-// cannot use, and takes everything else from them.
+// The bounding set is emptied one capability at a time, and each step stops every thread: about 2 ms in all. To avoid that, fork from one
+// locked thread only, and call [DropCapabilitiesThread] on it before DropCapabilities, which then leaves the other threads' bounding sets
+// (they are unusable) and empties their other sets.
 func DropCapabilities() error { return dropCapabilities(everyThread) }
 
 // DropCapabilitiesThread is [DropCapabilities] for the calling thread, which must be locked to its
@@ -49,8 +48,8 @@ func dropCapabilities(call caller) error {
 	return nil
 }
 
-// emptyBoundingSet asks the kernel for the highest capability it knows by asking until it refuses: /proc, which has it too, need not be
-// there.
+// emptyBoundingSet drops one capability after another until the kernel refuses, which is beyond the highest that it knows. It does not
+// read that number from /proc, which may not be mounted.
 func emptyBoundingSet(call caller) error {
 	for c := range uintptr(64) {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
@@ -67,7 +66,7 @@ func emptyBoundingSet(call caller) error {
 	return nil
 }
 
-// capabilities returns the sets of the calling thread.
+// capabilities returns the capability sets of the calling thread.
 func capabilities() ([2]unix.CapUserData, error) {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -75,8 +74,8 @@ func capabilities() ([2]unix.CapUserData, error) {
 	return data, err
 }
 
-// NoNewPrivs makes every exec from any thread give no rights that the thread does not have: set-user-id
-// bits and file capabilities are without effect. [Seccomp] and [Landlock] need it.
+// NoNewPrivs keeps every exec, from any thread, from adding rights: set-user-id bits and file capabilities have no effect. [Seccomp] and
+// [Landlock] need it.
 func NoNewPrivs() error { return noNewPrivs(everyThread) }
 
 // NoNewPrivsThread is [NoNewPrivs] for the calling thread, which must be locked to its goroutine.
@@ -89,8 +88,8 @@ func noNewPrivs(call caller) error {
 	return nil
 }
 
-// Dumpable says whether other processes of the same user may look into this one: its memory, its environment, its open files. It belongs to
-// the process, not to a thread, and an exec sets it again.
+// Dumpable sets whether other processes of the same user may inspect this one: its memory, environment and open files. It applies to the
+// whole process, and an exec resets it.
 func Dumpable(on bool) error {
 	var v uintptr
 	if on {

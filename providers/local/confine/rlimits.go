@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RlimitSpec is limits of each process that is started from now on. NProc, NoFile, FSize, CPU and
-// Stack of 0 leave what is there; MemLock and MsgQueue of 0 mean none at all. There are no core dumps: see
-// [NoCore].
+// RlimitSpec are the resource limits of each process that is started from now on. For NProc, NoFile, FSize, CPU and Stack 0 leaves the
+// limit unchanged; for MemLock and MsgQueue it forbids all use. Core dumps are always off: see [NoCore].
 type RlimitSpec struct {
 	NProc    uint64 // processes and threads of this user in this user namespace
 	NoFile   uint64 // open files of a process
@@ -26,8 +25,8 @@ type RlimitSpec struct {
 // would still have the host's own handler run, as its root, where core_pattern names one.
 const NoCore = 1
 
-// RaiseCore gives this process a hard limit on core dumps that [Rlimits] can lower to [NoCore]. Without the right to
-// raise it stays as it is.
+// RaiseCore raises this process's hard limit on core dumps, so that [Rlimits] can lower it to [NoCore]. Without the right to raise it the
+// limit stays.
 func RaiseCore() {
 	var now syscall.Rlimit
 	if syscall.Getrlimit(unix.RLIMIT_CORE, &now) == nil && now.Max < NoCore {
@@ -35,8 +34,8 @@ func RaiseCore() {
 	}
 }
 
-// Rlimits sets the soft and the hard limit of each, for the whole process and its children. A hard
-// limit that is lower already stays: limits are never raised.
+// Rlimits sets the soft and hard limits of the whole process, which its children inherit. A hard limit that is lower already stays: limits
+// are never raised.
 func Rlimits(s RlimitSpec) error {
 	for _, l := range []struct {
 		name     string
@@ -63,8 +62,8 @@ func Rlimits(s RlimitSpec) error {
 	return nil
 }
 
-// lower uses the syscall package on purpose: the Go runtime raises the number of open files at the
-// start and puts it back in children, unless it was set through there.
+// lower lowers one limit. It uses package syscall on purpose: the Go runtime raises the limit on open files at its start and restores it
+// in children, unless it was set through package syscall.
 func lower(resource int, value uint64) error {
 	var now syscall.Rlimit
 	if err := syscall.Getrlimit(resource, &now); err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SeccompOptions says what the filter refuses beyond the fixed table.
+// SeccompOptions are refusals of the filter beyond its fixed table.
 type SeccompOptions struct {
 	// DenyInet refuses AF_INET, AF_INET6 and AF_UNIX sockets: deny-all without a network namespace.
 	// Pairs of unix sockets stay, they lead nowhere.
@@ -60,8 +60,8 @@ const cloneNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEW
 // ErrArch says that there is no system call table for this processor.
 var ErrArch = errors.New("no seccomp table for " + runtime.GOARCH)
 
-// Seccomp puts the filter on every thread, cgo or not. [NoNewPrivs] must have been called. It adds
-// to filters that are there already and can never be taken back.
+// Seccomp installs the filter on every thread, with or without cgo. [NoNewPrivs] must have been called. The filter adds to existing ones
+// and can never be removed.
 func Seccomp(o SeccompOptions) error {
 	if nativeArch == 0 {
 		return ErrArch
@@ -69,9 +69,9 @@ func Seccomp(o SeccompOptions) error {
 	return install(program(nativeArch, o), unix.SECCOMP_FILTER_FLAG_TSYNC)
 }
 
-// SeccompLimitsThread adds a filter to the calling thread, which must be locked to its goroutine, and to what is forked by it from then on:
-// no process there sets a limit of another one, or the one of the time that real-time processes may have, by which the processes of a run
-// are known. Asking stays free. Call [Seccomp] before: it cannot add to threads that differ.
+// SeccompLimitsThread adds a filter to the calling thread, which must be locked to its goroutine, and to the processes that it forks from
+// then on. They cannot set resource limits of other processes, nor RLIMIT_RTTIME, whose value marks the processes of a run. Reading limits
+// stays allowed. Call [Seccomp] before: it cannot add a filter to threads whose filters differ.
 func SeccompLimitsThread() error {
 	if nativeArch == 0 {
 		return ErrArch
@@ -96,8 +96,8 @@ func install(prog []unix.SockFilter, flags uintptr) error {
 	}
 }
 
-// limitsProgram is the filter of [SeccompLimitsThread]. Other interfaces of the processor are refused by the
-// one that [Seccomp] installs.
+// limitsProgram returns the filter of [SeccompLimitsThread]. It ignores other system call interfaces of the processor, which the filter of
+// [Seccomp] refuses.
 func limitsProgram(arch uint32) []unix.SockFilter {
 	setrlimit, prlimit := uint32(unix.SYS_SETRLIMIT), uint32(unix.SYS_PRLIMIT64)
 	switch arch {
@@ -118,7 +118,7 @@ func limitsProgram(arch uint32) []unix.SockFilter {
 	return append(append(p, set...), ret(retAllow))
 }
 
-// only0 lets pass when the 64-bit word at off is 0, and else continues with what follows.
+// only0 allows the call if the 64-bit word at off is 0, and otherwise continues with follows.
 func only0(off uint32, follows ...unix.SockFilter) []unix.SockFilter {
 	return append([]unix.SockFilter{
 		load(off), jump(unix.BPF_JEQ, 0, 0, 3),
@@ -126,8 +126,8 @@ func only0(off uint32, follows ...unix.SockFilter) []unix.SockFilter {
 	}, follows...)
 }
 
-// program compiles the table for one architecture into classic BPF. It reads the number and the
-// architecture first and only then arguments, so that the kernel can decide most calls from its cache.
+// program compiles the table for one architecture into classic BPF. It reads the call number and the architecture before any argument, so
+// that the kernel can decide most calls from its cache.
 func program(arch uint32, o SeccompOptions) []unix.SockFilter {
 	p := []unix.SockFilter{
 		load(offArch),
@@ -153,7 +153,7 @@ func program(arch uint32, o SeccompOptions) []unix.SockFilter {
 	return append(p, ret(retAllow))
 }
 
-// answer returns the instructions for a call of rule r. Each way through them ends in a return.
+// answer returns the instructions for a call of rule r. Each path through them ends in a return.
 func answer(r rule, o SeccompOptions) []unix.SockFilter {
 	switch r.action {
 	case refuse:
@@ -165,8 +165,8 @@ func answer(r rule, o SeccompOptions) []unix.SockFilter {
 	}
 }
 
-// condition returns the instructions for calls whose arguments decide. All these arguments are 32
-// bits wide in the kernel, which ignores the upper half: so do we, else it would be a way around.
+// condition returns the instructions for calls that are refused depending on their arguments. These arguments are 32 bits wide in the
+// kernel, which ignores the upper half; the filter ignores it too, or it would be a way around.
 func condition(name string, o SeccompOptions) []unix.SockFilter {
 	switch name {
 	case "clone":
@@ -198,7 +198,7 @@ func condition(name string, o SeccompOptions) []unix.SockFilter {
 	}
 }
 
-// truncating refuses flags of an open that empty the file and do not open it for writing: to read, or, with both bits set, for neither.
+// truncating refuses open flags that truncate the file without opening it for writing: read-only, or the access mode 3 (neither).
 func truncating(flags uint32) []unix.SockFilter {
 	return []unix.SockFilter{
 		load(flags),
@@ -212,12 +212,12 @@ func truncating(flags uint32) []unix.SockFilter {
 // tiocLinux is TIOCLINUX, which pastes into virtual consoles.
 const tiocLinux = 0x541c
 
-// only lets pass when the word at off is one of values.
+// only allows the call if the word at off is one of values.
 func only(off uint32, values ...uint32) []unix.SockFilter {
 	return match(off, retAllow, retEPERM, values)
 }
 
-// except lets pass unless the word at off is one of values.
+// except allows the call unless the word at off is one of values.
 func except(off uint32, values ...uint32) []unix.SockFilter {
 	return match(off, retEPERM, retAllow, values)
 }
@@ -230,7 +230,7 @@ func match(off, hit, miss uint32, values []uint32) []unix.SockFilter {
 	return append(p, ret(miss))
 }
 
-// arg returns the offset of the low half of argument n.
+// arg returns the offset of the lower half of argument n.
 func arg(n uint32) uint32 { return offArgs + 8*n }
 
 func load(off uint32) unix.SockFilter {

@@ -2,7 +2,7 @@
 
 package confine
 
-// action is what the filter answers to a system call that it does not let pass.
+// action is how the filter answers a refused system call.
 type action uint8
 
 const (
@@ -32,8 +32,8 @@ const (
 	whyHost = "the host's business"
 )
 
-// rules is the whole filter but for the architecture check. It is a list of what is refused, because
-// shells and interpreters use too much for a list of what is allowed.
+// rules returns the filter's table, without the architecture check. It lists what is refused, because shells and interpreters use too many
+// calls to list those that are allowed.
 func rules() []rule {
 	return []rule{
 		{"mount", 165, 40, refuse, whyView},
@@ -117,7 +117,7 @@ func rules() []rule {
 	}
 }
 
-// rows are those that options add.
+// rows returns the rules that the options add.
 func (o SeccompOptions) rows() []rule {
 	const unseen, host = "memory that no process maps escapes the watchdog", "the host's own where there is no ipc namespace"
 	var table []rule
@@ -138,7 +138,7 @@ func (o SeccompOptions) rows() []rule {
 	return table
 }
 
-// number returns r's number on an architecture, none where it has none.
+// number returns the number of r's call on an architecture, the constant none if there is none.
 func (r rule) number(arch uint32) int {
 	switch arch {
 	case archAMD64:

@@ -13,8 +13,8 @@ import (
 var ErrCgo = errors.New("a program linked with cgo cannot confine all its threads: build it with CGO_ENABLED=0, or confine one thread " +
 	"and exec")
 
-// everyThread makes one system call on each thread of the process. The Go runtime ends the process
-// when the threads' answers differ, so none is ever left behind. The arguments must not be pointers.
+// everyThread makes one system call on each thread of the process. The Go runtime aborts the process if the threads' results differ, so no
+// thread is ever left out. The arguments must not be pointers.
 func everyThread(trap, a1, a2, a3 uintptr) error {
 	_, _, errno := syscall.AllThreadsSyscall(trap, a1, a2, a3)
 	return threadsError(errno)
@@ -28,7 +28,7 @@ func thisThread(trap, a1, a2, a3 uintptr) error {
 	return nil
 }
 
-// caller is one of the two ways to make a call that the kernel keeps per thread.
+// caller makes a system call whose effect the kernel keeps per thread: everyThread or thisThread.
 type caller func(trap, a1, a2, a3 uintptr) error
 
 func threadsError(errno syscall.Errno) error {

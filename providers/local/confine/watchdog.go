@@ -13,11 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watchdog watches the memory of a box where no cgroup limits it. It sees what processes have
-// mapped, every shared page counted once, System V shared memory, and what lies in Mounts. It does not see other memory
-// that no process maps: refuse memfd_create ([SeccompOptions]). Nor does it see what the kernel holds for a
-// box, such as what waits in sockets. Between two looks a box can
-// grow by what it touches in that time; the kernel's own protection stays the last resort.
+// Watchdog limits the memory of a box that no cgroup limits. It counts the mapped memory of processes, with every shared page once, System
+// V shared memory, and the files in Mounts. It misses other memory that no process maps (refuse memfd_create, see [SeccompOptions]) and
+// kernel memory such as socket buffers. Between two reads a box can exceed the limit by the memory that it touches in that time; the
+// kernel's OOM killer is the last resort.
 type Watchdog struct {
 	Limit int64 // bytes
 	// Root restricts it to the descendants of this process. 0: every process that /proc shows, but
@@ -31,7 +30,7 @@ type Watchdog struct {
 	Over func(used int64)
 }
 
-// Run watches the memory until ctx ends, and never calls Over afterwards. It blocks.
+// Run watches the memory until ctx ends. It blocks, and never calls Over after it has returned.
 func (w Watchdog) Run(ctx context.Context) {
 	every := w.Every
 	if every <= 0 {
@@ -51,8 +50,8 @@ func (w Watchdog) Run(ctx context.Context) {
 	}
 }
 
-// Used returns the bytes in use now. The exact share of each page costs a walk of the page tables,
-// so it is asked for only when the cheap upper bound is above the limit.
+// Used returns the bytes in use now. Proportional shares of pages cost a walk of the page tables, so they are read only if the cheap upper
+// bound exceeds the limit.
 func (w Watchdog) Used() int64 {
 	pids := w.pids()
 	var shm int64
@@ -80,7 +79,7 @@ func (w Watchdog) Used() int64 {
 	return used
 }
 
-// inMemory returns the bytes that files of a file system in memory take.
+// inMemory returns the bytes in use on an in-memory file system; 0 if it cannot be read.
 func inMemory(path string) int64 {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil || st.Type != unix.TMPFS_MAGIC {
@@ -89,7 +88,7 @@ func inMemory(path string) int64 {
 	return int64(st.Blocks-st.Bfree) * st.Bsize
 }
 
-// pids lists the watched processes.
+// pids returns the watched processes.
 func (w Watchdog) pids() []int {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -113,7 +112,7 @@ func (w Watchdog) pids() []int {
 	return pids
 }
 
-// descendants keeps of pids what descends from root.
+// descendants returns those of pids that are root or descend from it.
 func descendants(pids []int, root int) []int {
 	parent := make(map[int]int, len(pids))
 	for _, pid := range pids {
@@ -146,7 +145,7 @@ func descendants(pids []int, root int) []int {
 	return below
 }
 
-// resident returns the bytes that a process has in memory, shared ones in full; 0 when it is gone.
+// resident returns the resident bytes of a process, shared pages in full; 0 if it has ended.
 func resident(pid int) int64 {
 	data, err := os.ReadFile(procFile(pid, "statm"))
 	if err != nil {
@@ -163,8 +162,8 @@ func resident(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// proportional returns the bytes of a process with each shared page divided by its users. Not ok:
-// it cannot be read. A process that is ending has none.
+// proportional returns the resident bytes of a process with each shared page divided by the number of its users; 0 if it is ending. It
+// returns false if they cannot be read.
 func proportional(pid int) (int64, bool) {
 	data, err := os.ReadFile(procFile(pid, "smaps_rollup"))
 	if err != nil {
@@ -181,8 +180,8 @@ func proportional(pid int) (int64, bool) {
 	return 0, false
 }
 
-// sharedSegments returns the bytes of System V shared memory of this ipc namespace, which lives on
-// without any process. The column is found by its title, its place differs between kernels.
+// sharedSegments returns the bytes of System V shared memory in this IPC namespace, which exists without any process. Its column is found
+// by its title, because the position differs between kernels.
 func sharedSegments() int64 {
 	data, err := os.ReadFile("/proc/sysvipc/shm")
 	if err != nil {
@@ -191,7 +190,7 @@ func sharedSegments() int64 {
 	return sumRSS(string(data))
 }
 
-// sumRSS adds up the column with the title rss.
+// sumRSS returns the sum of the column titled rss.
 func sumRSS(table string) int64 {
 	column, sum := -1, int64(0)
 	for line := range strings.Lines(table) {
