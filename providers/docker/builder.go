@@ -19,13 +19,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// user is whose commands run in containers and whose the files of workspaces are.
+// user is the user that runs commands in containers and owns the files of workspaces.
 type user struct{ uid, gid int }
 
-// String is the user as the engine has it.
+// String returns the user in the engine's notation, uid:gid.
 func (u user) String() string { return fmt.Sprintf("%d:%d", u.uid, u.gid) }
 
-// builder creates containers by rules and prepares them for their first start.
+// builder creates containers and prepares them for their first start.
 type builder struct {
 	containers   *containers
 	workspaces   *workspaces
@@ -35,7 +35,7 @@ type builder struct {
 	limitsCPUs   bool // the engine can limit processors
 }
 
-// describe returns what the engine is asked for. Kept containers write to their root; others as the operator says.
+// describe returns the engine's options for a container. Kept containers have a writable root; others as the operator configured.
 func (b *builder) describe(r rules, kind string, labels map[string]string) client.ContainerCreateOptions {
 	writable := kind == kindKept || b.writableRoot
 	pids, yes, stop := int64(r.Pids+ownProcesses), true, stopTimeout
@@ -89,8 +89,8 @@ func (b *builder) describe(r rules, kind string, labels map[string]string) clien
 	return client.ContainerCreateOptions{Config: config, HostConfig: host}
 }
 
-// furnish puts the home folder, the short name of the workspace and a certificate that programs are to trust (nil: none) into a container
-// that has not been started. It may be done twice, and by two at a time.
+// furnish puts the home folder, the short path of the workspace and a certificate to trust (nil: none) into a container that has not been
+// started. It may be repeated, also concurrently.
 func (b *builder) furnish(ctx context.Context, id string, r rules, writable bool, certificate []byte) error {
 	if certificate != nil {
 		if err := putTrust(ctx, b.containers.engine, id, certificate, writable); err != nil {
@@ -109,7 +109,7 @@ func (b *builder) furnish(ctx context.Context, id string, r rules, writable bool
 	return putEntries(ctx, b.containers.engine, id, "/", b.owner, entries...)
 }
 
-// putEntries makes folders and links in a container, which belong to a user.
+// putEntries creates directories and links in a container, owned by a user.
 func putEntries(ctx context.Context, engine *client.Client, id, dir string, owner user, entries ...tar.Header) error {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -128,7 +128,7 @@ func putEntries(ctx context.Context, engine *client.Client, id, dir string, owne
 	return err
 }
 
-// create makes a container and does not start it. Its workspaces and its network are made before it where they are missing.
+// create creates a container without starting it, and before it its missing workspaces and network.
 func (b *builder) create(ctx context.Context, r rules, o client.ContainerCreateOptions) (client.ContainerCreateResult, error) {
 	var none client.ContainerCreateResult
 	done, err := b.workspaces.open(ctx, r.Account, r.Mounts)
@@ -144,7 +144,7 @@ func (b *builder) create(ctx context.Context, r rules, o client.ContainerCreateO
 	return b.containers.engine.ContainerCreate(ctx, o)
 }
 
-// createKept makes a container that stays between calls. The caller furnishes and starts it.
+// createKept creates a container that persists between calls. The caller furnishes and starts it.
 func (b *builder) createKept(ctx context.Context, name string, r rules, labels map[string]string) (id string, err error) {
 	o := b.describe(r, kindKept, labels)
 	o.Name = name
@@ -155,8 +155,8 @@ func (b *builder) createKept(ctx context.Context, name string, r rules, labels m
 	return made.ID, err
 }
 
-// createForCall makes the container of one call, whose main process is the program that runs it. Certificate is one that its programs are
-// to trust; nil: none.
+// createForCall creates the container of one call, whose main process is the program that runs the call. Its programs trust the
+// certificate; nil: none.
 func (b *builder) createForCall(ctx context.Context, r rules, program boxrun.Command, certificate []byte) (id string, err error) {
 	labels := map[string]string{labelUntil: until(time.Now().Add(program.Limit + aloneFor))}
 	if program.ID != "" {
@@ -178,7 +178,7 @@ func (b *builder) createForCall(ctx context.Context, r rules, program boxrun.Com
 	return made.ID, nil
 }
 
-// callName is a new name for the container of a call.
+// callName returns a new name for the container of a call.
 func callName(installation string) string {
 	return installation + "-call-" + strings.ToLower(schemas.NewID(""))
 }

@@ -53,14 +53,14 @@ type containers struct {
 	work         *inflight.Work
 }
 
-// list lists the installation's containers that have all of some labels, whatever their state.
+// list lists the installation's containers that have all of the labels, in any state.
 func (cs *containers) list(ctx context.Context, labels ...string) ([]container.Summary, error) {
 	labels = append([]string{labelInstallation + "=" + cs.installation}, labels...)
 	found, err := cs.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labels...)})
 	return found.Items, err
 }
 
-// clock is the time by the clock of the engine, which gives containers their times.
+// clock returns the time of the engine's clock, by which containers' times are set.
 func (cs *containers) clock(ctx context.Context) (time.Time, error) {
 	info, err := cs.engine.Info(ctx, client.InfoOptions{})
 	if err != nil {
@@ -73,7 +73,7 @@ func (cs *containers) clock(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// kept finds the kept container of a ref. Codes: not_found, unavailable.
+// kept returns the kept container of a ref. Codes: not_found, unavailable.
 func (cs *containers) kept(ctx context.Context, ref schemas.Ref) (container.InspectResponse, error) {
 	gone := schemas.OpErrorf(schemas.NotFound, "run", "the sandbox is gone: reserve it again")
 	if !isID(ref.ID) {
@@ -93,15 +93,15 @@ func (cs *containers) kept(ctx context.Context, ref schemas.Ref) (container.Insp
 	return c, nil
 }
 
-// isID reports whether s is a container's whole id: names and beginnings of ids mean other containers at other times.
+// isID reports whether s is a full container id. Names and id prefixes may refer to other containers at other times.
 func isID(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == "" }
 
-// refOf names a container that runs: each start has an Epoch of its own, for it has other processes.
+// refOf returns the ref of a running container. Its Epoch is the start time, because each start has new processes.
 func refOf(c container.InspectResponse) schemas.Ref {
 	return schemas.Ref{ID: c.ID, Epoch: c.State.StartedAt}
 }
 
-// start starts a container of a call, with its main process at the end of a stream.
+// start starts the container of a call and returns a stream to its main process.
 func (cs *containers) start(ctx context.Context, id string) (*stream, error) {
 	attached, err := cs.engine.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
@@ -115,7 +115,7 @@ func (cs *containers) start(ctx context.Context, id string) (*stream, error) {
 	return s, nil
 }
 
-// kill kills all that is in a container. It returns when that has ended; one that has ended already or is gone is no error.
+// kill kills all processes of a container and waits until they have ended. A container that has ended already or is gone is no error.
 func (cs *containers) kill(ctx context.Context, id string) error {
 	_, err := cs.engine.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "KILL"})
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // not running is what is wanted
@@ -132,8 +132,7 @@ func (cs *containers) kill(ctx context.Context, id string) error {
 	return nil
 }
 
-// wake has a paused container continue, as the next command in it would, for none runs in a paused one. Ended is true
-// of one that has no processes.
+// wake unpauses a container, because nothing can run in a paused one. Ended is true if the container has no processes.
 func (cs *containers) wake(ctx context.Context, id string) (ended bool, err error) {
 	found, err := cs.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
 	switch {
@@ -153,7 +152,7 @@ func (cs *containers) wake(ctx context.Context, id string) (ended bool, err erro
 	return false, err
 }
 
-// remove removes a container with all that is in it.
+// remove removes a container and kills its processes. Errors are only logged.
 func (cs *containers) remove(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
@@ -163,7 +162,7 @@ func (cs *containers) remove(id string) {
 	}
 }
 
-// untilEnded blocks until a start of a container has ended, or the provider is closed.
+// untilEnded blocks until the given start of a container has ended, or the provider is closed.
 func (cs *containers) untilEnded(id, started string) {
 	ctx := cs.work.Context()
 	for {
@@ -188,5 +187,5 @@ func (cs *containers) untilEnded(id, started string) {
 	}
 }
 
-// until is the label of a container for which no worker waits after a time.
+// until returns the label value for the time after which no worker waits for a container.
 func until(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }

@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Keys derive secrets that all workers of an installation can derive. A ring of package seal is one.
+// Keys derives secrets that all workers of an installation can derive. A ring of package seal implements it.
 type Keys interface {
 	// Derive returns 32 secret bytes for a purpose and a text, by the key with an id, which is returned; empty: the current one.
 	Derive(id, purpose string, text []byte) (key string, secret []byte, err error)
@@ -28,13 +28,13 @@ const (
 	purpose          = "docker relay"
 )
 
-// authorities are where images have the certificates that their programs trust.
+// authorities returns the paths at which images store the certificates that their programs trust.
 func authorities() []string {
 	return []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
 		"/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem", "/etc/ssl/ca-bundle.pem"}
 }
 
-// secrets makes what stands for secrets that are bound to hosts in the containers of an installation.
+// secrets makes the placeholders for secrets that are bound to hosts in an installation's containers.
 type secrets struct {
 	installation string
 	keys         Keys // nil: no container can have such secrets
@@ -42,10 +42,10 @@ type secrets struct {
 	values       func(context.Context, schemas.AccountID, schemas.SandboxID) (map[string]string, error) // nil: they are not known
 }
 
-// bindsSecrets reports whether a container works with secrets that it does not have.
+// bindsSecrets reports whether the container uses secrets of which it only sees placeholders.
 func (r rules) bindsSecrets() bool { return r.Relay != nil && len(r.Relay.Credentials) > 0 }
 
-// forCall are the credentials of a container of one call; nil: it has none.
+// forCall returns the credentials of a container of one call; nil if it has none.
 func (s *secrets) forCall(r rules) (*egress.Credentials, error) {
 	if !r.bindsSecrets() {
 		return nil, nil //nolint:nilnil // most have none
@@ -58,15 +58,15 @@ func (s *secrets) forCall(r rules) (*egress.Credentials, error) {
 	return creds, noCredentials(err)
 }
 
-// keptCredentials is what the label of a kept container says of its secrets. Nothing of it is secret: the workers' key makes of it
-// what stands for values and the key of the authority.
+// keptCredentials is the content of a kept container's label about its secrets. Nothing in it is secret: the placeholders and the
+// authority's key are derived from it with the workers' key.
 type keptCredentials struct {
 	Key         string `json:"key"` // its id
 	Nonce       string `json:"nonce"`
 	Certificate []byte `json:"certificate"` // of the authority, which programs of the container trust
 }
 
-// forNew are the credentials of a kept container that is to be made, and its label.
+// forNew returns the credentials of a kept container that is to be made, and its label.
 func (s *secrets) forNew(r rules) (creds *egress.Credentials, label string, err error) {
 	if !r.bindsSecrets() {
 		return nil, "", nil
@@ -84,7 +84,7 @@ func (s *secrets) forNew(r rules) (creds *egress.Credentials, label string, err 
 	return creds, string(text), err
 }
 
-// derive makes what stands for secrets of what is known of them.
+// derive derives the credentials from a label and the workers' keys, and sets k.Key to the id of the key used.
 func (s *secrets) derive(k *keptCredentials, rules *egress.Rules) (*egress.Credentials, error) {
 	if s.keys == nil {
 		return nil, schemas.OpErrorf(schemas.Unsupported, "relay", "this worker has no keys for secrets that are bound to hosts")
@@ -98,7 +98,7 @@ func (s *secrets) derive(k *keptCredentials, rules *egress.Rules) (*egress.Crede
 	return creds, noCredentials(err)
 }
 
-// noCredentials gives an error in making a container's certificates its code.
+// noCredentials wraps an error of making a container's certificates; nil stays nil. Code: unavailable.
 func noCredentials(err error) error {
 	if err == nil {
 		return nil
@@ -106,7 +106,7 @@ func noCredentials(err error) error {
 	return schemas.Wrap(schemas.Unavailable, "relay", "the container's own certificates cannot be made", err)
 }
 
-// parseKeptCredentials reads a label.
+// parseKeptCredentials parses a label. Code: internal, it is invalid.
 func parseKeptCredentials(label string) (k keptCredentials, err error) {
 	if err = json.Unmarshal([]byte(label), &k); err == nil && (k.Key == "" || k.Nonce == "" || len(k.Certificate) == 0) {
 		err = errors.New("something is missing")
@@ -117,7 +117,7 @@ func parseKeptCredentials(label string) (k keptCredentials, err error) {
 	return k, nil
 }
 
-// forKept are the credentials of a kept container, the same at each worker; nil: it has none.
+// forKept returns the credentials of a kept container, the same in each worker; nil if it has none.
 func (s *secrets) forKept(c container.InspectResponse, rules *egress.Rules) (*egress.Credentials, error) {
 	label := c.Config.Labels[labelCredentials]
 	if label == "" {
@@ -130,7 +130,7 @@ func (s *secrets) forKept(c container.InspectResponse, rules *egress.Rules) (*eg
 	return s.derive(&k, rules)
 }
 
-// trusted is the certificate that programs of a kept container trust; nil: none of ours.
+// trusted returns the certificate that programs of a kept container were set up to trust; nil if there is none.
 func trusted(c container.InspectResponse) ([]byte, error) {
 	label := c.Config.Labels[labelCredentials]
 	if label == "" {
@@ -140,7 +140,7 @@ func trusted(c container.InspectResponse) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: k.Certificate}), err
 }
 
-// certificateOf is the certificate that a container is to trust; nil: none of ours.
+// certificateOf returns the certificate that a container is to trust; nil if it has no credentials.
 func certificateOf(creds *egress.Credentials) []byte {
 	if creds == nil {
 		return nil
@@ -148,7 +148,8 @@ func certificateOf(creds *egress.Credentials) []byte {
 	return creds.Certificate()
 }
 
-// follow has the relay of a kept container know the values that its sandbox's record has now: commands in it are other workers' too.
+// follow makes the relay of a kept container read the current values from the sandbox's record, because commands in it may come from other
+// workers.
 func (s *secrets) follow(creds *egress.Credentials, labels map[string]string) {
 	account, sandbox := schemas.AccountID(labels[labelAccount]), schemas.SandboxID(labels[labelSandbox])
 	if creds == nil || s.values == nil || sandbox == "" {
@@ -157,7 +158,8 @@ func (s *secrets) follow(creds *egress.Credentials, labels map[string]string) {
 	creds.Follow(func(ctx context.Context) (map[string]string, error) { return s.values(ctx, account, sandbox) })
 }
 
-// hide puts what stands for secrets into the environment of a command, and has it trust the relay.
+// hide replaces secrets in a command's environment by placeholders, and makes the command trust the relay's certificate. Code: not_found,
+// the container was made without such secrets.
 func (e *execution) hide(creds *egress.Credentials) error {
 	switch {
 	case creds == nil && len(e.cmd.Network.Credentials) > 0: // the command would get the values themselves

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Diagnosis is something that the provider needs, for people.
+// Diagnosis is one finding about what the provider needs, for people.
 type Diagnosis struct {
 	About  string
 	Good   bool
@@ -20,8 +20,8 @@ type Diagnosis struct {
 	Remedy string // where it is not good
 }
 
-// Diagnose looks at what the provider needs on the engine of the options: whether it answers, the image, the limits that
-// it can keep, and what dead workers have left. It changes nothing and blocks for a few seconds at most.
+// Diagnose checks what the provider needs of the engine: whether it answers, the image, the limits that it can enforce, and containers
+// that dead workers have left. It changes nothing and blocks for a few seconds at most.
 func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	o.Workspaces, o.Log = "", nil
 	o, engine, err := prepare(o)

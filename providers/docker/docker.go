@@ -71,8 +71,8 @@ const (
 	sweepEvery   = time.Minute
 )
 
-// Options says how the provider works. The zero value uses the engine that the environment names and the sandbox image
-// that is built from deploy/sandbox.
+// Options configures the provider. The zero value uses the engine that the environment names and the sandbox image that is built from
+// deploy/sandbox.
 type Options struct {
 	// Host is the address of the engine, such as unix:///run/docker.sock. Empty: that of DOCKER_HOST, with
 	// DOCKER_CERT_PATH and DOCKER_TLS_VERIFY, else the engine's usual socket.
@@ -131,7 +131,7 @@ type Options struct {
 	noRelay string // of tests: why containers are to have no relay
 }
 
-// Provider runs commands in containers. Its methods may be called from many goroutines.
+// Provider runs commands in containers. Its methods are safe for concurrent use.
 type Provider struct {
 	terms      *terms
 	image      *image
@@ -171,10 +171,9 @@ type Backend interface {
 	Close() error
 }
 
-// Open connects to the engine, gets the image and makes one container that finds out what it is kept in. It blocks until
-// then, while an image is pulled for up to half an hour. The caller closes the backend. Codes: unavailable (the engine does not
-// answer), not_found (there is no such image), unsupported (containers of this image or engine cannot run commands); the message
-// says what to do.
+// Open connects to the engine, gets the image and runs one container to find out its isolation. It blocks until then; pulling an image may
+// take up to half an hour. The caller closes the backend. Codes: unavailable (the engine does not answer), not_found (there is no such
+// image), unsupported (containers of this image or engine cannot run commands); the message names a remedy.
 func Open(ctx context.Context, o Options) (Backend, error) {
 	o, engine, err := prepare(o)
 	if err != nil {
@@ -198,7 +197,7 @@ func Open(ctx context.Context, o Options) (Backend, error) {
 	return backend, nil
 }
 
-// connect finds out what the engine and the image can do, and makes the provider of them.
+// connect finds out what the engine and the image offer, and makes the provider.
 func connect(ctx context.Context, o Options, engine *client.Client) (*Provider, error) {
 	f, err := inspectEngine(ctx, engine, o.Runtime)
 	if err != nil {
@@ -221,7 +220,7 @@ func connect(ctx context.Context, o Options, engine *client.Client) (*Provider, 
 	return p, nil
 }
 
-// prepare fills and checks the options and makes a client, which connects later.
+// prepare sets defaults, checks the options and makes a client, which does not connect yet.
 func prepare(o Options) (Options, *client.Client, error) {
 	o.Installation = cmp.Or(o.Installation, DefaultInstallation)
 	if !isInstallation(o.Installation) {
@@ -278,7 +277,7 @@ func prepare(o Options) (Options, *client.Client, error) {
 	return o, engine, nil
 }
 
-// assemble makes a provider of options that are complete, an engine that answers, and an image that the engine has.
+// assemble makes a provider from complete options, an engine that answers and an image that the engine has.
 func assemble(o Options, engine *client.Client, f facts, im *image) *Provider {
 	work, locks, owner := &inflight.Work{}, &inflight.Locks{}, user{o.UID, o.GID}
 	p := &Provider{

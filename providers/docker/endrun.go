@@ -16,13 +16,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// runLabel is what the label of a container says of the run that it is for.
+// runLabel returns the label value that identifies the run of a container.
 func runLabel(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(sum[:16])
 }
 
-// endRun removes the containers of a run alone.
+// endRun removes the containers that were made for one run.
 func (cs *containers) endRun(ctx context.Context, id string) error {
 	labelled := func() client.Filters {
 		return make(client.Filters).Add("label", labelInstallation+"="+cs.installation, labelKind+"="+kindCall)
@@ -52,7 +52,7 @@ func (cs *containers) endRun(ctx context.Context, id string) error {
 	return errors.Join(errs...)
 }
 
-// processes ends processes of commands in kept containers, by their mark.
+// processes kills processes of commands in kept containers, by their mark.
 type processes struct {
 	containers *containers
 	image      *image
@@ -71,8 +71,8 @@ func (ps *processes) endRun(ctx context.Context, name, id string) error {
 	return carry.Swept(ps.sweep(ctx, found.Container.ID, boxrun.MarkOf(id))) // by its id: the name may be another one's soon
 }
 
-// sweep ends the processes with a mark in a kept container, repeatedly where that fails, for the container holds more than these.
-// Ctx must have an end. One that is gone or stopped has nothing left.
+// sweep kills the processes with a mark in a kept container. It retries, because the container contains more than these and should not be
+// ended. Ctx must have a deadline. A container that is gone or stopped has nothing left.
 func (ps *processes) sweep(ctx context.Context, id, mark string) error {
 	return carry.Sweeping{
 		Sandbox: id, Log: ps.containers.log,
@@ -87,7 +87,7 @@ func (ps *processes) sweep(ctx context.Context, id, mark string) error {
 	}.Run(ctx)
 }
 
-// sweepOnce ends the processes with a mark, once. Its error is that of [boxrun.SweepResult], or the engine's.
+// sweepOnce kills the processes with a mark, once. Its error is that of [boxrun.SweepResult], or the engine's.
 func (ps *processes) sweepOnce(ctx context.Context, id, mark string) error {
 	made, err := ps.containers.engine.ExecCreate(ctx, id, client.ExecCreateOptions{
 		AttachStdout: true, User: ps.owner.String(), WorkingDir: "/", Cmd: boxrun.TrySweepArguments(ps.image.shell, ps.image.path, mark),

@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// engineError gives an error of the engine a code, for what had not begun yet.
+// engineError maps an error of the engine to one with a code, for an operation that has not begun.
 func engineError(op string, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
@@ -28,7 +28,7 @@ func engineError(op string, err error) error {
 	}
 }
 
-// said is what the engine says, for people: the first line, and not too much of it.
+// said returns the beginning of the engine's message, for people.
 func said(err error) string {
 	const most = 300
 	text, _, _ := strings.Cut(err.Error(), "\n")
@@ -36,7 +36,7 @@ func said(err error) string {
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
-// isFull reports whether an engine's or a runtime's words are about want of room.
+// isFull reports whether a message of an engine or a runtime reports a lack of memory, disk or processes.
 func isFull(text string) bool {
 	text = strings.ToLower(text)
 	for _, word := range []string{

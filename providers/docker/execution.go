@@ -30,7 +30,7 @@ const (
 	exitKilled  = 137
 )
 
-// execution runs one command by the program at the end of a stream, and sees it to its end.
+// execution runs one command by the program at the end of a stream, and waits for it to exit.
 type execution struct {
 	containers *containers
 	workspaces *workspaces
@@ -48,7 +48,7 @@ type execution struct {
 	mark    uint64          // what the relay refused before
 }
 
-// notStarted says why nothing was started.
+// notStarted returns the error for a command that was not started.
 func (e *execution) notStarted(ctx context.Context, err error) error {
 	var early *boxrun.NotStartedError
 	switch {
@@ -69,7 +69,7 @@ func (e *execution) notStarted(ctx context.Context, err error) error {
 	}
 }
 
-// carryOut starts the command by the program at the end of s, and sees it to its end.
+// carryOut starts the command by the program at the end of s, waits for it to exit and returns its result.
 func (e *execution) carryOut(ctx context.Context, s *stream, res providers.Result) (providers.Result, error) {
 	e.out = newOutput(e.cmd, e.workspaces.spill(e.cmd.Mounts))
 	defer e.out.close()
@@ -113,15 +113,15 @@ func (e *execution) carryOut(ctx context.Context, s *stream, res providers.Resul
 	}
 }
 
-// abandon ends a program that has started nothing.
+// abandon ends the container of a program that has started nothing.
 func (e *execution) abandon() {
 	if e.fresh {
 		e.kill()
 	}
 }
 
-// await returns when the command has ended and nothing of it is left that must not be: nil when it ended by itself, else
-// why it was ended, or that it could not be.
+// await waits until the command has ended and its processes are gone, except background processes in a kept container. It returns nil if
+// the command ended by itself, otherwise why it was ended, or that it could not be.
 func (e *execution) await(ctx context.Context) error {
 	cause := providers.Await(ctx, e.cmd, e.session.Over(), e.session.Term)
 	var left error
@@ -143,7 +143,7 @@ func (e *execution) await(ctx context.Context) error {
 	return cause
 }
 
-// end kills all that the command has started and waits for that.
+// end kills all processes that the command has started, and waits for their end.
 func (e *execution) end() error {
 	if e.fresh {
 		e.kill()
@@ -159,7 +159,7 @@ func (e *execution) end() error {
 	return e.sweep()
 }
 
-// over is the end of the session, or of the waiting caller's time.
+// over returns a channel that is closed at the end of the session, at the latest after patience.
 func (e *execution) over(patience time.Duration) <-chan struct{} {
 	done := make(chan struct{})
 	e.work.Go(func() {
@@ -174,7 +174,7 @@ func (e *execution) over(patience time.Duration) <-chan struct{} {
 	return done
 }
 
-// finish waits until nothing is left of the container of a command that has ended, whose main process ends now.
+// finish waits until the container of an ended command has stopped, and kills it if it does not.
 func (e *execution) finish() {
 	ctx, cancel := context.WithTimeout(context.Background(), killPatience)
 	defer cancel()
@@ -187,7 +187,7 @@ func (e *execution) finish() {
 	}
 }
 
-// kill kills all that is in the command's own container. It returns when that has ended.
+// kill kills the command's own container and waits for its end.
 func (e *execution) kill() {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
@@ -196,15 +196,15 @@ func (e *execution) kill() {
 	}
 }
 
-// sweep ends what is left in the kept container of a command whose program is gone.
+// sweep kills the processes that a command has left in the kept container, after its program has ended.
 func (e *execution) sweep() error {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
 	return e.processes.sweep(ctx, e.id, e.session.Mark())
 }
 
-// withoutWord is the result of a command whose program ended without a word: the container was ended, or every process in it that could
-// report was killed.
+// withoutWord returns the result of a command whose program ended without reporting: the container was ended, or all processes in it that
+// could report were killed.
 func (e *execution) withoutWord(ctx context.Context, res providers.Result) (providers.Result, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()

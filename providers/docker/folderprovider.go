@@ -16,8 +16,8 @@ type FolderProvider struct {
 	store string // identity of the folder of all workspaces
 }
 
-// OpenWorkspace returns the root of a workspace's files on this host. What is made through it belongs to the user of
-// commands, as what these make does.
+// OpenWorkspace opens the root of a workspace's files on this host. Files created through it belong to the user of commands, as those that
+// commands create.
 func (p *FolderProvider) OpenWorkspace(ctx context.Context, account schemas.AccountID, m providers.Mount) (workspacefs.FS, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (p *FolderProvider) OpenWorkspace(ctx context.Context, account schemas.Acco
 	return root, nil
 }
 
-// WorkspaceStore identifies the folder of the workspaces: workers that see the same files get the same.
+// WorkspaceStore returns the identity of the folder of workspaces: the same for all workers that see the same files.
 func (p *FolderProvider) WorkspaceStore() string { return p.store }
 
 // SweepWorkspaces implements [providers.WorkspaceRemover].

@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// PullPolicy says when an image is pulled, at the start of a worker.
+// PullPolicy is when a starting worker pulls the image.
 type PullPolicy string
 
 // The policies.
@@ -24,10 +24,10 @@ const (
 	PullNever   PullPolicy = "never"
 )
 
-// PullPolicies lists them.
+// PullPolicies lists all policies.
 func PullPolicies() []PullPolicy { return []PullPolicy{PullMissing, PullAlways, PullNever} }
 
-// image is what containers are made of.
+// image is the image of containers.
 type image struct {
 	name  string
 	path  string // PATH of its programs
@@ -36,7 +36,7 @@ type image struct {
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// imageSource gets an image from the engine, which pulls it as the policy says.
+// imageSource provides the image, pulling it according to the policy.
 type imageSource struct {
 	engine *client.Client
 	log    *slog.Logger
@@ -44,7 +44,7 @@ type imageSource struct {
 	policy PullPolicy
 }
 
-// get makes sure that the engine has the image, and returns the PATH of its programs.
+// get ensures that the engine has the image, and returns the PATH of its programs.
 func (s imageSource) get(ctx context.Context) (programs string, err error) {
 	asking, cancel := context.WithTimeout(ctx, openTimeout)
 	found, err := s.engine.ImageInspect(asking, s.name)
@@ -83,7 +83,7 @@ func (s imageSource) get(ctx context.Context) (programs string, err error) {
 // progressEvery is how often a pull is logged.
 const progressEvery = 5 * time.Second
 
-// pull gets the image from its registry. Registries that want a password are for "docker pull": the engine then has it.
+// pull pulls the image from its registry. It has no credentials: if the registry needs a password, the operator runs "docker pull" first.
 func (s imageSource) pull(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
@@ -116,7 +116,7 @@ func (s imageSource) pull(ctx context.Context) error {
 	return nil
 }
 
-// notPulled says that the image cannot be had, and what to do.
+// notPulled returns the error for an image that cannot be pulled, with a remedy.
 func (s imageSource) notPulled(err error) error {
 	return schemas.Wrap(schemas.NotFound, "docker",
 		fmt.Sprintf("the image %s is not on the engine and cannot be pulled: "+

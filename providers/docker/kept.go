@@ -27,13 +27,13 @@ const (
 // errLeaving is the error of a container that is being removed.
 var errLeaving = errors.New("the container is being removed")
 
-// keptName is the name of the container kept under a key: the same at every worker of the installation.
+// keptName returns the name of the container kept under a key, the same in every worker of the installation.
 func keptName(installation, key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return installation + "-kept-" + hex.EncodeToString(sum[:16])
 }
 
-// reserveError gives an error of the engine a code, and leaves one that has a code.
+// reserveError maps an error of the engine to one with a code; errors that have a code stay.
 func reserveError(err error) error {
 	if schemas.CodeOf(err) != schemas.Internal {
 		return err
@@ -41,7 +41,7 @@ func reserveError(err error) error {
 	return engineError("reserve", err)
 }
 
-// keptContainers makes, wakes and removes the containers that stay between calls.
+// keptContainers makes, wakes and removes containers that persist between calls.
 type keptContainers struct {
 	containers *containers
 	builder    *builder
@@ -75,8 +75,8 @@ func (k *keptContainers) reserve(ctx context.Context, key string, spec providers
 	return schemas.Ref{}, schemas.Wrap(schemas.Unavailable, "reserve", "the container is made and removed again and again", last)
 }
 
-// step takes one step, or several: a zero Ref asks for another look, and an error of the kinds conflict, not found and
-// errLeaving for one a little later.
+// step advances a reservation by one or more steps. A zero Ref means: call again at once; an error with the codes conflict or not_found,
+// or errLeaving: call again a little later.
 func (k *keptContainers) step(ctx context.Context, name, key string, spec providers.Spec, r rules) (schemas.Ref, error) {
 	found, err := k.containers.engine.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
 	if errdefs.IsNotFound(err) {
@@ -117,8 +117,8 @@ func (k *keptContainers) step(ctx context.Context, name, key string, spec provid
 	return schemas.Ref{}, k.start(ctx, c.ID, r, certificate, c.State.Status == container.StateCreated)
 }
 
-// start starts a kept container. One that was never started and cannot be is removed: nothing was done in it, and it would count among
-// the persistent ones until it could be started. A container that has run stays, with what is in it, whatever is wrong with it now.
+// start starts a kept container. With first, a container that cannot be started is removed: nothing has run in it, and it would count
+// among the persistent ones. A container that has run before stays, with its files, whatever its error is.
 func (k *keptContainers) start(ctx context.Context, id string, r rules, certificate []byte, first bool) error {
 	err := k.builder.furnish(ctx, id, r, true, certificate)
 	if err == nil {
@@ -137,7 +137,7 @@ func (k *keptContainers) start(ctx context.Context, id string, r rules, certific
 	return err
 }
 
-// create makes the container of a key, unless there are too many. The next look starts it.
+// create creates the container of a key, unless there are too many. The next step starts it.
 func (k *keptContainers) create(ctx context.Context, name string, labels map[string]string, r rules) error {
 	lock := k.locks.Of(name)
 	lock.Lock() // of this worker's callers one is enough: others find what it has made
@@ -176,7 +176,7 @@ func (k *keptContainers) create(ctx context.Context, name string, labels map[str
 	return k.start(ctx, id, r, certificateOf(creds), true)
 }
 
-// stateOf is what a kept container does.
+// stateOf returns the state of a kept container.
 func stateOf(s container.State) providers.BoxState {
 	switch {
 	case s.Dead || s.Status == container.StateRemoving, s.Status == container.StateCreated: // which only its maker starts
@@ -187,8 +187,8 @@ func stateOf(s container.State) providers.BoxState {
 	return providers.BoxPaused
 }
 
-// checkUsable returns an error unless the kept container of a command runs and has the command's rules, where these are said: jobs are managed by
-// workers that do not know them. Codes: not_found, unavailable.
+// checkUsable returns an error unless the kept container of a command is running and was made with the command's rules. It skips the rules
+// if the command has no account, as for jobs, whose managing workers do not know the rules. Codes: not_found, unavailable.
 func (k *keptContainers) checkUsable(ctx context.Context, cmd providers.Command) error {
 	c, err := k.containers.kept(ctx, cmd.Sandbox)
 	if err != nil {
@@ -203,7 +203,7 @@ func (k *keptContainers) checkUsable(ctx context.Context, cmd providers.Command)
 	return nil
 }
 
-// pause freezes a kept container with all that is in it.
+// pause freezes all processes of a kept container.
 func (k *keptContainers) pause(ctx context.Context, ref schemas.Ref) error {
 	c, err := k.containers.kept(ctx, ref)
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -225,7 +225,7 @@ func (k *keptContainers) pause(ctx context.Context, ref schemas.Ref) error {
 	return engineError("pause", err)
 }
 
-// release removes a kept container with all that is in it, and returns when it has ended.
+// release removes a kept container and kills its processes; it returns when they have ended.
 func (k *keptContainers) release(ctx context.Context, ref schemas.Ref) error {
 	c, err := k.containers.kept(ctx, ref)
 	if errors.Is(err, schemas.ErrNotFound) {

@@ -16,7 +16,7 @@ import (
 // endedFor is how long after its end no worker can be reading the end of a call's container any more.
 const endedFor = time.Minute
 
-// Leftover is a container for which no worker can be waiting any more.
+// Leftover is a container that no worker can be waiting for any more.
 type Leftover struct {
 	ID      string
 	Name    string
@@ -26,7 +26,7 @@ type Leftover struct {
 	kept bool // it may be started at any time
 }
 
-// leftovers lists the containers for which no worker can be waiting any more.
+// leftovers lists the containers that no worker can be waiting for any more.
 func (cs *containers) leftovers(ctx context.Context) ([]Leftover, error) {
 	now, err := cs.clock(ctx)
 	if err != nil {
@@ -53,7 +53,7 @@ func (cs *containers) leftovers(ctx context.Context) ([]Leftover, error) {
 	return left, nil
 }
 
-// leftBehind says why no worker waits for a call's container, empty if one may.
+// leftBehind returns why no worker waits for a container; empty if one may.
 func (cs *containers) leftBehind(ctx context.Context, c container.Summary, now time.Time) (string, error) {
 	if c.Labels[labelKind] == kindKept {
 		return neverStarted(c, now), nil
@@ -82,7 +82,7 @@ func (cs *containers) leftBehind(ctx context.Context, c container.Summary, now t
 	return "", nil
 }
 
-// neverStarted says of a container that was made and not started that its maker has died since; empty for every other one.
+// neverStarted returns a reason if a container was created but never started, and its maker must have died since; otherwise it is empty.
 func neverStarted(c container.Summary, now time.Time) string {
 	if c.State == container.StateCreated && now.Sub(time.Unix(c.Created, 0)) > endedFor {
 		return "it was never started"
@@ -90,7 +90,7 @@ func neverStarted(c container.Summary, now time.Time) string {
 	return ""
 }
 
-// removeLeftovers removes what leftovers lists, and returns what it has removed.
+// removeLeftovers removes the containers that leftovers lists, and returns those removed.
 func (cs *containers) removeLeftovers(ctx context.Context) ([]Leftover, error) {
 	all, err := cs.leftovers(ctx)
 	if err != nil {

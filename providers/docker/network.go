@@ -9,10 +9,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// networkName is the name of an installation's network with a way out, on which containers do not reach one another.
+// networkName returns the name of the installation's network for allow-all, on which containers cannot reach one another.
 func networkName(installation string) string { return installation + "-allow-all" }
 
-// makeNetwork makes that network where it is missing.
+// makeNetwork creates the network for allow-all if it is missing.
 func (cs *containers) makeNetwork(ctx context.Context) error {
 	name := networkName(cs.installation)
 	_, err := cs.engine.NetworkInspect(ctx, name, client.NetworkInspectOptions{})

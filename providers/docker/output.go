@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// output keeps what a command prints, and hands it on.
+// output delivers a command's output and keeps an excerpt of it.
 type output struct {
 	want    func(providers.Chunk)
 	streams [2]*capture.Excerpt
@@ -16,7 +16,7 @@ type output struct {
 	spills  bool           // it does
 }
 
-// newOutput keeps the output of a command, and the whole of it in spill; nil: nowhere.
+// newOutput returns the output of a command. The whole output goes to spill if it is too long to keep; nil: nowhere.
 func newOutput(cmd providers.Command, spill *capture.Spill) *output {
 	limit := cmd.OutputLimit
 	if limit <= 0 {
@@ -25,7 +25,7 @@ func newOutput(cmd providers.Command, spill *capture.Spill) *output {
 	return &output{want: cmd.Output, streams: [2]*capture.Excerpt{capture.NewExcerpt(limit), capture.NewExcerpt(limit)}, spill: spill}
 }
 
-// take hands a piece over.
+// take processes a piece of output: it keeps and delivers it.
 func (o *output) take(stderr bool, data []byte) {
 	kept := o.streams[0]
 	if stderr {
@@ -45,7 +45,7 @@ func (o *output) take(stderr bool, data []byte) {
 	}
 }
 
-// fill puts what was kept into a result.
+// fill copies the kept output into a result.
 func (o *output) fill(res *providers.Result, log *slog.Logger) {
 	stdout, stderr := o.streams[0], o.streams[1]
 	res.Stdout, res.Stderr = stdout.Bytes(), stderr.Bytes()
@@ -61,7 +61,7 @@ func (o *output) fill(res *providers.Result, log *slog.Logger) {
 	res.FullOutput = name
 }
 
-// close closes the file of the whole output.
+// close closes the spill file, if any.
 func (o *output) close() {
 	if o.spill != nil {
 		o.spill.Close()

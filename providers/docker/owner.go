@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// ownerOf is the user that a file belongs to.
+// ownerOf returns the user that owns a file; -1 if unknown.
 func ownerOf(info fs.FileInfo) int {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(st.Uid)

@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// inspectEngine finds out what the engine can do. Codes: unavailable, unsupported (it has no such runtime).
+// inspectEngine finds out what the engine supports. Codes: unavailable, unsupported (it has no such runtime).
 func inspectEngine(ctx context.Context, engine *client.Client, runtime string) (facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -26,7 +26,7 @@ func inspectEngine(ctx context.Context, engine *client.Client, runtime string) (
 	return factsOf(info.Info, runtime), nil
 }
 
-// unreachable says why there is no engine, and what to do.
+// unreachable returns the error for an engine that does not answer, with a remedy.
 func unreachable(engine *client.Client, err error) error {
 	address := engine.DaemonHost()
 	remedy := "start it, or say where it is with --docker-host or DOCKER_HOST"
@@ -42,7 +42,7 @@ for tool in env head tail mkdir rm sleep; do command -v "$tool" >/dev/null || ec
 grep -q '^Max file locks' /proc/self/limits || echo unmarked
 echo "user $(id -u)"`
 
-// probe runs a command in a container as calls will, and takes from it what shell the image has.
+// probe runs a command in a container as calls do, and finds out which shell the image has.
 func (p *Provider) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -16,7 +16,7 @@ const (
 	level = "L3"    // namespaces, no capabilities, seccomp: see package local
 )
 
-// Declared is the most that the provider can keep on any engine.
+// Declared returns the most that the provider can offer with any engine.
 func Declared() providers.Profile {
 	return providers.Profile{
 		Name:        "docker",
@@ -37,14 +37,14 @@ func Declared() providers.Profile {
 	}
 }
 
-// facts are what an engine can do.
+// facts is what an engine supports.
 type facts struct {
 	memory, pids, cpus, seccomp, userns bool
 	processors                          int
 	runtime                             string
 }
 
-// factsOf reads what an engine says of itself. Runtime is that of containers; empty: the engine's own.
+// factsOf returns what the engine's information says. Runtime is the runtime of containers; empty: the engine's default.
 func factsOf(i system.Info, runtime string) facts {
 	f := facts{memory: i.MemoryLimit, pids: i.PidsLimit, cpus: i.CPUCfsQuota, processors: i.NCPU, runtime: cmp.Or(runtime, i.DefaultRuntime)}
 	for _, option := range i.SecurityOptions {
@@ -54,7 +54,7 @@ func factsOf(i system.Info, runtime string) facts {
 	return f
 }
 
-// profile is what the provider can do on its engine with an image that has a shell.
+// profile returns what the provider offers with its engine and an image that has that shell.
 func (t *terms) profile(shell string) providers.Profile {
 	f := Declared()
 	f.Networks = slices.DeleteFunc(slices.Clone(t.opt.Networks), func(mode schemas.NetworkMode) bool {

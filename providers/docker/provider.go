@@ -15,13 +15,13 @@ func (p *Provider) Close() error {
 	return p.containers.engine.Close()
 }
 
-// Profile is what the provider can do on its engine.
+// Profile returns what the provider offers with its engine.
 func (p *Provider) Profile() providers.Profile { return p.terms.profile(p.image.shell) }
 
-// Reserve returns the container kept under key, making it when there is none and starting it when it was stopped: its files are there then,
-// its processes are not, and its Epoch is another. One that was made under other rules (network, mounts, limits, image) is removed and made
-// again. Workers on the same engine that race get the same one, for the engine gives a name once. Codes also: exhausted, the installation
-// keeps as many as it may.
+// Reserve returns the container kept under key. It makes one if there is none, and starts a stopped one: that has its files, but no
+// processes and a new Epoch. A container that was made with other rules (network, mounts, limits, image) is removed and made again.
+// Workers on the same engine that race get the same container, because its name is unique. Codes also: exhausted, the installation has as
+// many kept containers as allowed.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
@@ -39,22 +39,22 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 	return p.kept.reserve(ctx, key, spec)
 }
 
-// Pause freezes a kept container with all that is in it: its memory stays taken. The next Reserve resumes it, under the same Epoch. What is
-// stopped or gone is no error.
+// Pause freezes all processes of a kept container; its memory stays in use. The next Reserve resumes it with the same Epoch. A container
+// that is stopped or gone is no error.
 func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error { return p.kept.pause(ctx, ref) }
 
-// Release removes a kept container with all that is in it, and returns when it has ended. Workspaces stay.
+// Release removes a kept container and kills its processes; it returns when they have ended. Workspaces stay.
 func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	return p.kept.release(ctx, ref)
 }
 
-// ListKept lists the kept containers of a deployment that are this installation's.
+// ListKept lists the kept containers of a deployment in this installation.
 func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers.KeptBox, error) {
 	return p.kept.list(ctx, deployment)
 }
 
-// EndRun kills what is there of a run: its own container is removed, in whatever state it is, and in the kept one its processes
-// are killed, which are known by their mark. Where they cannot be, again and again, the kept container is ended with all that is in it.
+// EndRun ends all remains of a run: it removes the run's own container, in any state, and kills the run's processes in the kept container,
+// by their mark. If they repeatedly cannot be killed it ends the kept container.
 func (p *Provider) EndRun(ctx context.Context, key string, _ schemas.AccountID, id string) error {
 	if err := p.work.Begin(); err != nil {
 		return err
@@ -68,19 +68,18 @@ func (p *Provider) EndRun(ctx context.Context, key string, _ schemas.AccountID, 
 	return nil
 }
 
-// Leftovers lists the containers of calls whose worker has died: those that have ended a minute ago, that were
-// never started, and that run longer than any call may. Of kept containers only those are among them that were never
-// started: the others belong to records, not to workers.
+// Leftovers lists the containers of calls whose worker has died: those that ended over a minute ago, were never started, or run longer
+// than any call may. Of kept containers it lists only those that were never started: the others belong to records, not to workers.
 func (p *Provider) Leftovers(ctx context.Context) ([]Leftover, error) {
 	return p.containers.leftovers(ctx)
 }
 
-// RemoveLeftovers removes what [Provider.Leftovers] lists, and returns what it has removed.
+// RemoveLeftovers removes the containers that [Provider.Leftovers] lists, and returns those removed.
 func (p *Provider) RemoveLeftovers(ctx context.Context) ([]Leftover, error) {
 	return p.containers.removeLeftovers(ctx)
 }
 
-// maintain serves the networks of kept containers whose worker has ended and removes what dead workers have left, again and again until the
+// maintain periodically serves the networks of kept containers whose worker has ended and removes what dead workers have left, until the
 // provider is closed.
 func (p *Provider) maintain() {
 	every := time.NewTicker(sweepEvery)

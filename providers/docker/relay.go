@@ -29,7 +29,8 @@ import (
 // mostLogged is how many refusals of one container are logged.
 const mostLogged = 20
 
-// ordinaryRuntimes run containers as processes of the host in its own kernel's namespaces. Others have networks that a relay does not see.
+// ordinaryRuntimes lists the runtimes whose containers are processes of the host in namespaces of its kernel. A relay cannot enter the
+// networks of other runtimes.
 func ordinaryRuntimes() []string { return []string{"", "runc", "crun", "io.containerd.runc.v2"} }
 
 // containerRelay is the relay of a container, the only way out of its network.
@@ -40,7 +41,7 @@ type containerRelay struct {
 	done  chan struct{} // closed when nothing of its connections is left
 }
 
-// start has a relay serve the connections of a container that runs, until its end is called. Codes: conflict (another worker serves
+// start starts a relay that serves the connections of a running container until it is closed. Codes: conflict (another worker serves
 // them), unavailable.
 func (rs *relays) start(c container.InspectResponse, rules *egress.Rules, creds *egress.Credentials) (*containerRelay, error) {
 	in, err := inside(c.ID, c.State.Pid)
@@ -69,13 +70,13 @@ func (rs *relays) start(c container.InspectResponse, rules *egress.Rules, creds 
 	return w, nil
 }
 
-// close ends the relay: nothing gets out of the container from then on.
+// close ends the relay and waits for its connections to end. Nothing leaves the container from then on.
 func (w *containerRelay) close() {
 	w.end()
 	<-w.done
 }
 
-// inside opens the sockets at which all that a container sends arrives.
+// inside opens the sockets that receive all connections of a container.
 func inside(id string, pid int) (egress.Inside, error) {
 	network, err := networkOf(id, pid)
 	if err != nil {
@@ -96,7 +97,7 @@ func inside(id string, pid int) (egress.Inside, error) {
 	return sockets(s)
 }
 
-// alone reports an error unless the calling thread's network has no way out but the one that is about to be made.
+// alone returns an error if the calling thread's network namespace has another way out than the relay that is about to be set up.
 func alone() error {
 	devices, err := net.Interfaces()
 	if err != nil {
@@ -110,7 +111,7 @@ func alone() error {
 	return nil
 }
 
-// sockets makes the runtime's sockets of descriptors.
+// sockets converts descriptors to the Go runtime's listeners.
 func sockets(s *netns.Sockets) (in egress.Inside, err error) {
 	files := make([]*os.File, 0, len(s.TCP)+1)
 	for _, fd := range s.Files() {
@@ -142,8 +143,8 @@ func sockets(s *netns.Sockets) (in egress.Inside, err error) {
 	return in, nil
 }
 
-// networkOf opens the network of a container. The engine's word for the process is believed only where that process is in the
-// container's own control group, which is named after its id: the engine may be on another host, or number processes by itself.
+// networkOf opens the network namespace of a container. It uses the process id that the engine reports only if that process is in a
+// control group with the container's id in its name: the engine may be on another host, or in another pid namespace.
 func networkOf(id string, pid int) (*os.File, error) {
 	if !isID(id) {
 		return nil, errors.New("the container has no id")
@@ -182,7 +183,8 @@ func within(pid int, id string) bool {
 	return err == nil && strings.Contains(string(groups), id)
 }
 
-// firstOf looks for the first process of a container among those of this host: the one that is number 1 there. 0: there is none.
+// firstOf searches this host's processes for the first process of a container: the one that is number 1 in its pid namespace. 0: there is
+// none.
 func firstOf(id string) int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -207,8 +209,8 @@ func firstOf(id string) int {
 	return 0
 }
 
-// findRelayProblem returns why containers cannot have a relay, where the operator lets any have a network, by a container that it tries it
-// with; empty: they can.
+// findRelayProblem returns why containers cannot have a relay, by trying it with a container; empty if they can. It tries nothing if the
+// operator allows no network mode that needs a relay.
 func findRelayProblem(ctx context.Context, t *terms, b *builder) string {
 	if !slices.ContainsFunc(t.opt.Networks, t.relayed) {
 		return "no sandbox may have a network (--networks)"
@@ -224,7 +226,8 @@ func findRelayProblem(ctx context.Context, t *terms, b *builder) string {
 	return ""
 }
 
-// obstacle is why a worker of this process cannot serve the networks of an engine's containers, as far as that is known without trying.
+// obstacle returns why this process cannot serve the networks of the engine's containers, as far as that is known without trying; empty if
+// nothing is.
 func obstacle(host, runtime string) string {
 	if !slices.Contains(ordinaryRuntimes(), runtime) {
 		return fmt.Sprintf("the runtime %s has networks of its own, which a worker cannot enter", runtime)
@@ -265,7 +268,7 @@ func tryRelay(ctx context.Context, t *terms, b *builder) error {
 	return tryInside(made.ID, found.Container.State.Pid)
 }
 
-// tryInside opens the sockets of a container and sees whether a connection to elsewhere arrives at them.
+// tryInside opens the sockets of a container and checks that a connection to another address arrives at them.
 func tryInside(id string, pid int) error {
 	network, err := networkOf(id, pid)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// containerRelay is the relay of a container. There is none where the worker is not on Linux.
+// containerRelay is the relay of a container. It is never used: workers have relays on Linux only.
 type containerRelay struct {
 	relay *egress.Relay
 	creds *egress.Credentials

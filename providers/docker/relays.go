@@ -31,7 +31,7 @@ type relays struct {
 	open map[string]*containerRelay // by id and start: of the kept containers that this worker serves
 }
 
-// forCall starts the relay of a container of one call, which was started just now.
+// forCall starts the relay of a call's container, which was just started.
 func (rs *relays) forCall(ctx context.Context, id string, r rules, creds *egress.Credentials) (*containerRelay, error) {
 	rules, err := egress.Compile(*r.Relay, rs.terms.opt.PrivateNetworks)
 	if err != nil {
@@ -47,8 +47,8 @@ func (rs *relays) forCall(ctx context.Context, id string, r rules, creds *egress
 	return rs.start(found.Container, rules, creds)
 }
 
-// forKept is the relay of the kept container of a command; nil where it has none, or another worker serves it. The placeholders of
-// secrets in it are the same for every worker that serves it; nil: there are none.
+// forKept returns the relay of the kept container of a command; nil if it has none or another worker serves it. It also returns the
+// container's credentials, whose placeholders are the same in every worker; nil if it has none.
 func (rs *relays) forKept(ctx context.Context, cmd providers.Command) (*containerRelay, *egress.Credentials, error) {
 	if !rs.terms.relayed(cmd.Network.Mode) {
 		return nil, nil, nil
@@ -72,7 +72,7 @@ func (rs *relays) forKept(ctx context.Context, cmd providers.Command) (*containe
 	return nil, creds, err
 }
 
-// networkRules reads what a kept container with a relay may reach.
+// networkRules returns the network rules in a kept container's label.
 func networkRules(c container.InspectResponse, private []netip.Prefix) (*egress.Rules, error) {
 	var n schemas.Network
 	if err := json.Unmarshal([]byte(c.Config.Labels[labelNetwork]), &n); err != nil {
@@ -81,9 +81,9 @@ func networkRules(c container.InspectResponse, private []netip.Prefix) (*egress.
 	return egress.Compile(n, private)
 }
 
-// serve starts the relay of a kept container that runs, unless this worker or another serves it already. Without a relay nothing gets out
-// of the container. It returns the relay where it is this worker's. Codes: unavailable, invalid and unsupported (its rules are not those that this
-// worker may keep).
+// serve starts the relay of a running kept container, unless this or another worker serves it already. Without a relay nothing leaves the
+// container. It returns the relay, nil if it is not this worker's. Codes: unavailable, invalid and unsupported (this worker does not allow
+// its rules).
 func (rs *relays) serve(c container.InspectResponse) (*containerRelay, error) {
 	if c.Config.Labels[labelNetwork] == "" {
 		return nil, nil //nolint:nilnil // most have none
@@ -127,7 +127,7 @@ func (rs *relays) serve(c container.InspectResponse) (*containerRelay, error) {
 	return relay, nil
 }
 
-// serveAll serves all kept containers of this installation that run, also those whose worker has ended.
+// serveAll serves all running kept containers of this installation, including those whose worker has ended.
 func (rs *relays) serveAll(ctx context.Context) {
 	if rs.terms.noRelay != "" {
 		return
@@ -151,7 +151,7 @@ func (rs *relays) serveAll(ctx context.Context) {
 	}
 }
 
-// trialSpec is that of a container that tries out whether it can have a relay.
+// trialSpec returns the spec of the container that tries out a relay.
 func trialSpec() providers.Spec {
 	return providers.Spec{Account: "acct_trial", Network: schemas.Network{Mode: schemas.Restricted}}
 }

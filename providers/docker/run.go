@@ -18,8 +18,8 @@ import (
 // StartLimit implements [providers.StartLimiter].
 func (p *Provider) StartLimit() time.Duration { return startLimit }
 
-// Run runs cmd in a container of its own, or in the kept one that it names. In a kept container a command that was killed
-// for want of memory makes OOMKilled true for all commands that were in it then.
+// Run runs cmd in a fresh container, or in the kept one that it names. If the kernel kills a process in a kept container because memory
+// ran out, OOMKilled is set for all commands that ran in it then.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	isolation := p.terms.isolation(cmd.Network.Mode)
 	res := providers.Result{Runtime: "docker/" + level, Isolation: &isolation, Sandbox: cmd.Sandbox}
@@ -52,7 +52,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 	return p.runKept(ctx, e, res)
 }
 
-// runFresh makes a container, runs the command as the one process that it is for, and has it removed.
+// runFresh runs the command in a container of its own, which it then removes.
 func (p *Provider) runFresh(ctx context.Context, e *execution, res providers.Result) (providers.Result, error) {
 	r := p.terms.rules(e.cmd.Spec, e.cmd.Network, e.cmd.Mounts)
 	if p.warm.suits(r) {
@@ -91,7 +91,8 @@ func (p *Provider) runFresh(ctx context.Context, e *execution, res providers.Res
 	return e.carryOut(ctx, s, res)
 }
 
-// runWarm runs the command in a container that is ready. Not done: there is none, or it was of no use, and nothing was started.
+// runWarm runs the command in a container that was started in advance. Done is false if there is none or it was not usable; nothing was
+// started then.
 func (p *Provider) runWarm(ctx context.Context, e *execution, r rules, res providers.Result) (_ providers.Result, done bool, _ error) {
 	one := p.warm.take(ctx, r)
 	if one == nil {
@@ -113,7 +114,7 @@ func (p *Provider) runWarm(ctx context.Context, e *execution, r rules, res provi
 	return got, true, err
 }
 
-// runKept runs the command beside others in a container that stays.
+// runKept runs the command in a kept container, beside others.
 func (p *Provider) runKept(ctx context.Context, e *execution, res providers.Result) (providers.Result, error) {
 	if err := p.kept.checkUsable(ctx, e.cmd); err != nil {
 		return res, err
@@ -147,7 +148,7 @@ func (p *Provider) runKept(ctx context.Context, e *execution, res providers.Resu
 	return e.carryOut(ctx, &stream{HijackedResponse: attached.HijackedResponse}, res)
 }
 
-// environment builds a command's variables from nothing but what is declared. Reserved names win.
+// environment returns a command's variables: only declared ones, and the reserved ones, which take precedence.
 func environment(cmd providers.Command, path string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, declared := range []map[string]string{cmd.Spec.Env, cmd.Env} {
@@ -164,7 +165,7 @@ func environment(cmd providers.Command, path string) (map[string]string, error) 
 	return env, nil
 }
 
-// dirOf is where a command starts.
+// dirOf returns the working directory of a command.
 func dirOf(cmd providers.Command) string {
 	switch {
 	case cmd.Dir == "" && len(cmd.Mounts) > 0:

@@ -18,13 +18,13 @@ type stream struct {
 // Write writes to the standard input of the process.
 func (s *stream) Write(p []byte) (int, error) { return s.Conn.Write(p) }
 
-// Copy takes the two outputs apart.
+// Copy separates the two outputs of the stream and copies them.
 func (s *stream) Copy(stdout, stderr io.Writer) error {
 	_, err := stdcopy.StdCopy(stdout, stderr, s.Reader)
 	return err
 }
 
-// Close closes the connection; for a program in the container, its standard input has ended then.
+// Close closes the connection, which also ends the standard input of the program in the container.
 func (s *stream) Close() error {
 	s.once.Do(s.HijackedResponse.Close)
 	return nil

@@ -12,14 +12,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// terms are what the operator and the engine allow sandboxes.
+// terms is what the operator and the engine allow for sandboxes.
 type terms struct {
 	opt     Options
 	facts   facts
 	noRelay string // why containers have no relay; empty: they have one
 }
 
-// check refuses what containers of this engine cannot keep.
+// check returns an error if containers of this engine cannot satisfy the spec, network or mounts.
 func (t *terms) check(spec providers.Spec, network schemas.Network, mounts []providers.Mount) error {
 	no := func(format string, args ...any) error {
 		return schemas.OpErrorf(schemas.Unsupported, "run", format, args...)
@@ -55,7 +55,7 @@ func (t *terms) check(spec providers.Spec, network schemas.Network, mounts []pro
 	return checkMounts(mounts)
 }
 
-// checkMounts refuses workspaces that cannot be mounted.
+// checkMounts returns an error if a workspace cannot be mounted. Code: invalid.
 func checkMounts(mounts []providers.Mount) error {
 	for i, m := range mounts {
 		if n := m.Namespace; n == "" || n[0] == '.' || strings.ContainsAny(n, "/\x00:,") || len(n) > 128 {
@@ -68,7 +68,7 @@ func checkMounts(mounts []providers.Mount) error {
 	return nil
 }
 
-// rules fills in what the spec leaves open.
+// rules returns the rules of a container, with defaults for what the spec leaves open.
 func (t *terms) rules(spec providers.Spec, network schemas.Network, mounts []providers.Mount) rules {
 	r := rules{
 		Account: spec.Account, Network: network.Mode, Mounts: mounts, Memory: spec.MemoryLimit, Pids: spec.Pids, CPUs: spec.CPUs,
@@ -92,7 +92,7 @@ func (t *terms) rules(spec providers.Spec, network schemas.Network, mounts []pro
 	return r
 }
 
-// rules are what a container is made by. They are data only, so that they can be compared.
+// rules describes how a container is made. It consists of data only, so that it can be compared.
 type rules struct {
 	Account schemas.AccountID   `json:"account"`
 	Network schemas.NetworkMode `json:"network"`
@@ -108,7 +108,7 @@ type rules struct {
 	Relay *schemas.Network `json:"relay,omitempty"`
 }
 
-// digest identifies rules.
+// digest returns a hash of the rules.
 func (r rules) digest() string {
 	b, err := json.Marshal(r) //nolint:musttag // mounts are compared, and never read
 	if err != nil {
@@ -118,12 +118,12 @@ func (r rules) digest() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// relayed reports whether containers with a mode have a relay.
+// relayed reports whether containers with a network mode have a relay.
 func (t *terms) relayed(mode schemas.NetworkMode) bool {
 	return mode == schemas.Restricted || mode == schemas.AllowAll && t.noRelay == ""
 }
 
-// isolation is what a container with a network mode is kept in.
+// isolation returns the isolation of a container with a network mode.
 func (t *terms) isolation(mode schemas.NetworkMode) schemas.Isolation {
 	i := schemas.Isolation{Level: level}
 	add := func(there bool, words ...string) {

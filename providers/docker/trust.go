@@ -14,8 +14,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// putTrust makes the file of certificates that programs of a container trust: those of its image, and one. Where the root is read-only the
-// file's folder is a volume of the container's own. It belongs to root.
+// putTrust writes the file of certificates that programs of a container trust: those of its image, and one more. If the root is read-only
+// the file's folder is a volume of the container. The file belongs to root.
 func putTrust(ctx context.Context, engine *client.Client, id string, certificate []byte, writable bool) error {
 	all, err := imageCertificates(ctx, engine, id)
 	if err != nil {
@@ -44,7 +44,7 @@ func putTrust(ctx context.Context, engine *client.Client, id string, certificate
 	return err
 }
 
-// imageCertificates are those that programs of a container's image trust; empty: the image has none.
+// imageCertificates returns the certificates that programs of a container's image trust; empty if the image has none.
 func imageCertificates(ctx context.Context, engine *client.Client, id string) ([]byte, error) {
 	for _, from := range authorities() {
 		all, link, err := fileOf(ctx, engine, id, from)
@@ -62,7 +62,7 @@ func imageCertificates(ctx context.Context, engine *client.Client, id string) ([
 	return nil, nil
 }
 
-// fileOf reads a file of a container, mostCertificates at most, or where a link leads.
+// fileOf returns the content of a file of a container, at most mostCertificates bytes, or the target if it is a link.
 func fileOf(ctx context.Context, engine *client.Client, id, from string) (content []byte, link string, err error) {
 	found, err := engine.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: from})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // maxKnownVolumes bounds what is remembered of volumes; beyond it all is forgotten, and found out once more.
 const maxKnownVolumes = 10_000
 
-// volumes makes the volumes of workspaces and remembers those that belong to the user of commands.
+// volumes makes the volumes of workspaces, and remembers those that belong to the user of commands already.
 type volumes struct {
 	containers *containers
 	image      string // of the containers that they are given away in
@@ -28,10 +28,10 @@ type volumes struct {
 	known map[string]string // when each was made, as the engine says it, by its name
 }
 
-// name is the name of the volume of a workspace.
+// name returns the name of a workspace's volume.
 func (v *volumes) name(namespace string) string { return v.containers.installation + "-" + namespace }
 
-// mount shows the volume of a workspace at a path of a container.
+// mount returns the mount of a workspace's volume at a path of a container.
 func (v *volumes) mount(m providers.Mount, at string) mount.Mount {
 	return mount.Mount{
 		Type: mount.TypeVolume, Source: v.name(m.Namespace), Target: at, ReadOnly: m.ReadOnly,
@@ -40,12 +40,12 @@ func (v *volumes) mount(m providers.Mount, at string) mount.Mount {
 	}
 }
 
-// make makes the volume of a workspace where it is absent, and gives it to the user of commands. A volume that is there is given away once
-// by each process, for its maker may have died in between; one that was removed and recreated, again.
+// make creates the volume of a workspace if it is absent, and makes it belong to the user of commands. Each process sets the owner of an
+// existing volume once, because its maker may have died before doing so, and again if the volume was removed and recreated.
 //
-// The engine makes volumes that belong to root, and has no way to say whose they are. But what it copies into a container gets
-// the owner that the archive names, folders that are there included: so the volume is copied into, as a folder, in a container
-// that is never started.
+// The engine creates volumes that belong to root, with no option for another owner. But an archive that is copied into a container sets
+// owners, also of existing directories: so make copies the volume's directory, as an archive entry, into a container that is never
+// started.
 func (v *volumes) make(ctx context.Context, namespace string) error {
 	name := v.name(namespace)
 	made, err := v.madeAt(ctx, name)
@@ -88,7 +88,7 @@ func (v *volumes) make(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// madeAt is when a volume was made; empty: there is none.
+// madeAt returns the creation time of a volume; empty if there is none.
 func (v *volumes) madeAt(ctx context.Context, name string) (string, error) {
 	found, err := v.containers.engine.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
 	if errdefs.IsNotFound(err) {

@@ -18,9 +18,9 @@ import (
 // warmFor is how long a ready container waits for a call.
 const warmFor = 10 * time.Minute
 
-// warmPool are containers that are ready for single calls: each is started, and its program waits for a command. One is for the
-// rules that it was made by, account and mounts among them; it serves one call and nothing has run in it before. When its worker
-// dies the input of its program ends, and it does too. At most most are there or being made.
+// warmPool holds containers for single calls that were started in advance, each with a program that waits for a command. A container
+// matches the rules that it was made with, including account and mounts; it serves one call, and nothing has run in it before. When its
+// worker dies the program's input ends, and with it the container. There are at most most of them, including those being made.
 type warmPool struct {
 	most int
 
@@ -30,7 +30,7 @@ type warmPool struct {
 	ready  []*warm // the oldest first
 }
 
-// warm is a container that is ready.
+// warm is a container of the pool.
 type warm struct {
 	rules   string // digest
 	id      string
@@ -39,7 +39,7 @@ type warm struct {
 	until   time.Time
 }
 
-// warmer keeps a pool of containers that are ready for single calls.
+// warmer fills and empties a warmPool.
 type warmer struct {
 	pool       warmPool
 	containers *containers
@@ -48,14 +48,13 @@ type warmer struct {
 	work       *inflight.Work
 }
 
-// suits reports whether a container can be ready before its call: what is in the way of removing a volume, and what has a
-// way out, is made for its call.
+// suits reports whether a container for these rules may be made in advance. It may not if it would keep a volume from being removed, or
+// has a network.
 func (w *warmer) suits(r rules) bool {
 	return w.pool.most > 0 && r.Network == schemas.DenyAll && (w.builder.workspaces.volumes == nil || len(r.Mounts) == 0)
 }
 
-// take returns a container that is ready for a call with these rules; nil: there is none. Those that must not be used any more
-// are returned as well.
+// take removes and returns a container for these rules; nil if there is none. It also returns those that must no longer be used.
 func (w *warmPool) take(digest string, fits func(*warm) bool) (found *warm, stale []*warm) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,7 +72,8 @@ func (w *warmPool) take(digest string, fits func(*warm) bool) (found *warm, stal
 	return found, stale
 }
 
-// place asks for a place of one that is to be made; where all are taken the oldest of other rules makes room.
+// place reserves a slot for a container that is to be made. If all slots are taken it removes the oldest container with other rules, which
+// is returned.
 func (w *warmPool) place(digest string) (ok bool, old *warm) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +92,7 @@ func (w *warmPool) place(digest string) (ok bool, old *warm) {
 	return true, old
 }
 
-// put ends the making of one; nil: it failed. Not kept: the pool is closed.
+// put ends a reservation of place and adds the container; nil: making it failed. It returns false if the container was not added.
 func (w *warmPool) put(one *warm) (kept bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,7 +104,7 @@ func (w *warmPool) put(one *warm) (kept bool) {
 	return true
 }
 
-// old takes out those whose time is over, or all where the pool is being closed.
+// old removes and returns the expired containers; with all it closes the pool and returns all of them.
 func (w *warmPool) old(now time.Time, all bool) (out []*warm) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,7 +119,7 @@ func (w *warmPool) old(now time.Time, all bool) (out []*warm) {
 	return out
 }
 
-// keep ends containers that have waited long enough, and all when the provider is closed.
+// keep periodically ends expired containers, and all when the provider is closed.
 func (w *warmer) keep() {
 	every := time.NewTicker(sweepEvery)
 	defer every.Stop()
@@ -134,7 +134,7 @@ func (w *warmer) keep() {
 	}
 }
 
-// discard ends and removes containers that are ready.
+// discard ends and removes containers of the pool.
 func (w *warmer) discard(all ...*warm) {
 	for _, one := range all {
 		if one != nil {
@@ -144,7 +144,7 @@ func (w *warmer) discard(all ...*warm) {
 	}
 }
 
-// fill makes a container for the next call with these rules, where there is a place for it.
+// fill makes a container for the next call with these rules, if the pool has a slot.
 func (w *warmer) fill(r rules) {
 	digest := r.digest()
 	ok, old := w.pool.place(digest)
@@ -163,7 +163,7 @@ func (w *warmer) fill(r rules) {
 	}
 }
 
-// create makes and starts a container that is ready.
+// create makes and starts a container for the pool.
 func (w *warmer) create(ctx context.Context, r rules) (*warm, error) {
 	folders, err := w.builder.workspaces.folders(ctx, r)
 	if err != nil {
@@ -181,8 +181,8 @@ func (w *warmer) create(ctx context.Context, r rules) (*warm, error) {
 	return one, nil
 }
 
-// take returns a container that is ready for a call with these rules, whose workspaces are as the call would have them; nil: there is none.
-// The caller discards it.
+// take returns a container for a call with these rules, whose workspace folders have not been replaced since; nil if there is none. The
+// caller discards it.
 func (w *warmer) take(ctx context.Context, r rules) *warm {
 	folders, err := w.builder.workspaces.folders(ctx, r)
 	if err != nil {
@@ -196,7 +196,7 @@ func (w *warmer) take(ctx context.Context, r rules) *warm {
 	return one
 }
 
-// rename gives a container that is ready the name by which it is found when its run has to be ended: its labels are given.
+// rename gives a container of the pool a name by which EndRun finds it: its labels cannot be changed any more.
 func (w *warmer) rename(ctx context.Context, one *warm, run string) error {
 	name := w.containers.installation + "-run-" + runLabel(run) + "-" + strings.ToLower(schemas.NewID(""))
 	_, err := w.containers.engine.ContainerRename(ctx, one.id, client.ContainerRenameOptions{NewName: name})

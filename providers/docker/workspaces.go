@@ -19,7 +19,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// workspaces makes the files of workspaces, folders of this host or volumes of the engine, and shows them to containers.
+// workspaces makes the files of workspaces, as folders of this host or volumes of the engine, and mounts them in containers.
 type workspaces struct {
 	dir     string // of all folders
 	owner   user
@@ -27,7 +27,7 @@ type workspaces struct {
 	volumes *volumes             // nil: they are folders
 }
 
-// newFolders are workspaces in a folder of this host, from which files of removed accounts are removed.
+// newFolders returns workspaces in a folder of this host, from which files of removed accounts are removed.
 func newFolders(dir string, owner user, engine *client.Client, log *slog.Logger, locks *inflight.Locks) *workspaces {
 	return &workspaces{dir: dir, owner: owner, files: &accountfiles.Folder{
 		Dir: dir, Log: log,
@@ -44,12 +44,12 @@ func newFolders(dir string, owner user, engine *client.Client, log *slog.Logger,
 	}}
 }
 
-// folder is where a workspace's files are on this host.
+// folder returns the folder of a workspace on this host.
 func (w *workspaces) folder(namespace string) string {
 	return filepath.Join(w.dir, namespace)
 }
 
-// makeFolder makes the folder of all workspaces, which users can pass through but not list.
+// makeFolder creates the folder of all workspaces, which users can traverse but not list.
 func makeFolder(dir string) error {
 	if os.Geteuid() != 0 {
 		return os.MkdirAll(dir, 0o700)
@@ -60,8 +60,8 @@ func makeFolder(dir string) error {
 	return os.Chmod(dir, 0o711) //nolint:gosec // as above
 }
 
-// make makes a workspace's folder or volume where it is absent, for the user of commands. One that was made and
-// not given away, for its maker died or is about to, is given away by the next call that finds it.
+// make creates a workspace's folder or volume if it is absent, owned by the user of commands. If its maker has not set the owner yet, or
+// died before that, the next call sets it.
 func (w *workspaces) make(ctx context.Context, account schemas.AccountID, namespace string) error {
 	if w.volumes != nil {
 		return w.volumes.make(ctx, namespace)
@@ -86,8 +86,8 @@ func (w *workspaces) make(ctx context.Context, account schemas.AccountID, namesp
 	return nil
 }
 
-// open makes the folders or volumes of workspaces. Until done is called no folder is removed with its account: by then a container that
-// has it is made, which the engine lists.
+// open makes the folders or volumes of workspaces. Until done is called no folder is removed with its account; by then the container that
+// uses it exists and the engine lists it.
 func (w *workspaces) open(ctx context.Context, account schemas.AccountID, mounts []providers.Mount) (done func(), err error) {
 	open := func(namespace string) error { return w.make(ctx, account, namespace) }
 	if w.files != nil {
@@ -102,7 +102,7 @@ func (w *workspaces) open(ctx context.Context, account schemas.AccountID, mounts
 	return func() {}, nil
 }
 
-// mount shows a workspace's files at a path of a container.
+// mount returns the mount of a workspace's files at a path of a container.
 func (w *workspaces) mount(m providers.Mount, at string) mount.Mount {
 	if w.volumes != nil {
 		return w.volumes.mount(m, at)
@@ -110,7 +110,7 @@ func (w *workspaces) mount(m providers.Mount, at string) mount.Mount {
 	return mount.Mount{Type: mount.TypeBind, Source: w.folder(m.Namespace), Target: at, ReadOnly: m.ReadOnly}
 }
 
-// spill is where the whole output of a command goes when it is too long to keep; nil: nowhere.
+// spill returns the file for output of a command that is too long to keep; nil if there can be none.
 func (w *workspaces) spill(mounts []providers.Mount) *capture.Spill {
 	if len(mounts) == 0 || mounts[0].ReadOnly || w.volumes != nil {
 		return nil
@@ -122,7 +122,8 @@ func (w *workspaces) spill(mounts []providers.Mount) *capture.Spill {
 	return s
 }
 
-// folders are the folders of workspaces on this host, by which one that was removed and recreated is recognised.
+// folders makes the workspaces of the rules and returns their folders on this host, so that a folder that was removed and recreated can be
+// recognised.
 func (w *workspaces) folders(ctx context.Context, r rules) ([]os.FileInfo, error) {
 	var out []os.FileInfo
 	for _, m := range r.Mounts {
@@ -138,8 +139,8 @@ func (w *workspaces) folders(ctx context.Context, r rules) ([]os.FileInfo, error
 	return out, nil
 }
 
-// holders are the namespaces of the workspaces that containers on the engine have, of all installations, running or not: a stopped one
-// is started again with what it had. They are known by the place in the container, for an engine may call a folder of the host otherwise.
+// holders returns the namespaces of the workspaces that containers on the engine use, of all installations and in any state: a stopped
+// container can be started again. It recognises them by the path in the container, because the engine may name a host folder differently.
 func holders(ctx context.Context, engine *client.Client) (map[string]bool, error) {
 	found, err := engine.ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Folder is a directory with a folder for each workspace. All fields but Holders and Gone are needed.
+// Folder is a directory with one folder per workspace. All fields but Holders and Gone are required.
 type Folder struct {
 	Dir string
 	Log *slog.Logger
@@ -47,19 +47,19 @@ const (
 // tempKept is how long a file without its name stays: far longer than one is written.
 const tempKept = 24 * time.Hour
 
-// owner is what an owner file holds. The file is locked, shared, by every box that has the workspace, of any process: who removes
-// the workspace needs it alone. It is never replaced, so that all lock the same one.
+// owner is the content of an owner file. Every box that uses the workspace, in any process, holds a shared lock on the file; removing the
+// workspace needs an exclusive lock. The file is never replaced, so that all lock the same one.
 type owner struct {
 	Account schemas.AccountID `json:"account"`
 }
 
-// absence is for how long the account of a workspace was found removed. It is a sum of what was seen, and not a date: no clock
-// that is wrong makes it longer, and time in which no process looked does not count.
+// absence is for how long the account of a workspace was found removed. It is a sum of observed intervals and not a date, so that a wrong
+// clock cannot make it longer and time without sweeps does not count.
 type absence struct {
 	Seconds int64 `json:"seconds"`
 }
 
-// verdict is what a sweep does with the files of a workspace.
+// verdict is the decision of a sweep about the files of a workspace.
 type verdict int
 
 const (
@@ -69,7 +69,8 @@ const (
 	removeFiles                // it was found removed for long enough
 )
 
-// judge decides about the files of an account that was found removed for some time before this look. It is pure.
+// judge decides about the files of an account. Before is for how long it was found removed until the last sweep, passed the time since
+// then. It has no side effects.
 func judge(removed bool, err error, before, passed time.Duration) (absent time.Duration, v verdict) {
 	switch {
 	case err != nil:
@@ -90,8 +91,8 @@ func (f *Folder) ownerFile(namespace string) string {
 
 func (f *Folder) at(name string) string { return filepath.Join(f.Dir, name) }
 
-// Attribute notes on the disk whose a workspace is. What cannot be written there must not stop the tenant, who may be about to free
-// room: the files stay then when the account goes, until the workspace is opened again.
+// Attribute records on the disk which account a workspace belongs to. An error is only logged, so as not to stop a tenant who may be about
+// to free space: the files then stay when the account is removed, unless the workspace is opened again.
 func (f *Folder) Attribute(account schemas.AccountID, namespace string) {
 	path := f.ownerFile(namespace)
 	if _, err := os.Lstat(path); err == nil {
@@ -102,7 +103,7 @@ func (f *Folder) Attribute(account schemas.AccountID, namespace string) {
 	}
 }
 
-// writeOwner makes an owner file, all of it at once. Of several who do so one wins.
+// writeOwner creates an owner file atomically. If several processes do so at once, one file wins.
 func writeOwner(path string, account schemas.AccountID) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -137,8 +138,8 @@ func writeTemp(path string, data []byte) (name string, err error) {
 	return f.Name(), nil
 }
 
-// Occupy notes that a box has a workspace until the file is closed, for all processes that share the directory. Nil: that cannot
-// be noted here, as where the disk is full or the file system has no locks. Code: unavailable, it is being removed.
+// Occupy marks a workspace as used by a box until the file is closed, for all processes that share the directory. It returns nil if that
+// cannot be recorded, as on a full disk or a file system without locks. Code: unavailable, the workspace is being removed.
 func (f *Folder) Occupy(namespace string) (*os.File, error) {
 	file, err := os.Open(f.ownerFile(namespace))
 	if err != nil {
@@ -164,8 +165,8 @@ func linked(f *os.File) bool {
 	return unix.Fstat(int(f.Fd()), &st) == nil && st.Nlink > 0
 }
 
-// Open makes the folders of workspaces with mk, which calls [Folder.Attribute] too, and holds them against those who remove workspaces
-// until its result is closed.
+// Open makes the folders of workspaces with mk, which also calls [Folder.Attribute], and returns open files whose locks keep the
+// workspaces from being removed: see [CloseAll].
 func (f *Folder) Open(mounts []providers.Mount, mk func(namespace string) error) (occupied []*os.File, err error) {
 	for _, m := range mounts {
 		var file *os.File
@@ -187,15 +188,15 @@ func (f *Folder) Open(mounts []providers.Mount, mk func(namespace string) error)
 	return occupied, nil
 }
 
-// CloseAll ends the hold of what [Folder.Open] returned.
+// CloseAll closes the files that [Folder.Open] returned, which releases their locks.
 func CloseAll(occupied []*os.File) {
 	for _, file := range occupied {
 		_ = file.Close() // only locked
 	}
 }
 
-// Sweep is SweepWorkspaces of [providers.WorkspaceRemover]. The folder of a workspace is taken out of use in one step, and then
-// removed; what a process that has died left of that is removed too.
+// Sweep implements SweepWorkspaces of [providers.WorkspaceRemover]. It renames the folder of a workspace in one step, so that it is no
+// longer used, and then removes it, as well as renamed folders that a dead process has left.
 func (f *Folder) Sweep(ctx context.Context, s providers.WorkspaceSweep) (removed int, err error) {
 	entries, err := os.ReadDir(f.at(ownersDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -232,7 +233,7 @@ func (f *Folder) Sweep(ctx context.Context, s providers.WorkspaceSweep) (removed
 	return removed, nil
 }
 
-// holders are the workspaces that sandboxes have. Code: unavailable.
+// holders returns the workspaces that sandboxes use. Code: unavailable.
 func (f *Folder) holders(ctx context.Context) (map[string]bool, error) {
 	if f.Holders == nil {
 		return nil, nil //nolint:nilnil // there are none
@@ -244,8 +245,8 @@ func (f *Folder) holders(ctx context.Context) (map[string]bool, error) {
 	return held, nil
 }
 
-// removeTemp removes a file that a process has left which died before it gave it its name. A process that is that slow only notes
-// the owner at the next opening, or the absence at the next sweep.
+// removeTemp removes an old temporary file, whose process has died before renaming it. If the process was only slow, the owner is recorded
+// when the workspace is next opened, the absence at the next sweep.
 func (f *Folder) removeTemp(e fs.DirEntry) error {
 	info, err := e.Info()
 	if err != nil || time.Since(info.ModTime()) < tempKept {
@@ -254,8 +255,8 @@ func (f *Folder) removeTemp(e fs.DirEntry) error {
 	return removeFile(filepath.Join(f.Dir, ownersDir, e.Name()))
 }
 
-// sweepWorkspace looks at one workspace and takes its folder out of use when its account was removed for long enough. Of an account that
-// exists nothing is locked: its boxes must not wait for a sweep.
+// sweepWorkspace checks one workspace and renames its folder for removal if its account has been removed for long enough. It takes no lock
+// if the account exists, so that boxes do not wait for a sweep.
 func (f *Folder) sweepWorkspace(ctx context.Context, name string, s providers.WorkspaceSweep) (removed bool, err error) {
 	path := f.ownerFile(name)
 	file, err := os.Open(path)
@@ -318,7 +319,8 @@ func (f *Folder) sweepWorkspace(ctx context.Context, name string, s providers.Wo
 	return there, errors.Join(removeFile(path+absentSuffix), removeFile(path))
 }
 
-// holdsFilesOf reports whether a workspace's folder is there, and whether what is there is as it was made for the account.
+// holdsFilesOf reports whether a workspace's folder exists, and whether it is still as it was made for the account; mine is true if it
+// does not exist.
 func (f *Folder) holdsFilesOf(name string, a schemas.AccountID) (there, mine bool, err error) {
 	info, err := os.Lstat(f.at(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -336,7 +338,7 @@ func removeFile(path string) error {
 	return nil
 }
 
-// readAbsence reads for how long an account was found removed. What is damaged counts as nothing.
+// readAbsence returns for how long an account was found removed; 0 if there is no record or it is damaged.
 func readAbsence(path string) (time.Duration, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -367,7 +369,7 @@ func writeAbsence(path string, d time.Duration) error {
 	return nil
 }
 
-// removeGoing removes the directories that were taken out of use, one after the other, until ctx ends or held has an error.
+// removeGoing removes the folders that were renamed for removal, one after the other, until ctx ends or held returns an error.
 func (f *Folder) removeGoing(ctx context.Context, held func() error) error {
 	entries, err := os.ReadDir(f.Dir)
 	if err != nil {

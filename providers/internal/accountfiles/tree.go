@@ -16,9 +16,9 @@ import (
 // movedPrefix begins the names of directories that were moved up to be removed.
 const movedPrefix = ".moved-"
 
-// RemoveTree removes a directory that a tenant has filled: any number of levels, and directories that forbid to be
-// read. Directories are moved up to the top before they are emptied, so no path becomes long and few are open. Nothing
-// may run any more that could change it. Now and then it asks more, whose error ends it: the rest stays.
+// RemoveTree removes a directory whose content a tenant made: with any depth, and with directories that forbid reading. It moves nested
+// directories to the top before it empties them, so that paths stay short and few directories are open. No process may still change the
+// tree. It calls more now and then and stops with its error; the rest then stays.
 func RemoveTree(top string, more func() error) error {
 	root, err := os.OpenRoot(top)
 	if errors.Is(err, fs.ErrPermission) { // its owner has forbidden it to himself
@@ -62,7 +62,7 @@ func RemoveTree(top string, more func() error) error {
 	return nil
 }
 
-// flatten removes a directory of the top: what is in it is removed, and its directories are moved beside it.
+// flatten removes a directory in root: it removes its files and moves its directories up into root.
 func flatten(root *os.Root, name string, next *int, more func() error) error {
 	if err := root.Chmod(name, 0o700); err != nil {
 		return err
@@ -97,7 +97,7 @@ func flatten(root *os.Root, name string, next *int, more func() error) error {
 	}
 }
 
-// listSome reads some of a directory's entries.
+// listSome returns up to 1,000 entries of a directory.
 func listSome(root *os.Root, name string) ([]fs.DirEntry, error) {
 	const some = 1000
 	d, err := root.Open(name)

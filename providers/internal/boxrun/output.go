@@ -9,7 +9,7 @@ import (
 // longestWord is how long a line of the program may be.
 const longestWord = 256
 
-// output takes one of the program's outputs apart: what the program says, and what the command prints.
+// output separates one of the program's output streams into the program's own messages and the output of the command.
 type output struct {
 	mark []byte // what a line of the program begins with
 	take func([]byte)
@@ -20,7 +20,8 @@ type output struct {
 	ended bool   // from here on it is dropped
 }
 
-// Write takes the next bytes. What is not the program's is handed on at once, but for what may become a line of its.
+// Write processes the next bytes. It passes on the command's output at once, except for bytes that may be the beginning of a message of
+// the program.
 func (o *output) Write(p []byte) (int, error) {
 	n := len(p)
 	if len(o.held) > 0 {
@@ -51,7 +52,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// line cuts a line of the program off the beginning of p. Rest alone: there is no such line; neither: it may become one.
+// line splits a message of the program off the beginning of p. If p does not begin with a message, only rest is set; if it may be an
+// incomplete one, both are nil.
 func (o *output) line(p []byte) (whole, rest []byte) {
 	if len(p) < len(o.mark) {
 		if bytes.HasPrefix(o.mark, p) {
@@ -85,15 +87,15 @@ func (o *output) takeLine(line []byte) {
 	o.say(words)
 }
 
-// print hands on what the command prints. What comes before the program is ready is an engine's or a shell's, and
-// handed on as well: it says why there is no program.
+// print passes on output. Output before the program is ready comes from the container engine or a shell and is passed on too: it says why
+// the program did not start.
 func (o *output) print(p []byte) {
 	if len(p) > 0 {
 		o.take(p)
 	}
 }
 
-// flush hands on what was held back, at the end of the stream.
+// flush passes on the bytes held back, at the end of the stream.
 func (o *output) flush() {
 	if !o.ended {
 		o.print(o.held)
@@ -101,7 +103,7 @@ func (o *output) flush() {
 	o.held = nil
 }
 
-// complaint keeps the beginning of what was printed before the program was ready.
+// complaint stores the beginning of the output from before the program was ready.
 type complaint struct {
 	mu   sync.Mutex
 	text []byte

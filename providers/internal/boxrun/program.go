@@ -23,7 +23,7 @@ var program string
 // longestArgument is how long a script may be that is an argument of its shell. A longer one is a file.
 const longestArgument = 64 << 10
 
-// Command is what is run.
+// Command is a command for the program to run.
 type Command struct {
 	ID     string            // for [MarkOf]; empty: no other process can end it
 	Shell  string            // that runs the script, a name or path: bash or sh
@@ -35,18 +35,18 @@ type Command struct {
 	Limit time.Duration
 }
 
-// Arguments are those of the process in the box: the program in a shell with no variables but PATH.
+// Arguments returns the command line that starts the program in a box: in a shell without variables except PATH.
 func Arguments(shell, path string) []string {
 	return []string{"env", "-i", "PATH=" + path, shell, "-c", program, "sandjet-run"}
 }
 
-// SweepArguments are those of a process that ends what is left of a session whose program was killed. It fails when
-// something stays.
+// SweepArguments returns the command line of a process that kills the remaining processes of a session whose program was killed. It exits
+// with an error if some processes stay.
 func SweepArguments(shell, path, mark string) []string {
 	return append(Arguments(shell, path), "sweep", mark)
 }
 
-// TrySweepArguments are [SweepArguments] for callers that repeat a failed sweep: it fails soon when the same processes stay.
+// TrySweepArguments is [SweepArguments] for callers that repeat a failed sweep: the process gives up early if the same processes stay.
 func TrySweepArguments(shell, path, mark string) []string {
 	return append(SweepArguments(shell, path, mark), "20")
 }
@@ -57,8 +57,8 @@ var ErrStays = errors.New("processes of the command cannot be ended")
 // sweepStays is the exit code of a sweep after which something stays.
 const sweepStays = 75
 
-// SweepResult is what the exit code of a sweep means. The error is an [ErrStays] only where the sweep itself says so: one that was not
-// started, or was killed, proves nothing. Code: unavailable.
+// SweepResult maps the exit code of a sweep to an error. It is an [ErrStays] only if the sweep itself reports remaining processes: a sweep
+// that was not started, or was killed, proves nothing. Code: unavailable.
 func SweepResult(code int, said string) error {
 	switch code {
 	case 0:
@@ -70,7 +70,7 @@ func SweepResult(code int, said string) error {
 	}
 }
 
-// CheckEnv refuses names and values that are no shell variables. Code: invalid.
+// CheckEnv returns an error for names and values that cannot be shell variables. Code: invalid.
 func CheckEnv(env map[string]string) error {
 	for name, value := range env {
 		if !isName(name) || strings.Contains(value, "\x00") {
@@ -90,7 +90,7 @@ func isName(s string) bool {
 	return s != ""
 }
 
-// secret is a new random number in hex: who knows it speaks for the program.
+// secret returns a new random number in hex. It authenticates the program's messages.
 func secret() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -100,7 +100,7 @@ func secret() string {
 // markBits is how large a mark is: below what shells and kernels take for no limit.
 const markBits = 52
 
-// newMark is a random limit for file locks.
+// newMark returns a random mark: a value for the file lock limit (RLIMIT_LOCKS), by which the command's processes are found.
 func newMark() string {
 	n, err := rand.Int(rand.Reader, big.NewInt(1<<markBits))
 	if err != nil {
@@ -109,14 +109,14 @@ func newMark() string {
 	return fmt.Sprint(n.Int64() + 1<<markBits)
 }
 
-// MarkOf is the mark of the processes of the command with an id, for [SweepArguments]. A command that gives itself the mark of
-// another one ends with it.
+// MarkOf returns the mark of the processes of the command with that id, for [SweepArguments]. A command that sets the mark of another one
+// on itself is ended with it.
 func MarkOf(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return fmt.Sprint(binary.BigEndian.Uint64(sum[:])>>(64-markBits) + 1<<markBits)
 }
 
-// input is all that the program reads before it is ready.
+// input returns the bytes that the program reads before it is ready.
 func (c Command) input(nonce, mark string) []byte {
 	script := c.Script
 	var file string
@@ -142,5 +142,5 @@ func (c Command) input(nonce, mark string) []byte {
 	return b.Bytes()
 }
 
-// quote writes s as one word of a shell.
+// quote quotes s as one word of a shell command.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Stream is the program's standard input and outputs.
+// Stream is a connection to the program's standard input and outputs.
 type Stream interface {
 	io.Writer // its standard input
 	// Copy hands over its outputs, a piece at a time, until both have ended or the stream is closed.
@@ -20,7 +20,7 @@ type Stream interface {
 	Close() error
 }
 
-// Session is one command on its way. [Start] begins it, and its caller closes it.
+// Session is one command in progress. [Start] begins it; its caller closes it.
 type Session struct {
 	stream    Stream
 	mark      string
@@ -44,8 +44,8 @@ type Exit struct {
 	OOM  bool // a process of the box was killed for want of memory meanwhile
 }
 
-// Start sends the command to the program on stream, which it closes in the end. Take gets what the command prints, in
-// order for each output, never concurrently, and may block.
+// Start sends the command to the program on stream, which Close closes. Take receives the command's output, in order within each stream
+// and never concurrently; it may block.
 func Start(stream Stream, c Command, take func(stderr bool, data []byte)) *Session {
 	s := &Session{stream: stream, mark: newMark(), take: take, ready: make(chan struct{}), over: make(chan struct{})}
 	if c.ID != "" {
@@ -72,7 +72,7 @@ func Start(stream Stream, c Command, take func(stderr bool, data []byte)) *Sessi
 	return s
 }
 
-// print hands on what an output had.
+// print passes on a piece of output: as a complaint if the program was not ready, else to take.
 func (s *Session) print(ready, stderr bool, p []byte) {
 	if !ready {
 		s.complaint.add(p)
@@ -85,7 +85,7 @@ func (s *Session) print(ready, stderr bool, p []byte) {
 	}
 }
 
-// takeWords takes a line of the program, which comes on each output.
+// takeWords processes a message of the program, which it writes to both outputs.
 func (s *Session) takeWords(words []string) {
 	s.mu.Lock()
 	first := s.firstWord == ""
@@ -112,9 +112,9 @@ func (s *Session) takeWords(words []string) {
 
 func (s *Session) finish() { s.once.Do(func() { close(s.over) }) }
 
-// Ready waits until the program has all that it needs. Nothing has been run yet, also where it fails. Codes: invalid
-// (the directory cannot be entered), exhausted (the box has no room for the input, or no process),
-// unavailable (the program did not start: the text says why).
+// Ready waits until the program has received the command. The command has not been started yet, even if Ready fails. Codes: invalid (the
+// directory cannot be entered), exhausted (the box has no room for the input, or for a process), unavailable (the program did not start:
+// the text says why).
 func (s *Session) Ready(ctx context.Context) error {
 	select {
 	case <-s.ready:
@@ -136,7 +136,7 @@ func (s *Session) Ready(ctx context.Context) error {
 	}
 }
 
-// NotStartedError says that the program was not started. Text is what the engine or a shell has said instead.
+// NotStartedError reports that the program was not started. Text is the output of the container engine or the shell instead.
 type NotStartedError struct{ Text string }
 
 func (e *NotStartedError) Error() string {
@@ -149,10 +149,10 @@ func (e *NotStartedError) Error() string {
 // Go starts the command. After an error it is unknown whether it was started.
 func (s *Session) Go() error { return s.write("go\n") }
 
-// Term asks all that the command has started to end.
+// Term sends SIGTERM to all processes that the command has started.
 func (s *Session) Term() error { return s.write("term\n") }
 
-// Kill kills all that the command has started. It has when [Session.Over] is closed.
+// Kill kills all processes that the command has started, without waiting. They have ended when [Session.Over] is closed.
 func (s *Session) Kill() error { return s.write("kill\n") }
 
 func (s *Session) write(word string) error {
@@ -162,14 +162,14 @@ func (s *Session) write(word string) error {
 	return nil
 }
 
-// Mark is that of the command's processes, for [SweepArguments].
+// Mark returns the mark of the command's processes, for [SweepArguments].
 func (s *Session) Mark() string { return s.mark }
 
-// Over is closed when the command has ended and all its output was handed over, or the stream has ended.
+// Over returns a channel that is closed when the command has ended and all its output was delivered, or when the stream has ended.
 func (s *Session) Over() <-chan struct{} { return s.over }
 
-// Exit is how the command ended; not ok if that did not arrive on both outputs. Then what was handed over may lack an end of what the
-// command printed.
+// Exit returns how the command ended. It returns false if the end was not received on both outputs; the end of the command's output may
+// then be missing.
 func (s *Session) Exit() (e Exit, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +179,7 @@ func (s *Session) Exit() (e Exit, ok bool) {
 	return s.exit, true
 }
 
-// Close closes the stream, which kills the command if it still runs, and waits until no output is handed over any more.
+// Close closes the stream, which kills a running command, and waits until no more output is delivered.
 func (s *Session) Close() error {
 	err := s.stream.Close()
 	s.parts.Wait()

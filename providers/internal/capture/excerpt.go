@@ -8,8 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Excerpt keeps the first and the last bytes of a stream, together at most a limit, whatever its length. Not safe for
-// concurrent use.
+// Excerpt stores the first and the last bytes of a stream, together at most limit bytes. Not safe for concurrent use.
 type Excerpt struct {
 	limit int
 	head  []byte
@@ -17,10 +16,10 @@ type Excerpt struct {
 	total int64
 }
 
-// NewExcerpt keeps at most limit bytes.
+// NewExcerpt returns an excerpt that stores at most limit bytes.
 func NewExcerpt(limit int) *Excerpt { return &Excerpt{limit: limit} }
 
-// Add takes the next bytes of the stream. It copies them.
+// Add appends the next bytes of the stream. It copies them.
 func (e *Excerpt) Add(p []byte) {
 	e.total += int64(len(p))
 	if room := e.limit/2 - len(e.head); room > 0 {
@@ -39,13 +38,13 @@ func (e *Excerpt) Add(p []byte) {
 	e.tail = append(e.tail, p...)
 }
 
-// Total is how many bytes the stream has had so far.
+// Total returns how many bytes were added so far.
 func (e *Excerpt) Total() int64 { return e.total }
 
-// Limit is how many bytes are kept at most.
+// Limit returns how many bytes are stored at most.
 func (e *Excerpt) Limit() int64 { return int64(e.limit) }
 
-// Truncated reports whether something was dropped.
+// Truncated reports whether bytes were dropped.
 func (e *Excerpt) Truncated() bool { return e.total > int64(e.limit) }
 
 // Bytes returns a copy of the stream, or of its head and tail with a line between them that says how
@@ -65,7 +64,7 @@ func (e *Excerpt) Bytes() []byte {
 	return append(out, tail...)
 }
 
-// wholeStart leaves out the rest of a character at the start of p. What is no text stays as it is.
+// wholeStart drops the remainder of a character at the start of p. Bytes that are no text stay.
 func wholeStart(p []byte) []byte {
 	for i := 0; i < utf8.UTFMax && i < len(p); i++ {
 		if utf8.RuneStart(p[i]) {

@@ -15,9 +15,9 @@ const (
 	mostSpilled = 64 << 20
 )
 
-// Spill is a file in the workspace for an output that is too long for a result: stdout and stderr as
-// they came, at most 64 MiB. What runs in the box may do with it as it pleases; it cannot lead us out of the
-// workspace (os.Root), nor to a file that was there before (O_EXCL). Not safe for concurrent use.
+// Spill is a file in the workspace for output that is too long for a result: stdout and stderr in the order of arrival, at most 64 MiB.
+// Processes in the box may change or remove the file, but cannot make it lead outside of the workspace (os.Root) or to an existing file
+// (O_EXCL). Not safe for concurrent use.
 type Spill struct {
 	Dir   string // of the workspace, on the host
 	Owner int    // of what is made, as user and group; 0: this process's user
@@ -28,7 +28,7 @@ type Spill struct {
 	err  error // the first: no more is written then
 }
 
-// Add appends p, as far as there is room.
+// Add appends p, up to the size limit. Done reports errors.
 func (s *Spill) Add(p []byte) {
 	if s.err != nil || len(p) == 0 {
 		return
@@ -81,7 +81,7 @@ func (s *Spill) open() error {
 	return nil
 }
 
-// hide keeps what lies below .sandjet out of what git sees. A file of that name stays as it is.
+// hide makes git ignore the directory .sandjet, by a .gitignore in it. An existing .gitignore stays.
 func (s *Spill) hide(root *os.Root) error {
 	f, err := root.OpenFile(".sandjet/.gitignore", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, os.ErrExist) {
@@ -100,8 +100,8 @@ func (s *Spill) hide(root *os.Root) error {
 	return nil
 }
 
-// Done ends the file and returns its path in the workspace; empty with the error when it is not what
-// it should be.
+// Done closes the file and returns its path in the workspace. It is empty if nothing was added or, with the error, if the file is
+// incomplete.
 func (s *Spill) Done() (string, error) {
 	if s.file == nil {
 		return "", s.err

@@ -20,7 +20,7 @@ const (
 	exitTimeout = 124
 )
 
-// Run is a command on its way. All fields are needed.
+// Run is a command in progress. All fields are required.
 type Run struct {
 	Command providers.Command // with its defaults
 	Program boxrun.Command
@@ -38,7 +38,7 @@ type Run struct {
 	out     *output
 }
 
-// ProgramOf is the program's command for cmd.
+// ProgramOf returns the boxrun command for cmd.
 func ProgramOf(cmd providers.Command, env map[string]string) boxrun.Command {
 	return boxrun.Command{
 		ID: cmd.ID, Shell: "bash", Script: cmd.Script, Dir: dirOf(cmd), Env: env, Stdin: cmd.Stdin,
@@ -46,7 +46,7 @@ func ProgramOf(cmd providers.Command, env map[string]string) boxrun.Command {
 	}
 }
 
-// Carry starts the command and sees it to its end. Res has what the leaf knows already.
+// Carry starts the command, waits for it to exit and returns its result. Res contains the fields that the provider knows already.
 func (r *Run) Carry(ctx context.Context, res providers.Result) (providers.Result, error) {
 	stream, err := r.Start(ctx)
 	if err != nil {
@@ -82,8 +82,8 @@ func (r *Run) Carry(ctx context.Context, res providers.Result) (providers.Result
 	return res, nil
 }
 
-// await returns when the command has ended and nothing of it is left that must not be: nil when it ended by itself, else
-// why it was ended. Unheard is why the word to start may not have arrived.
+// await waits until the command has ended and none of its processes is left. It returns nil if the command ended by itself, otherwise why
+// it was ended. Unheard is the error of sending the start message, which may not have arrived; nil: it was sent.
 func (r *Run) await(ctx context.Context, unheard error) error {
 	var cause error
 	if unheard == nil {
@@ -103,7 +103,7 @@ func (r *Run) await(ctx context.Context, unheard error) error {
 	return cause
 }
 
-// end kills all that the command has started.
+// end kills all processes that the command has started.
 func (r *Run) end() error {
 	if !r.Fresh {
 		if r.session.Kill() == nil {
@@ -116,7 +116,7 @@ func (r *Run) end() error {
 	return r.Sweep(r.session.Mark())
 }
 
-// over waits for the end of the session, or of the waiting caller's time.
+// over waits for the end of the session, at most for patience.
 func (r *Run) over(patience time.Duration) {
 	clock := time.NewTimer(patience)
 	defer clock.Stop()
@@ -126,7 +126,7 @@ func (r *Run) over(patience time.Duration) {
 	}
 }
 
-// notStarted says why nothing was started.
+// notStarted returns the error for a command that was not started.
 func (r *Run) notStarted(ctx context.Context, err error) error {
 	switch code := schemas.CodeOf(err); {
 	case ctx.Err() != nil:

@@ -16,7 +16,7 @@ const (
 	TempPath   = "/tmp"
 )
 
-// Environment is a command's variables, from nothing but what is declared. Reserved names win. Code: invalid.
+// Environment returns a command's variables: only declared ones, and the reserved ones, which take precedence. Code: invalid.
 func Environment(cmd providers.Command, user, home string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, declared := range []map[string]string{cmd.Spec.Env, cmd.Env} {
@@ -33,7 +33,7 @@ func Environment(cmd providers.Command, user, home string) (map[string]string, e
 	return env, nil
 }
 
-// CheckMounts refuses namespaces that are no names. Code: invalid.
+// CheckMounts returns an error unless every namespace is one path component. Code: invalid.
 func CheckMounts(mounts []providers.Mount) error {
 	for _, m := range mounts {
 		if ns := m.Namespace; ns == "" || ns[0] == '.' || strings.ContainsAny(ns, "/\x00") || len(ns) > 128 {
@@ -43,7 +43,7 @@ func CheckMounts(mounts []providers.Mount) error {
 	return nil
 }
 
-// dirOf is where a command starts.
+// dirOf returns the working directory of a command.
 func dirOf(cmd providers.Command) string {
 	switch {
 	case cmd.Dir == "" && len(cmd.Mounts) > 0:
@@ -57,7 +57,7 @@ func dirOf(cmd providers.Command) string {
 	}
 }
 
-// output keeps what a command prints, and hands it on.
+// output delivers a command's output and keeps an excerpt of it.
 type output struct {
 	want    func(providers.Chunk)
 	streams [2]*capture.Excerpt

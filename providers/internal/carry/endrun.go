@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// EndRun ends what is left of a run, within a time: own ends the sandbox that the run had alone, kept its processes in a persistent one.
-// Both are tried. Code: unavailable.
+// EndRun ends the remains of a run, at most within that time: own ends the run's own sandbox, kept its processes in a persistent sandbox.
+// It calls both. Code: unavailable.
 func EndRun(ctx context.Context, work *inflight.Work, within time.Duration, own, kept func(context.Context) error) error {
 	if err := work.Begin(); err != nil {
 		return err

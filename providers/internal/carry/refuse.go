@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Offer is what the sandboxes of a vendor's service have for every caller of a worker.
+// Offer describes what the sandboxes of a vendor's service offer to every caller of a worker.
 type Offer struct {
 	Service  string // its name in errors, such as Modal
 	Flag     string // the first part of its flags, such as --modal
@@ -23,8 +23,8 @@ type Offer struct {
 	NoWorkspaces bool
 }
 
-// Refuse reports the first thing that is asked of a sandbox and that no sandbox of the service has. What else a service cannot keep, its
-// provider checks itself. Codes: unsupported, invalid.
+// Refuse returns an error for the first requirement that no sandbox of the service can meet; nil if there is none. The provider checks
+// further restrictions of its service itself. Codes: unsupported, invalid.
 func (o Offer) Refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
 	cannot := func(format string, args ...any) error {
 		return schemas.OpErrorf(schemas.Unsupported, "run", format, args...)

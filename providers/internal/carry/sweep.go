@@ -17,7 +17,7 @@ var ErrSandboxEnded = errors.New("processes of the command could not be ended, s
 // leastStays is how many sweeps in a row must have said that something stays before the sandbox is ended for it.
 const leastStays = 2
 
-// Sweeping ends what a command has left in a kept sandbox. All fields are needed.
+// Sweeping kills the processes that a command has left in a kept sandbox. All fields are required.
 type Sweeping struct {
 	Sandbox string // its id, for the log
 	// Sweep runs the sweep in the sandbox once, with the rights to end all processes where the service grants them. Its error is that of
@@ -30,11 +30,11 @@ type Sweeping struct {
 	Log *slog.Logger
 }
 
-// Run sweeps again and again until nothing is left, for two thirds of the time that ctx has, which must have an end.
+// Run sweeps repeatedly until no process is left, for two thirds of the time until the deadline of ctx, which must have one.
 //
-// The sandbox holds more than this command: files, memory, other calls' jobs. So it is ended only where sweeps have repeatedly found
-// processes that they could not end, up to the end of that time. A sandbox that cannot be reached proves nothing: it stays, and the
-// command ends at its time limit by itself. Codes: interrupted (it is an [ErrSandboxEnded]), unavailable.
+// The sandbox contains more than this command: files, memory, jobs of other calls. So it is ended only if sweeps have repeatedly found
+// processes that they could not kill, up to the end of that time. An unreachable sandbox proves nothing: it stays, and the command ends at
+// its time limit. Codes: interrupted (it is an [ErrSandboxEnded]), unavailable.
 func (s Sweeping) Run(ctx context.Context) error {
 	const share, of = 2, 3
 	end, _ := ctx.Deadline()
@@ -73,8 +73,8 @@ func (s Sweeping) Run(ctx context.Context) error {
 	return schemas.Wrap(schemas.Interrupted, "sweep", ErrSandboxEnded.Error(), ErrSandboxEnded)
 }
 
-// staysAfter counts the sweeps in a row that have said that something stays, after one more that failed. One that the end of the time has
-// cut short says nothing either way.
+// staysAfter returns the number of consecutive sweeps that reported remaining processes, after another failed sweep. A sweep that was cut
+// short by the deadline leaves the number unchanged.
 func staysAfter(stays int, failed error, cut bool) int {
 	switch {
 	case errors.Is(failed, boxrun.ErrStays):
@@ -86,7 +86,7 @@ func staysAfter(stays int, failed error, cut bool) int {
 	}
 }
 
-// Swept is the error of a sweep for who wants the command ended, in whichever way.
+// Swept returns the error of a sweep for callers that want the command ended by any means: nil if the whole sandbox was ended.
 func Swept(err error) error {
 	if errors.Is(err, ErrSandboxEnded) {
 		return nil

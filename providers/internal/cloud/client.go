@@ -28,8 +28,7 @@ const (
 	DefaultMaxBody int64 = 8 << 20 // bytes of an answer
 )
 
-// Client sends requests to one service. The zero value but for Base is one that tries nothing again. It may be used from
-// many goroutines.
+// Client sends requests to one service. A client with only Base set never retries. It is safe for concurrent use.
 type Client struct {
 	Base    *url.URL    // paths are below it
 	Auth    http.Header // of every request; the values are secrets
@@ -41,7 +40,7 @@ type Client struct {
 	Log     *slog.Logger  // gets tries that failed; nil: no log
 }
 
-// Retry is a row of a table: when a route is tried again.
+// Retry is a row of the table that says when requests of a route are retried.
 type Retry struct {
 	Route  string // as [Call.Route]; one that ends with * is all that begin so
 	On     []int  // statuses
@@ -73,14 +72,14 @@ type Call struct {
 
 func (c Call) route() string { return c.Method + " " + cmp.Or(c.Route, c.Path) }
 
-// Answer is what a service has said beside its body.
+// Answer is the response of a service without its body.
 type Answer struct {
 	Status int
 	Header http.Header
 	Size   int64 // bytes of its body, where that was read
 }
 
-// Clock is what the service's clock showed when it answered; this host's where it does not say.
+// Clock returns the time of the service's clock when it answered; this host's time if the response does not say.
 func (a Answer) Clock() time.Time {
 	if at, err := http.ParseTime(a.Header.Get("Date")); err == nil {
 		return at
@@ -88,8 +87,8 @@ func (a Answer) Clock() time.Time {
 	return time.Now()
 }
 
-// Age is how long ago something was made. Both times are by the service's clock: those of workers differ, and one that is wrong would make
-// what was made just now look old enough to be an orphan. 0: it is not known.
+// Age returns how long ago something was made; 0 if unknown. Both times must be of the service's clock: with a worker's wrong clock a new
+// sandbox could look old enough to be an orphan.
 func Age(made, now time.Time) time.Duration {
 	if made.IsZero() {
 		return 0
@@ -97,7 +96,7 @@ func Age(made, now time.Time) time.Duration {
 	return max(now.Sub(made), 0)
 }
 
-// ParseBase reads the address of a service. What is the name of the setting. Code: invalid.
+// ParseBase parses the address of a service. What is the setting's name, for the error. Code: invalid.
 func ParseBase(what, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -107,12 +106,12 @@ func ParseBase(what, text string) (*url.URL, error) {
 	return u, nil
 }
 
-// Do sends a call and reads its answer, again where a row says so. An answer that is no success is an [*Error].
+// Do sends a call and reads its answer, with retries by the table. An answer that is no success is an [*Error].
 func (c *Client) Do(ctx context.Context, call Call) (Answer, error) {
 	return c.repeat(ctx, call, c.once)
 }
 
-// repeat does once what a call asks for, and again where a row says so.
+// repeat calls once, and again while the table says so.
 func (c *Client) repeat(ctx context.Context, call Call, once func(context.Context, Call) (Answer, error)) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(call.Wait, c.Timeout, DefaultTimeout))
 	defer cancel()
@@ -139,7 +138,7 @@ func (c *Client) repeat(ctx context.Context, call Call, once func(context.Contex
 	}
 }
 
-// Again reports whether try n of a route, which has failed so, is followed by another: what the first row that fits says.
+// Again reports whether try n of a route, which failed with e, is followed by another one. The first row that matches the route decides.
 func Again(table []Retry, e *Error, n int) bool {
 	i := slices.IndexFunc(table, func(r Retry) bool { return r.fits(e.Route) })
 	if i < 0 {
@@ -163,7 +162,7 @@ func (r Retry) fits(route string) bool {
 	return r.Route == route
 }
 
-// once sends a call once and reads its answer.
+// once sends a call without retries and reads its answer.
 func (c *Client) once(ctx context.Context, call Call) (Answer, error) {
 	if call.Each > 0 {
 		var cancel context.CancelFunc
@@ -210,7 +209,7 @@ func (c *Client) once(ctx context.Context, call Call) (Answer, error) {
 	return a, nil
 }
 
-// target is the address of a call.
+// target returns the URL of a call.
 func (c *Client) target(call Call) (*url.URL, error) {
 	u := *c.Base
 	u.RawQuery = call.Query.Encode()
@@ -222,7 +221,7 @@ func (c *Client) target(call Call) (*url.URL, error) {
 	return &u, nil
 }
 
-// headers are those of a call.
+// headers returns the request headers of a call.
 func (c *Client) headers(call Call) http.Header {
 	all := http.Header{}
 	for _, header := range []http.Header{c.Header, c.Auth, call.Header, call.Auth} {
@@ -231,7 +230,7 @@ func (c *Client) headers(call Call) http.Header {
 	return all
 }
 
-// send sends a request once. The caller closes the answer's body.
+// send sends a request without retries. Sent is false if it certainly did not reach the service. The caller closes the response body.
 func (c *Client) send(ctx context.Context, call Call, body []byte, kind string) (res *http.Response, sent bool, err error) {
 	u, err := c.target(call)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	streamContent = "application/connect+json"
 )
 
-// Frames is a stream of messages that a service sends. One goroutine reads it.
+// Frames is a stream of messages from a service. Only one goroutine may read it.
 type Frames struct {
 	client *Client
 	call   Call
@@ -31,8 +31,8 @@ type Frames struct {
 	head   [frameHead]byte
 }
 
-// Stream sends a call once, whose answer is a stream of Connect with messages in JSON. It is cut when nothing at all has come for as long
-// as idle says, while a caller reads. It ends with ctx; the caller closes it.
+// Stream sends a call, without retries, whose answer is a Connect stream of JSON messages. A read fails if nothing arrives for idle. The
+// stream ends with ctx; the caller closes it.
 func (c *Client) Stream(ctx context.Context, call Call, idle time.Duration) (*Frames, error) {
 	message, err := json.Marshal(call.Body)
 	if err != nil {
@@ -61,8 +61,8 @@ func (c *Client) Stream(ctx context.Context, call Call, idle time.Duration) (*Fr
 	return &Frames{client: c, call: call, body: res.Body, cancel: cancel, idle: idle}, nil
 }
 
-// Next reads the next message. At the end of the stream it is io.EOF, which the service has said; a stream that ends without
-// that has broken, and so has one that ends with an error: both are an [*Error].
+// Next reads the next message. At the end of the stream, which the service marks, the error is io.EOF. A stream that ends without that
+// mark, or with an error of the service, returns an [*Error].
 func (f *Frames) Next(into any) error {
 	clock := time.AfterFunc(f.idle, f.cancel)
 	defer clock.Stop()
@@ -116,7 +116,7 @@ func readFrame(r io.Reader, head []byte) (flags byte, text []byte, err error) {
 	return head[0], b.Bytes(), nil
 }
 
-// Close ends the stream, also for one who reads it.
+// Close ends the stream and any read in progress.
 func (f *Frames) Close() error {
 	f.cancel()
 	return f.body.Close()

@@ -21,20 +21,21 @@ const MarkScript = `ln -s "$1" /tmp/.chosen-by-sandjet 2>/dev/null; readlink /tm
 // ErrGone is what a [Marker] says of a sandbox that is not there any more.
 var ErrGone = errors.New("the sandbox is gone")
 
-// Marker puts a mark on a sandbox where it has none, and returns the mark that it has. That is one step for all who do it.
+// Marker sets a mark on a sandbox that has none, and returns the mark that it then has. The operation must be atomic among all processes.
 type Marker func(ctx context.Context, id, mark string) (string, error)
 
-// Elect chooses one of some sandboxes that were made for one key, in the order of the list; empty: none can be. The others that are there
-// are lost, and returned.
+// Elect chooses one of several sandboxes that were made for one key, in the order of the list; empty if none can be chosen. It returns the
+// other existing ones as lost.
 //
-// Services without unique names cannot say which sandbox was first: times of creation are taken before lists show a sandbox, may be equal,
-// and come in another order than the lists grow. So a sandbox is chosen by a mark in itself, and only after each other one that the list
-// shows is marked as lost. Of two that were chosen each was missing from the list that chose the other. That cannot be where a list that
-// shows a sandbox shows also those which lists could show before it, and who has made one waits until lists show it. Where a service breaks
-// that, two may be chosen: all who look from then on take the first of the list, and the other is left to the sweep.
+// Services without unique names cannot say which sandbox was first: creation times are set before lists show a sandbox, may be equal, and
+// may differ from the order in which the lists grow. So Elect chooses a sandbox by a mark stored in it, and only after it has marked every
+// other sandbox of the list as lost. If two were chosen, each must have been missing from the list that chose the other. That cannot
+// happen if a list that shows a sandbox also shows all those that earlier lists could show, and the maker of a sandbox waits until lists
+// show it. If a service breaks this, two may be chosen: from then on all callers take the first of the list, and the sweep removes the
+// other.
 //
-// A worker that dies on the way leaves marks with which others continue. Errors are the marker's, except that of [ErrGone], or conflict: a
-// sandbox says no mark, as when it is just ending. Look again.
+// If a worker dies during Elect, others continue from its marks. Errors are the marker's, except [ErrGone], which is skipped. Code:
+// conflict, a sandbox returns no mark, as when it is just ending: list again and retry.
 func Elect(ctx context.Context, ids []string, mark Marker) (chosen string, lost []string, err error) {
 	for i, id := range slices.Backward(ids) {
 		want := MarkLost

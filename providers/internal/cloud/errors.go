@@ -23,7 +23,7 @@ const shortestSecret = 8
 // longestMessage is how much of a service's words an error has, in bytes.
 const longestMessage = 300
 
-// Error is a request that was refused or got no answer. Its text has no secret.
+// Error is a request that was refused or got no answer. Its text contains no secret.
 type Error struct {
 	Route      string
 	Status     int           // of the answer; 0: there was none, or it broke off
@@ -50,7 +50,7 @@ func prefixed(with, text string) string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// StatusOf is the status of the answer that err is about; 0: it is about none.
+// StatusOf returns the HTTP status that err reports; 0 if there is none.
 func StatusOf(err error) int {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Status
@@ -58,7 +58,7 @@ func StatusOf(err error) int {
 	return 0
 }
 
-// KindOf is the service's own word for what err is about; empty: there is none.
+// KindOf returns the service's own error code in err; empty if there is none.
 func KindOf(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
@@ -66,7 +66,7 @@ func KindOf(err error) string {
 	return ""
 }
 
-// Wait is how long a service wants to be left alone; 0: it does not say.
+// Wait returns how long the service asks to wait before a retry; 0 if err does not say.
 func Wait(err error) time.Duration {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.RetryAfter
@@ -94,8 +94,8 @@ var codes = map[int]schemas.Code{ //nolint:gochecknoglobals // a table that noth
 	http.StatusRequestEntityTooLarge: schemas.Unsupported,
 }
 
-// Explain gives an error of this package a code, for what had not begun yet. Service is its name, for people. An error of
-// the context stays what it is.
+// Explain maps an error of this package to one with a code, for an operation that has not begun. Service is the service's name for people.
+// Errors of the context stay as they are.
 func Explain(op, service string, err error) error {
 	var e *Error
 	switch {
@@ -122,7 +122,7 @@ func Explain(op, service string, err error) error {
 	return &schemas.Error{Code: code, Op: op, Message: message, Err: err, RetryAfter: e.RetryAfter}
 }
 
-// broken is a request without a whole answer.
+// broken returns the error for a request without a complete answer.
 func (c *Client) broken(call Call, sent bool, err error) error {
 	if at, ok := errors.AsType[*url.Error](err); ok { // it names the whole address
 		err = at.Err
@@ -130,13 +130,13 @@ func (c *Client) broken(call Call, sent bool, err error) error {
 	return Lost(call.route(), c.clean(call, err.Error()), sent, err)
 }
 
-// quiet is an error that is asked what it is and never for its text, which may have a secret.
+// quiet wraps an error for errors.Is and errors.As without showing its text, which may contain a secret.
 type quiet struct{ err error }
 
 func (q quiet) Error() string        { return "the connection failed" }
 func (q quiet) Is(target error) bool { return errors.Is(q.err, target) }
 
-// refused is an answer that is no success.
+// refused returns the error for an answer that is no success.
 func (c *Client) refused(call Call, res *http.Response, text []byte) error {
 	e := &Error{Route: call.route(), Status: res.StatusCode, Sent: true, RetryAfter: retryAfter(res.Header, time.Now())}
 	var said struct {
@@ -166,7 +166,7 @@ func (c *Client) refused(call Call, res *http.Response, text []byte) error {
 	return e
 }
 
-// retryAfter reads when a service wants to be asked again: seconds, or a date.
+// retryAfter returns the delay that the header Retry-After asks for (seconds or a date), at most a day; 0 without it.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	const most = 24 * time.Hour
 	text := h.Get("Retry-After")
@@ -179,10 +179,11 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// Clean is the beginning of a text on one line, without the secrets that every request has: for what comes by another way than an answer.
+// Clean returns the beginning of a text on one line, without the secrets of the client's requests. It is for texts from elsewhere than an
+// HTTP answer.
 func (c *Client) Clean(text string) string { return c.clean(Call{}, text) }
 
-// clean is the beginning of a text on one line, without secrets.
+// clean returns the beginning of a text on one line, without the secrets of the client and the call.
 func (c *Client) clean(call Call, text string) string {
 	var secrets []string
 	for _, header := range []http.Header{c.Auth, call.Auth} {
@@ -195,7 +196,7 @@ func (c *Client) clean(call Call, text string) string {
 	return Clean(text, secrets...)
 }
 
-// Clean is the beginning of a service's words on one line, without secrets. What is shorter than eight bytes is taken for none.
+// Clean returns the beginning of a service's message on one line, without secrets. Secrets shorter than eight bytes are ignored.
 func Clean(text string, secrets ...string) string {
 	for _, secret := range secrets {
 		if len(secret) >= shortestSecret {
@@ -206,7 +207,7 @@ func Clean(text string, secrets ...string) string {
 	return strings.ToValidUTF8(text[:min(len(text), longestMessage)], "")
 }
 
-// Lost is a request that got no answer. Sent says that it may have arrived.
+// Lost returns the error for a request that got no answer. Sent says that the request may have arrived.
 func Lost(route, message string, sent bool, err error) *Error {
 	return &Error{Route: route, Sent: sent, Message: message, Err: quiet{err}}
 }

@@ -16,7 +16,7 @@ import (
 // longestLine is how long a line of a stream may be, in bytes.
 const longestLine = 4 << 20
 
-// Lines is a stream of JSON values, one on each line, that a service sends (application/x-ndjson). One goroutine reads it.
+// Lines is a stream of JSON values from a service, one per line (application/x-ndjson). Only one goroutine may read it.
 type Lines struct {
 	client *Client
 	call   Call
@@ -26,8 +26,8 @@ type Lines struct {
 	idle   time.Duration
 }
 
-// Lines sends a call once, without a body, whose answer is a stream of lines. It is cut when nothing has come for as long as idle says,
-// while a caller reads. It ends with ctx; the caller closes it.
+// Lines sends a call, without retries and without a body, whose answer is a stream of lines. A read fails if nothing arrives for idle. The
+// stream ends with ctx; the caller closes it.
 func (c *Client) Lines(ctx context.Context, call Call, idle time.Duration) (*Lines, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	clock := time.AfterFunc(idle, cancel)
@@ -51,12 +51,12 @@ func (c *Client) Lines(ctx context.Context, call Call, idle time.Duration) (*Lin
 	return l, nil
 }
 
-// Next reads the next line. At the end of the answer it is io.EOF: what the service means by that is its own matter. A stream
-// that breaks, is silent for too long or says what is not understood ends with an [*Error].
+// Next decodes the next line. The error is io.EOF at the end of the answer, whose meaning depends on the service, and an [*Error] if the
+// stream breaks, is silent for too long or is not valid.
 func (l *Lines) Next(into any) error { return l.NextWhile(into, nil) }
 
-// NextWhile is [Lines.Next] of a stream that may be silent for longer where still says so, which is asked after each such time, by a
-// goroutine of its own, and may be asked when the line has come. Nil: it may not.
+// NextWhile is [Lines.Next] for a stream that may be silent for longer than idle as long as still returns true. A goroutine calls still
+// each time that idle has passed, possibly once after the line has arrived. Nil: silence is not allowed.
 func (l *Lines) NextWhile(into any, still func() bool) error {
 	var (
 		mu    sync.Mutex
@@ -90,7 +90,7 @@ func (l *Lines) NextWhile(into any, still func() bool) error {
 	return l.client.broken(l.call, true, err)
 }
 
-// NextLine decodes the next line that is not empty. At the end it is io.EOF.
+// NextLine decodes the next non-empty line. At the end the error is io.EOF.
 func NextLine(lines *bufio.Scanner, into any) error {
 	for lines.Scan() {
 		text := bytes.TrimSpace(lines.Bytes())
@@ -111,7 +111,7 @@ func NextLine(lines *bufio.Scanner, into any) error {
 	return io.EOF
 }
 
-// Close ends the stream, also for one who reads it.
+// Close ends the stream and any read in progress.
 func (l *Lines) Close() error {
 	l.cancel()
 	return l.body.Close()

@@ -10,14 +10,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Random is a text that is never made twice: 32 hexadecimal digits.
+// Random returns a unique random text of 32 hexadecimal digits.
 func Random() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
-// Digest stands for a text where a service takes 32 hexadecimal digits and not every text. Of nothing it is empty.
+// Digest returns a hash of a text as 32 hexadecimal digits, for services that do not accept every text. It is empty for an empty text.
 func Digest(text string) string {
 	if text == "" {
 		return ""
@@ -26,7 +26,7 @@ func Digest(text string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// BoxDigest stands for the sandbox that an account keeps under a key.
+// BoxDigest returns the digest that identifies the sandbox kept for an account under a key.
 func BoxDigest(account schemas.AccountID, key string) string {
 	return Digest(string(account) + "\x00" + key)
 }
@@ -37,27 +37,27 @@ const mostImage = 255
 
 var image = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]*$`)
 
-// IsImage reports whether name may be the name of a container image. Whether there is such an image the service says.
+// IsImage reports whether name has the form of a container image's name. Only the service knows whether the image exists.
 func IsImage(name string) bool { return len(name) <= mostImage && image.MatchString(name) }
 
 // mostKnown is how many names [Known] has at a time.
 const mostKnown = 10_000
 
-// Known is a set of names that a worker remembers, so that it need not ask for them again. It forgets all of them when they are too
-// many. The zero value is empty; it may be used from many goroutines.
+// Known is a set of names that saves a worker requests to the service. It is emptied when it grows too large. The zero value is empty; it
+// is safe for concurrent use.
 type Known struct {
 	mu  sync.Mutex
 	all map[string]bool
 }
 
-// Has reports whether name is remembered.
+// Has reports whether name is in the set.
 func (k *Known) Has(name string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.all[name]
 }
 
-// Add remembers name.
+// Add adds name to the set.
 func (k *Known) Add(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -17,13 +17,13 @@ const (
 // KindTooLong is the kind of the error of a list that is too long.
 const KindTooLong = "too_long"
 
-// tooLong is a list that is too long. It has an answer's status, so no row of a table has it tried again.
+// tooLong returns the error for a list that is too long. Its status is that of a success, so that no row of the table retries it.
 func tooLong(route, what string) error {
 	return &Error{Route: route, Status: 200, Kind: KindTooLong, Sent: true, Message: "the list of sandboxes " + what +
 		": remove those that are not needed at the service, or give this worker's installation another name"}
 }
 
-// Pages counts the pages of one list, which are read one after the other. The zero value but for Route is before the first.
+// Pages counts the pages of one list, which are read one after the other. A value with only Route set is ready.
 type Pages struct {
 	Route string // for errors
 
@@ -31,8 +31,8 @@ type Pages struct {
 	size int64
 }
 
-// Read notes a page that has come, and of how many bytes. The error is that of a list that is too long, as one whose last page names another
-// one for ever.
+// Read counts a page of that many bytes. It returns an error if the list is too long, for example because its last page refers to another
+// one forever.
 func (p *Pages) Read(size int64) error {
 	p.read, p.size = p.read+1, p.size+size
 	switch {
@@ -44,8 +44,8 @@ func (p *Pages) Read(size int64) error {
 	return nil
 }
 
-// Items reads an array from an answer item by item, for [Call.Stream]: the list of a service that knows no pages. Where the answer breaks
-// off, it comes a second time from its beginning: begin is called at the start of each.
+// Items returns a function for [Call.Stream] that reads a JSON array item by item, for a service whose lists have no pages. If the answer
+// breaks off the call is repeated from the beginning: begin is called at each start.
 func Items[T any](begin func(), each func(T)) func(io.Reader) error {
 	return func(r io.Reader) error {
 		begin()
@@ -67,7 +67,7 @@ func Items[T any](begin func(), each func(T)) func(io.Reader) error {
 	}
 }
 
-// bounded is an answer of at most MaxList bytes.
+// bounded reads at most MaxList bytes of an answer.
 type bounded struct {
 	from io.Reader
 	read int64
@@ -84,7 +84,7 @@ func (b *bounded) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// stream has a call's own function read an answer.
+// stream reads an answer with the call's Stream function.
 func (c *Client) stream(call Call, body io.Reader) error {
 	b := &bounded{from: body}
 	err := call.Stream(b)

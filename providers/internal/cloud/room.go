@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Running is a sandbox that runs, as a list says.
+// Running is a running sandbox as a list shows it.
 type Running struct {
 	ID    string
 	Since time.Time // by the service's clock, or its maker's
@@ -19,13 +19,12 @@ type Running struct {
 // unlistedFor is for how long a sandbox counts that this worker has started and that lists do not show: they may lag behind.
 const unlistedFor = time.Minute
 
-// Room keeps the sandboxes of an installation, all workers' together, below a number. All fields must be set.
+// Room bounds the number of running sandboxes of an installation, over all workers. All exported fields must be set.
 //
-// A list says how many run. What this worker is starting, or has started and the list does not show yet, is added. What other workers
-// start at the same moment is not seen: after a create the list is read once more ([Room.Recount]). What remains is what neither list
-// shows: workers can be above the number by as many sandboxes as they start within the lag of the service's lists, and by persistent
-// ones that are made or woken by several at the same moment, for these may have calls of others in them already. The limit of the
-// service's own plan is not affected.
+// A list says how many run; Room adds those that this worker is starting, or has started and the list does not show yet. It does not see
+// those that other workers start at the same moment: after a create the list is read once more ([Room.Recount]). So the number can be
+// exceeded in two cases: by the sandboxes that workers start within the lag of the service's lists, and by persistent ones that several
+// workers make or wake at the same moment, for these may already run calls of others. The limit of the service's own plan is not affected.
 type Room struct {
 	Most    int
 	Service string // its name, for people
@@ -37,15 +36,15 @@ type Room struct {
 	slots []*Slot // in the order of [Room.Take]
 }
 
-// Slot is the place of one sandbox that this worker starts.
+// Slot is the reservation for one sandbox that this worker starts.
 type Slot struct {
 	room    *Room
 	id      string // empty: it has none yet
 	started time.Time
 }
 
-// Take takes a place for a sandbox that is about to be started: for one that rests, under its id. The caller asks [Slot.Fits], and ends
-// it by [Slot.Leave].
+// Take reserves a slot for a sandbox that is about to be started; id is that of a paused one, else empty. The caller calls [Slot.Fits]
+// and, at the end, [Slot.Leave].
 func (r *Room) Take(id string) *Slot {
 	s := &Slot{room: r, id: id}
 	r.mu.Lock()
@@ -54,7 +53,7 @@ func (r *Room) Take(id string) *Slot {
 	return s
 }
 
-// Enter takes a place and reads the list for it. Codes: exhausted, those of the list. After an error there is no place.
+// Enter reserves a slot and checks it against the list. Codes: exhausted, those of the list. After an error the slot is released.
 func (r *Room) Enter(ctx context.Context, id string) (*Slot, error) {
 	s := r.Take(id)
 	listed, err := r.List(ctx)
@@ -68,8 +67,8 @@ func (r *Room) Enter(ctx context.Context, id string) (*Slot, error) {
 	return s, nil
 }
 
-// Fits reports whether fewer run than may, after a list that was read since [Room.Take]. Of what this worker starts at the same moment that
-// counts which has taken its place before. Code: exhausted.
+// Fits returns an error if the limit is reached, by a list that was read after [Room.Take]. Of the sandboxes that this worker starts at
+// the same moment it counts those whose slots were reserved earlier. Code: exhausted.
 func (s *Slot) Fits(listed []Running) error {
 	r := s.room
 	r.mu.Lock()
@@ -100,14 +99,14 @@ func (r *Room) full(running int) error {
 		"%d sandboxes run on %s, as many as there may be (%s): try later", running, r.Service, r.Flag)
 }
 
-// Started says that the sandbox was started. It counts until lists show it, for a minute at most, or until [Room.Ended].
+// Started records that the sandbox was started. It then counts until a list shows it (at most a minute) or [Room.Ended] is called.
 func (s *Slot) Started(id string) {
 	s.room.mu.Lock()
 	defer s.room.mu.Unlock()
 	s.id, s.started = id, time.Now()
 }
 
-// Leave gives the place back, unless the sandbox was started. It may be called more than once.
+// Leave releases the slot, unless the sandbox was started. It may be called more than once.
 func (s *Slot) Leave() {
 	s.room.mu.Lock()
 	defer s.room.mu.Unlock()
@@ -116,15 +115,16 @@ func (s *Slot) Leave() {
 	}
 }
 
-// Ended says that a sandbox does not run any more.
+// Ended records that a sandbox no longer runs.
 func (r *Room) Ended(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.slots = slices.DeleteFunc(r.slots, func(one *Slot) bool { return one.id == id && !one.started.IsZero() })
 }
 
-// Recount reads the list again after a sandbox was made in which nothing was started yet, and whose maker ends it where more run than may
-// and it is one of the newest: then other workers were faster. A list that cannot be read is no reason to end it. Code: exhausted.
+// Recount reads the list again after a sandbox was made in which nothing was started yet. It returns an error if too many run and this is
+// one of the newest, because other workers were faster: the caller then ends the sandbox. A list that cannot be read is no error. Code:
+// exhausted.
 func (r *Room) Recount(ctx context.Context, id string) error {
 	listed, err := r.List(ctx)
 	if err != nil || !surplus(listed, id, r.Most) {
@@ -133,8 +133,8 @@ func (r *Room) Recount(ctx context.Context, id string) error {
 	return r.full(len(listed) - 1)
 }
 
-// surplus reports whether a sandbox is beyond the first ones that may run, by the time since when they do and then by their ids: all who
-// see the same list agree which these are.
+// surplus reports whether a sandbox is not among the first most, ordered by start time and then by id: all callers that see the same list
+// agree.
 func surplus(listed []Running, id string, most int) bool {
 	if len(listed) <= most {
 		return false

@@ -10,9 +10,9 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Socket opens a WebSocket where a call says, again where a row says so. The call's method is GET; it has no body and no query. What the
-// service says instead is an [*Error], as for [Client.Do]. Of c.HTTP the transport's proxy, TLS settings and dialer are used. The caller
-// closes it.
+// Socket opens a WebSocket to a call's address, with retries by the table. The call's method is GET; it has no body and no query. An
+// answer of the service other than a WebSocket is an [*Error], as for [Client.Do]. It uses the proxy, TLS settings and dialer of the
+// transport of c.HTTP. The caller closes the socket.
 func (c *Client) Socket(ctx context.Context, call Call) (*websocket.Conn, Answer, error) {
 	var conn *websocket.Conn
 	call.Method = http.MethodGet
@@ -25,7 +25,7 @@ func (c *Client) Socket(ctx context.Context, call Call) (*websocket.Conn, Answer
 	return conn, a, err
 }
 
-// dial opens a WebSocket once.
+// dial opens a WebSocket without retries.
 func (c *Client) dial(ctx context.Context, call Call) (*websocket.Conn, Answer, error) {
 	u, err := c.target(call)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Provider is a provider of such a service.
+// Provider is the interface of the providers under test.
 type Provider interface {
 	providers.Provider
 	providers.Reserver
@@ -30,7 +30,7 @@ type Provider interface {
 // Sleepers is a script that prints how many processes of a sandbox sleep long, as those of [DeadWorker] do.
 const Sleepers = `for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' <$f && echo; done 2>/dev/null | grep -c '^sleep 600'; true`
 
-// Ran counts how often a script "echo x >>ran" was carried out in folders.
+// Ran returns how often a script "echo x >>ran" was executed in the directories.
 func Ran(t *testing.T, dirs []string) int {
 	t.Helper()
 	n := 0
@@ -52,7 +52,7 @@ func OK(t *testing.T, p providers.Provider, cmd providers.Command) string {
 	return strings.TrimSuffix(string(res.Stdout), "\n")
 }
 
-// Race has several workers reserve the sandbox of one key at once, and end. It counts how many got which one.
+// Race makes several workers reserve the sandbox of one key concurrently. It returns how many workers got each sandbox.
 func Race(t *testing.T, workers []Provider, key string, spec providers.Spec) map[schemas.Ref]int {
 	t.Helper()
 	var mu sync.Mutex
@@ -76,9 +76,9 @@ func Race(t *testing.T, workers []Provider, key string, spec providers.Spec) map
 	return refs
 }
 
-// Turns has several workers reserve the sandbox of one key, all of whom ask the service for one before any is made: hold makes the next
-// creates of the service call a function before they are carried out. The first one that is made is reserved before the second is made, and
-// so on: each later worker must take what was chosen.
+// Turns makes several workers reserve the sandbox of one key so that all of them have sent their create before any sandbox is made: hold
+// makes the service call a function before it carries out each of the next creates. The first sandbox made is reserved before the second
+// is made, and so on: each later worker must take the one chosen already. It returns how many workers got each sandbox.
 func Turns(t *testing.T, workers []Provider, hold func(held func()), key string, spec providers.Spec) map[schemas.Ref]int {
 	t.Helper()
 	asked, next := make(chan bool, len(workers)), make(chan bool)
@@ -116,8 +116,9 @@ func Turns(t *testing.T, workers []Provider, hold func(held func()), key string,
 	return refs
 }
 
-// CapRace has two workers run a command in a sandbox of its own when one sandbox may run, both of whom ask the service for one before any is
-// made; hold is that of [Turns]. One of the commands runs until the other was refused, which is not started. The script of cmd is not used.
+// CapRace checks a limit of one running sandbox: two workers run a command in a fresh sandbox each, and both have sent their create before
+// any sandbox is made (hold as for [Turns]). One command runs until the other was refused, which must not be started. The script of cmd is
+// not used.
 func CapRace(t *testing.T, workers [2]Provider, hold func(held func()), cmd providers.Command) {
 	t.Helper()
 	asked, next := make(chan bool, len(workers)), make(chan bool)
@@ -167,8 +168,8 @@ func CapRace(t *testing.T, workers [2]Provider, hold func(held func()), cmd prov
 	}
 }
 
-// CapLag has a worker whose lists lag behind run two commands when one sandbox may run: one is running, and the other is not started. When
-// the first has ended, another one runs.
+// CapLag checks a limit of one running sandbox on a service whose lists lag: while one command runs a second is not started; after the
+// first has ended another one runs.
 func CapLag(t *testing.T, p Provider, command func(script string) providers.Command) {
 	t.Helper()
 	running := make(chan bool, 1)
@@ -190,8 +191,8 @@ func CapLag(t *testing.T, p Provider, command func(script string) providers.Comm
 	})
 }
 
-// CapWake has two workers keep two sandboxes, of which one is put to rest, when one may run: the other key's reservation is refused until
-// the first rests.
+// CapWake checks a limit of one running sandbox with two kept sandboxes, one of them paused: reserving the other key is refused until the
+// first sandbox is paused.
 func CapWake(t *testing.T, p interface {
 	Provider
 	providers.Pauser
@@ -222,8 +223,7 @@ func CapWake(t *testing.T, p interface {
 	testwait.OK(t, p.Release(t.Context(), first))
 }
 
-// CancelledCreate cancels a run while its sandbox is being made, which must take the service longer than a tenth of a second, and ends the
-// provider.
+// CancelledCreate cancels a run while its sandbox is being made, which must take the service longer than 100 ms, and closes the provider.
 func CancelledCreate(t *testing.T, p Provider, cmd providers.Command) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -235,8 +235,8 @@ func CancelledCreate(t *testing.T, p Provider, cmd providers.Command) {
 	testwait.OK(t, p.Close())
 }
 
-// RootProcess has a command in a kept sandbox become root, so that the sandbox's user may not kill it, and ends it by its id. In must be a
-// command in the sandbox with a script. The sandbox lives on, with what is in it.
+// RootProcess runs a command in a kept sandbox that becomes root, so that the sandbox's user cannot kill it, and ends it by its run id. In
+// must return a command in the sandbox with the script. The sandbox and its files must survive.
 func RootProcess(t *testing.T, p Provider, key string, account schemas.AccountID, in func(script string) providers.Command) {
 	t.Helper()
 	OK(t, p, in("echo kept >/tmp/kept"))
@@ -259,8 +259,9 @@ func RootProcess(t *testing.T, p Provider, key string, account schemas.AccountID
 	}
 }
 
-// DeadWorker has a worker begin commands, by the id of their run, that leave a mark and sleep, and another one end them as if the first
-// had died: by the key of the kept sandbox and the id, also of one that never was. Running is called until all have left their marks.
+// DeadWorker makes one worker start commands, by run id, that create a file and sleep, and another worker end them by the kept sandbox's
+// key and the run ids, as if the first had died. It also ends a run that never existed. Running is called until all commands have created
+// their files.
 func DeadWorker(
 	t *testing.T, dead, alive Provider, key string, account schemas.AccountID, runs map[string]providers.Command, running func() int,
 ) {
@@ -282,8 +283,8 @@ func DeadWorker(
 	all.Wait()
 }
 
-// ListsEnd holds a provider to lists that end, on a service whose every page names another one: what is there is unknown then, and not that
-// which the pages had, and the error names the limit.
+// ListsEnd checks that a provider stops reading lists on a service whose every page refers to another one: the error names the limit, and
+// no sandboxes of the pages read are returned.
 func ListsEnd(t *testing.T, page func(w http.ResponseWriter, n int64), open func(url string) providers.Lister) {
 	t.Helper()
 	var asked atomic.Int64

@@ -15,7 +15,8 @@ import (
 // that begin with a dot are refused.
 const File = ".store-id"
 
-// Of reads the identity of a directory, or gives it one. Of several processes that do so at the same time one wins.
+// Of returns the identity of a directory, and creates one if there is none. If several processes do so at the same time, one identity
+// wins.
 func Of(dir string) (string, error) {
 	path := filepath.Join(dir, File)
 	if id, err := read(path); !errors.Is(err, fs.ErrNotExist) {

@@ -8,8 +8,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Work counts what a provider does, for callers and behind them, so that closing the provider waits for all of it. The zero value is open
-// and has no work. Its methods may be called from many goroutines.
+// Work counts the calls and background work of a provider, so that closing the provider waits for all of it. The zero value is open and
+// has no work. Its methods are safe for concurrent use.
 type Work struct {
 	all sync.WaitGroup
 
@@ -30,13 +30,13 @@ func (w *Work) Begin() error {
 	return nil
 }
 
-// Done ends what Begin has begun.
+// Done ends a call that Begin has counted.
 func (w *Work) Done() { w.all.Done() }
 
-// Go runs f in a goroutine of its own, also while the provider is being closed by a call that waits for what calls Go.
+// Go runs f in a new goroutine and counts it. While the provider is being closed it may only be called from work that is counted already.
 func (w *Work) Go(f func()) { w.all.Go(f) }
 
-// Context ends when the provider is closed.
+// Context returns a context that ends when the provider is closed.
 func (w *Work) Context() context.Context {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,15 +63,15 @@ func (w *Work) Close() {
 // mostLocks is how many names [Locks] has at a time.
 const mostLocks = 10_000
 
-// Locks are a lock for each name: of a worker's callers that want the same, one asks the service and the others find what it has made.
-// They save requests and keep no promise: when there are too many they are forgotten. The zero value has none; it may be used from many
-// goroutines.
+// Locks is a lock per name: if several callers of a worker want the same sandbox, one asks the service and the others find what it made.
+// The locks save requests and guarantee nothing: when there are too many they are dropped. The zero value is ready; it is safe for
+// concurrent use.
 type Locks struct {
 	mu  sync.Mutex
 	all map[string]*sync.Mutex
 }
 
-// Of is the lock of a name.
+// Of returns the lock of a name.
 func (l *Locks) Of(name string) *sync.Mutex {
 	l.mu.Lock()
 	defer l.mu.Unlock()

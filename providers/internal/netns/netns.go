@@ -36,16 +36,16 @@ func (e *Error) Unwrap() error { return e.Err }
 // errAnswer says that the kernel's answer cannot be read.
 var errAnswer = errors.New("netns: malformed answer of the kernel")
 
-// Sockets are what a sandbox's connections and questions arrive at, as descriptors.
+// Sockets are the descriptors of the sockets that receive a sandbox's connections and DNS queries.
 type Sockets struct {
 	TCP []int
 	UDP int
 }
 
-// Files lists the descriptors. The last is that of questions for names.
+// Files returns the descriptors. The last is the socket for DNS queries.
 func (s *Sockets) Files() []int { return append(append([]int{}, s.TCP...), s.UDP) }
 
-// Close closes them.
+// Close closes all descriptors.
 func (s *Sockets) Close() {
 	for _, fd := range s.Files() {
 		if fd >= 0 {
@@ -54,9 +54,9 @@ func (s *Sockets) Close() {
 	}
 }
 
-// Open makes the network of the calling thread one with a single way out. Without ports, connections to all of them are redirected to
-// one listener; else each of them has one, and others are refused. In a network where this was done before it is done again, unless
-// the sockets of then are open: that is EADDRINUSE. Errors are of the type [*Error].
+// Open sets up the network namespace of the calling thread so that the returned sockets are its only way out. Without ports, connections
+// to all ports are redirected to one listener; otherwise each port has a listener, and connections to other ports are refused. It may be
+// repeated in a namespace if the earlier sockets are closed, else the error is EADDRINUSE. Errors are of type [*Error].
 func Open(ports []int) (*Sockets, error) {
 	s := &Sockets{UDP: -1}
 	err := s.open(ports)
@@ -101,8 +101,8 @@ func (s *Sockets) open(ports []int) error {
 	return nil
 }
 
-// In calls f on a thread whose network is the one of a file such as /proc/PID/ns/net, and returns its error. That needs CAP_SYS_ADMIN over
-// that network. The sockets that f opens stay in it.
+// In calls f on a thread in the network namespace that a file such as /proc/PID/ns/net refers to, and returns its error. That needs
+// CAP_SYS_ADMIN over the namespace. Sockets that f opens stay in it.
 func In(network *os.File, f func() error) error {
 	result := make(chan error)
 	go func() {
@@ -116,7 +116,7 @@ func In(network *os.File, f func() error) error {
 	return <-result
 }
 
-// listen opens a socket. Connections that are redirected to it keep the address that they were going to.
+// listen opens a socket. Redirected connections keep their original destination as local address.
 func listen(kind int, addr [4]byte, port int) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -136,7 +136,7 @@ func listen(kind int, addr [4]byte, port int) (int, error) {
 	return fd, nil
 }
 
-// routeAll makes every address of version 4 one of this network. Version 6 has no route at all.
+// routeAll makes every IPv4 address local to this network namespace. IPv6 has no route at all.
 func routeAll() error {
 	const loopback = 1 // the first device of each network
 	m := message{kind: unix.RTM_NEWROUTE, flags: unix.NLM_F_CREATE}
@@ -153,8 +153,8 @@ const (
 	register                 = 1
 )
 
-// redirect has connections to all addresses but 127.0.0.0/8 arrive at the relay's port, whatever their own is. They are not translated, so
-// the kernel keeps no table of them.
+// redirect makes connections to all addresses but 127.0.0.0/8 arrive at the relay's port, whatever their destination port is. It does not
+// translate addresses, so the kernel tracks no connections.
 func redirect() error {
 	const table, chain = "sandjet\x00", "in\x00"
 	newTable := nfMessage(unix.NFT_MSG_NEWTABLE)
@@ -195,7 +195,7 @@ func nfMessage(kind uint16) message {
 	return message{kind: nfTables | kind, flags: unix.NLM_F_CREATE, body: []byte{nfFamily, 0, 0, 0}}
 }
 
-// message is one of netlink.
+// message is a netlink message.
 type message struct {
 	kind   uint16
 	flags  uint16
@@ -215,7 +215,7 @@ func join(parts [][]byte) (all []byte) {
 	return all
 }
 
-// attribute appends a length, a kind and data, up to a multiple of four bytes.
+// attribute appends a netlink attribute (a length, a kind and data), padded to a multiple of four bytes.
 func attribute(to []byte, kind uint16, data []byte) []byte {
 	to = binary.NativeEndian.AppendUint16(to, uint16(4+len(data))) // all are short
 	to = binary.NativeEndian.AppendUint16(to, kind)
@@ -223,24 +223,24 @@ func attribute(to []byte, kind uint16, data []byte) []byte {
 	return append(to, make([]byte, -len(data)&3)...)
 }
 
-// number is an attribute of nf_tables with a number.
+// number returns an nf_tables attribute that contains a number.
 func number(kind uint16, n uint32) []byte {
 	return attribute(nil, kind, binary.BigEndian.AppendUint32(nil, n))
 }
 
-// value is one with bytes to be compared or loaded.
+// value returns an nf_tables attribute with bytes to compare or load.
 func value(kind uint16, data ...byte) []byte {
 	return attribute(nil, kind|unix.NLA_F_NESTED, attribute(nil, unix.NFTA_DATA_VALUE, data))
 }
 
-// expression is a step of a rule.
+// expression returns one expression of an nf_tables rule.
 func expression(name string, attributes ...[]byte) []byte {
 	inner := attribute(nil, unix.NFTA_EXPR_NAME, append([]byte(name), 0))
 	inner = attribute(inner, unix.NFTA_EXPR_DATA|unix.NLA_F_NESTED, join(attributes))
 	return attribute(nil, unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, inner)
 }
 
-// talk sends messages at once and waits for the answers. The first that says no is the error.
+// talk sends netlink messages in one write and waits for the answers. It returns the first error among them.
 func talk(protocol int, messages ...message) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {

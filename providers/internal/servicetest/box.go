@@ -22,7 +22,7 @@ const UserID = "1000"
 // searchPath is that of every process.
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Options are what a sandbox is made of.
+// Options describes a sandbox.
 type Options struct {
 	Dir      string            // for what belongs to the sandbox; it is there
 	User     string            // the plain user, whose home is /home/<User>
@@ -34,7 +34,7 @@ type Options struct {
 	Ended    func()            // called when nothing of it runs any more, before Box.Over is closed; nil: no call
 }
 
-// Box is a sandbox. Its methods may be called from many goroutines.
+// Box is a sandbox of a fake service. Its methods are safe for concurrent use.
 type Box struct {
 	o     Options
 	first *exec.Cmd
@@ -42,7 +42,7 @@ type Box struct {
 	over  chan struct{} // closed when nothing of it runs any more
 }
 
-// Need skips the test where sandboxes cannot be, with the reason; it fails instead when CI is set.
+// Need skips the test where sandboxes cannot be made; if CI is set the test fails instead.
 func Need(tb testing.TB) {
 	tb.Helper()
 	if reason := Missing(); reason != "" {
@@ -50,7 +50,7 @@ func Need(tb testing.TB) {
 	}
 }
 
-// Missing says why there can be no sandboxes here; empty: there can.
+// Missing returns why no sandboxes can be made here; empty if they can.
 func Missing() string {
 	if os.Geteuid() != 0 {
 		return "sandboxes need root here, for namespaces that processes can enter"
@@ -63,14 +63,14 @@ func Missing() string {
 	return ""
 }
 
-// CloseOnExec keeps what this process's own parent left open from sandboxes.
+// CloseOnExec marks all open descriptors close-on-exec, so that sandboxes do not inherit what this process's parent left open.
 func CloseOnExec() {
 	for fd := 3; fd < 1024; fd++ {
 		syscall.CloseOnExec(fd)
 	}
 }
 
-// Boot starts a sandbox and returns when its first process runs. The caller ends it.
+// Boot starts a sandbox and returns when its first process is running. The caller ends it.
 func Boot(o Options) (*Box, error) {
 	b := &Box{o: o, over: make(chan struct{})}
 	args, err := b.arguments()
@@ -119,7 +119,7 @@ func Boot(o Options) (*Box, error) {
 	return b, nil
 }
 
-// arguments are bubblewrap's.
+// arguments returns bubblewrap's arguments.
 func (b *Box) arguments() ([]string, error) {
 	users := "root:x:0:0::/root:/bin/bash\n" + b.o.User + ":x:" + UserID + ":" + UserID + "::/home/" + b.o.User + ":/bin/bash\n"
 	passwd := filepath.Join(b.o.Dir, "passwd")
@@ -161,7 +161,7 @@ func (b *Box) arguments() ([]string, error) {
 	return append(args, sudo...), err
 }
 
-// sudo makes a program that becomes root, and one that calls it.
+// sudo creates a set-user-id program and a sudo script that uses it, and returns bubblewrap's arguments to show them.
 func (b *Box) sudo() ([]string, error) {
 	path, err := exec.LookPath("setpriv")
 	if err != nil {
@@ -184,10 +184,10 @@ func (b *Box) sudo() ([]string, error) {
 	}, os.WriteFile(script, []byte(text), 0o755) //nolint:gosec // as above
 }
 
-// Over is closed when nothing of it runs any more.
+// Over returns a channel that is closed when no process of the box is left.
 func (b *Box) Over() <-chan struct{} { return b.over }
 
-// End kills it with all that is in it. It does not wait for that.
+// End kills all processes of the box. It does not wait.
 func (b *Box) End() {
 	if b.pid > 0 {
 		_ = syscall.Kill(b.pid, syscall.SIGKILL) // it may have ended
@@ -196,7 +196,7 @@ func (b *Box) End() {
 	b.signalEntrances(syscall.SIGKILL)
 }
 
-// signalEntrances sends a signal to the programs that have entered it for commands. They wait for those outside.
+// signalEntrances sends a signal to the nsenter processes outside that wait for commands in the box.
 func (b *Box) signalEntrances(sig syscall.Signal) {
 	begins := fmt.Sprintf("nsenter\x00-t\x00%d\x00", b.pid)
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
@@ -209,8 +209,8 @@ func (b *Box) signalEntrances(sig syscall.Signal) {
 	}
 }
 
-// Signal sends a signal to all its processes. Processes that have entered it get the signal first: they would see the others stop, stop
-// themselves, and continue only on a signal, also when the sandbox has ended.
+// Signal sends a signal to all processes of the box. SIGSTOP goes to the nsenter processes outside first: they would otherwise see their
+// children stop, stop themselves and continue only on a signal, even after the box has ended.
 func (b *Box) Signal(sig syscall.Signal) {
 	if sig == syscall.SIGSTOP {
 		b.signalEntrances(sig)
@@ -232,13 +232,14 @@ func (b *Box) Signal(sig syscall.Signal) {
 	}
 }
 
-// Has reports whether there is something under an absolute path in it.
+// Has reports whether an absolute path exists in the box.
 func (b *Box) Has(path string) bool {
 	_, err := os.Stat(fmt.Sprintf("/proc/%d/root%s", b.pid, path))
 	return err == nil
 }
 
-// Command is a process in it for a user, in a folder and with variables beside its own. Who starts it waits for it.
+// Command returns a process in the box for a user, in a directory and with variables added to the box's own. The caller starts it and
+// waits for it.
 func (b *Box) Command(user, dir string, env map[string]string, args ...string) *exec.Cmd {
 	all := []string{"-t", strconv.Itoa(b.pid), "-m", "-p", "-n", "-i", "-u", "-r", "--wd=/", "--"}
 	home := "/root"

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// When says when a connection is dropped.
+// When is the moment at which a connection is dropped.
 type When string
 
 // The moments.
@@ -23,7 +23,7 @@ const (
 	Half   When = "half"   // it was carried out, and half of the answer arrives
 )
 
-// Fault is something that goes wrong.
+// Fault is a failure that a fake service injects.
 type Fault struct {
 	Route      string // method and path, as "POST /v2/sandboxes"; one that ends with * is all that begin so
 	Has        string // only where the request's body has this; empty: any
@@ -36,13 +36,13 @@ type Fault struct {
 	Hold       func() // is called before the rest, and may wait
 }
 
-// Faults are those of a service. The zero value has none; it may be used from many goroutines.
+// Faults are the pending faults of a service. The zero value has none; it is safe for concurrent use.
 type Faults struct {
 	mu  sync.Mutex
 	all []*Fault
 }
 
-// Add makes something go wrong. A fault that is used up is gone.
+// Add adds a fault, which applies f.Times times.
 func (s *Faults) Add(f Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *Faults) Add(f Fault) {
 	s.all = append(s.all, &f)
 }
 
-// Serve answers a request, or does with it what the first fault says that it meets. Fail answers as the service does when it refuses.
+// Serve answers a request with h, or applies the first matching fault. Fail writes an error as the service does.
 func (s *Faults) Serve(h http.Handler, w http.ResponseWriter, r *http.Request, asked string,
 	fail func(w http.ResponseWriter, status int, format string, args ...any),
 ) {
@@ -92,8 +92,8 @@ func (s *Faults) Serve(h http.Handler, w http.ResponseWriter, r *http.Request, a
 	}
 }
 
-// Take is the first fault of what is asked for, which is used up by that; nil: there is none. Has reports whether the request has a
-// text. It is for what comes by another way than [Faults.Serve], such as in a message of a WebSocket.
+// Take returns the first fault that matches and uses it up once; nil if there is none. Has reports whether the request contains a text. It
+// is for requests that do not arrive by [Faults.Serve], such as WebSocket messages.
 func (s *Faults) Take(asked string, has func(text string) bool) *Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,21 +113,21 @@ func (s *Faults) Take(asked string, has func(text string) bool) *Fault {
 	return nil
 }
 
-// bodyHas reads the body of a request, which others read again.
+// bodyHas reports whether the request's body contains text. The body can be read again afterwards.
 func bodyHas(r *http.Request, text string) bool {
 	body, err := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return err == nil && bytes.Contains(body, []byte(text))
 }
 
-// Drop breaks the connection of an answer.
+// Drop breaks the connection of a request.
 func Drop(w http.ResponseWriter) {
 	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 		_ = conn.Close()
 	}
 }
 
-// Answer writes a message in JSON.
+// Answer writes a JSON response.
 func Answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

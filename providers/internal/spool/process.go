@@ -14,8 +14,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Process is the program of package boxrun in a sandbox, with its standard input and outputs. It is a boxrun.Stream. The first Write
-// starts it: what it starts waits for a word, and ends where none comes, so that an answer that is lost needs no second look.
+// Process is a running boxrun program in a sandbox, for services without input streams; it implements boxrun.Stream. The first Write
+// starts it. The program waits for the start message and ends by itself if none comes, so that a lost answer needs no further check.
 type Process struct {
 	// Leave says that the sandbox ends with it, and nothing is to be taken away. Set it before Close.
 	Leave bool
@@ -36,7 +36,8 @@ type Process struct {
 	ended bool   // it has ended, and nothing is left of it
 }
 
-// New is a process that has not begun, in a sandbox that is in the epoch want; empty: in any. Ctx lends its values. The caller closes it.
+// New returns a process that is not started, for a sandbox that must be in the epoch want (empty: any). It uses the values of ctx, but not
+// its end. The caller closes it.
 func New(ctx context.Context, box Box, want string, args []string) *Process {
 	p := &Process{box: box, want: want, args: args, begun: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -48,7 +49,7 @@ const (
 	longestWord  = 64       // of input that is an argument of the shell that writes it; as above
 )
 
-// Write writes to its standard input.
+// Write writes to the program's standard input; the first call starts it.
 func (p *Process) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +91,7 @@ func (p *Process) write(b []byte) error {
 const once = `[ -p "$1/in" ] || exit; mkdir "$2.said" 2>/dev/null || exit 0
 `
 
-// begin starts the program with the beginning of its input. It is never tried again. Code not_found: the sandbox is in another epoch.
+// begin starts the program with the beginning of its input. It is never retried. Code: not_found, the sandbox is in another epoch.
 func (p *Process) begin(input []byte) error {
 	p.name = cloud.Random()
 	args := append([]string{p.name, p.want, base64.StdEncoding.EncodeToString(input)}, p.args...)
@@ -112,14 +113,14 @@ func (p *Process) begin(input []byte) error {
 	return nil
 }
 
-// Failed is why something was not written; nil: all was.
+// Failed returns why a write failed; nil if none did.
 func (p *Process) Failed() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
-// Copy hands over its outputs until it has ended.
+// Copy copies the program's outputs until it has ended.
 func (p *Process) Copy(stdout, stderr io.Writer) error {
 	select {
 	case <-p.begun:
@@ -169,7 +170,8 @@ for d in /dev/shm/.sandjet-"$1" /tmp/.sandjet-"$1"; do
 mv "$d" "$d.gone" 2>/dev/null && rm -rf "$d.gone" "/tmp/.sandjet-$1.no"
 done; true`
 
-// Close ends Copy and Write, and the program with its command where they have not ended, also if it is unknown whether it was started.
+// Close ends Copy and Write. It also ends the program and its command if they have not ended, even if it is unknown whether the program
+// was started.
 func (p *Process) Close() error {
 	p.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), endTimeout)

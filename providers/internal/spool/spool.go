@@ -31,7 +31,7 @@ const (
 	Sweep  = "sweep"  // ends what a program that is gone has left
 )
 
-// Repeatable are the uses of [Box.Execute] that may be repeated.
+// Repeatable returns the uses of [Box.Execute] that may be retried.
 func Repeatable() []string { return []string{Word, Input, Fetch, Look, Sweep} }
 
 const (
@@ -43,7 +43,7 @@ const (
 	wordEnd, wordGone                = "end", "gone"
 )
 
-// Box is how a sandbox is reached. Its methods may be called from many goroutines.
+// Box gives access to a sandbox. Its methods must be safe for concurrent use.
 type Box interface {
 	// Execute runs a script of bash with arguments in the sandbox, without input. What is one of the uses above. It is short: after limit it
 	// is ended, or abandoned, and what it printed is lost. An error means that it is unknown whether it ran.
@@ -52,13 +52,13 @@ type Box interface {
 	Upload(ctx context.Context, path string, content []byte) error
 }
 
-// Executed is what came of a short command.
+// Executed is the result of a short command.
 type Executed struct {
 	Exit   int
 	Result string // of both of its outputs
 }
 
-// Run runs a script that must succeed, and returns what it printed.
+// Run runs a script in the sandbox and returns its output, without surrounding space. A nonzero exit code is an error. Code: unavailable.
 func Run(ctx context.Context, box Box, what, script string, args ...string) (string, error) {
 	said, err := box.Execute(ctx, what, endTimeout, script, args...)
 	if err == nil && said.Exit != 0 {
@@ -71,8 +71,8 @@ func Run(ctx context.Context, box Box, what, script string, args ...string) (str
 const rootOrSelf = `[ "$(id -u)" = 0 ] || ! sudo -n true 2>/dev/null || exec sudo -n "$@"
 exec "$@"`
 
-// SweepOnce ends what is left of the command with a mark whose program is gone, once: as root where that is possible, for the command may
-// have become root. Its error is that of [boxrun.SweepResult], or one of the way there.
+// SweepOnce kills, once, the remaining processes of a command whose program is gone, by their mark. It does so as root if possible,
+// because the command may have become root. Its error is that of [boxrun.SweepResult], or of the request.
 func SweepOnce(ctx context.Context, box Box, path, mark string) error {
 	said, err := box.Execute(ctx, Sweep, endTimeout, rootOrSelf, boxrun.TrySweepArguments("bash", path, mark)...)
 	if err != nil {
@@ -81,7 +81,7 @@ func SweepOnce(ctx context.Context, box Box, path, mark string) error {
 	return boxrun.SweepResult(said.Exit, Excerpt(said.Result))
 }
 
-// Epoch asks a sandbox in which of its starts it is.
+// Epoch returns the current epoch of a sandbox, which changes with each of its starts. Code: unavailable.
 func Epoch(ctx context.Context, box Box) (string, error) {
 	text, err := Run(ctx, box, Look, beginScript, "epoch")
 	if err == nil && (text == "" || len(strings.Fields(text)) != 1 || len(text) > 100) {
@@ -90,21 +90,21 @@ func Epoch(ctx context.Context, box Box) (string, error) {
 	return text, err
 }
 
-// Excerpt is the beginning of a text on one line.
+// Excerpt returns the beginning of a text, on one line.
 func Excerpt(text string) string {
 	const most = 300
 	text = strings.Join(strings.Fields(text), " ")
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
-// piece is a part of an output, counted from 1.
+// piece is a part of an output; parts are counted from 1.
 type piece struct {
 	output string // o or e
 	n      int
 	data   []byte
 }
 
-// readPieces reads the answer to a fetch: a line for each piece, "o 1 base64", or the word for the end of all.
+// readPieces parses the answer to a fetch: a line "o 1 base64" for each piece, or one word for the end of both outputs (over).
 func readPieces(text string) (pieces []piece, over bool, err error) {
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
