@@ -25,10 +25,10 @@ func (c Command) WithDefaults() Command {
 	return c
 }
 
-// Await blocks until ended is closed, and then returns nil, or until there is a reason to kill the command, which
-// it returns: the error of ctx, or [ErrTimeout] after cmd.Timeout. In that case it has called term, which sends TERM, and has
-// given the command cmd.Grace to end by itself; where term returns an error it does not wait. Killing is the
-// caller's part. Leaves use it to keep the promises of [Provider.Run] in the same way.
+// Await blocks until ended is closed, and then returns nil, or until there is a reason to kill the command, which it returns: the error of
+// ctx, or [ErrTimeout] after cmd.Timeout. Before it returns such a reason it calls term, which sends SIGTERM, and waits up to cmd.Grace
+// for the command to end by itself; if term fails it does not wait. Killing is up to the caller. Provider packages use it to fulfil the
+// contract of [Provider.Run] in the same way.
 func Await(ctx context.Context, cmd Command, ended <-chan struct{}, term func() error) error {
 	cmd = cmd.WithDefaults()
 	clock := time.NewTimer(cmd.Timeout)

@@ -10,9 +10,9 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Guarded returns p with all its calls guarded, also those of the capabilities that [As] finds of it: a panic is logged and
-// becomes an error with the code internal, so that a defect of a provider ends one call, and not the process with all its jobs.
-// What a provider does in goroutines of its own is not guarded.
+// Guarded returns p with all its calls guarded, also those of the capabilities that [As] finds: a panic is logged and becomes an error
+// with the code internal, so that a defect of a provider ends one call and not the process with all its jobs. Goroutines that a provider
+// starts itself are not guarded.
 func Guarded(p Provider, log *slog.Logger) Provider { return &guarded{inner: p, log: log} }
 
 type guarded struct {
@@ -20,7 +20,7 @@ type guarded struct {
 	log   *slog.Logger
 }
 
-// guard is deferred by each call to a provider.
+// guard recovers from a panic; each call to the provider defers it.
 func (g *guarded) guard(call string, err *error) {
 	if p := recover(); p != nil {
 		g.log.Error("provider panicked", "operation", call, "panic", p, "stack", string(debug.Stack()))
@@ -37,8 +37,8 @@ func (g *guarded) Run(ctx context.Context, cmd Command) (r Result, err error) {
 	return g.inner.Run(ctx, cmd)
 }
 
-// guardedAs returns the capability t of a guarded provider with its calls guarded. What has no calls that work on anything
-// outside, such as [Profiler], is returned as it is.
+// guardedAs returns the capability t of a guarded provider with its calls guarded. A capability without calls to anything outside the
+// process, such as [Profiler], is returned unchanged.
 func guardedAs[T any](g *guarded, t T) T {
 	var with any
 	switch any((*T)(nil)).(type) {

@@ -22,7 +22,7 @@ type JobStarter interface {
 	StartJob(ctx context.Context, id schemas.JobID, cmd Command, o JobOptions) (schemas.JobRef, error)
 }
 
-// JobOptions say where the end of a job is reported. Both fields are optional.
+// JobOptions says where the end of a job is reported. Both fields are optional.
 type JobOptions struct {
 	// Notify is called once when the job has ended, by a provider that learns of it itself: from another goroutine, possibly before StartJob
 	// returns. It may block; nothing waits for it but Close.
@@ -31,16 +31,15 @@ type JobOptions struct {
 	Callback *Callback
 }
 
-// Callback is where a job's supervisor reports its end, and with what. The token reaches neither
-// the environment nor the arguments of any process of the box.
+// Callback is the URL to which a job's supervisor reports the job's end, and the token to authenticate it. The token is in neither the
+// environment nor the arguments of any process of the box.
 type Callback struct {
 	URL   string // POST <gateway>/sandbox-jobs/<job>/complete
 	Token string // header x-job-token
 }
 
-// JobController is the capability to manage running jobs. All methods may be called from many
-// goroutines. Code not_found: the box is gone, or no such job was started in it. Code unavailable: it
-// cannot be reached now.
+// JobController is the capability to manage running jobs. All methods must be safe for concurrent use. Codes: not_found (the box is gone,
+// or no such job was started in it), unavailable (the box cannot be reached now).
 type JobController interface {
 	// JobStatus reports whether the job runs and, if not, how it ended.
 	JobStatus(ctx context.Context, ref schemas.JobRef) (JobStatus, error)
@@ -76,7 +75,7 @@ type JobEnd struct {
 	Finished     time.Time
 }
 
-// JobStatus is the state of a job at a time.
+// JobStatus is the current state of a job.
 type JobStatus struct {
 	Running  bool
 	End      JobEnd // when it does not run
@@ -84,7 +83,7 @@ type JobStatus struct {
 	LogBytes int64
 }
 
-// JobLogs is a piece of what a job printed.
+// JobLogs is a piece of a job's output.
 type JobLogs struct {
 	Data   []byte
 	Offset int64 // of the first byte of Data
@@ -92,7 +91,7 @@ type JobLogs struct {
 	Ended  bool  // the job has ended: after Size there is no more
 }
 
-// JobActionsOf lists what can be done with jobs of p.
+// JobActionsOf returns the actions that p supports for jobs.
 func JobActionsOf(p Provider) []schemas.JobAction {
 	if _, ok := As[JobController](p); ok {
 		return schemas.JobActions()

@@ -8,8 +8,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Lister is the capability to list the kept boxes of a deployment as the provider itself sees them, whatever any record says: a
-// box whose worker died before it could write the record is found by it, and so is a record whose box is gone.
+// Lister is the capability to list the kept boxes of a deployment as the provider itself sees them, independently of any record. It finds
+// a box whose worker died before writing the record, and shows that the box of a record is gone.
 type Lister interface {
 	// ListKept returns every box that was reserved with a Spec of this Deployment and was not released, whatever its state. Boxes
 	// of another deployment, and those whose Spec named none, are never among them. A box that is being made or released
@@ -20,7 +20,7 @@ type Lister interface {
 	ListKept(ctx context.Context, deployment string) ([]KeptBox, error)
 }
 
-// PartialList says of a list that it may lack boxes of some accounts, and has all of the others. Code: unavailable.
+// PartialList is the error of a list that may lack boxes of some accounts, and has all of the others. Code: unavailable.
 type PartialList struct {
 	Accounts []schemas.AccountID // sorted
 }
@@ -30,7 +30,7 @@ func (e *PartialList) Error() string {
 	return fmt.Sprintf("the sandboxes of %d accounts are not known", len(e.Accounts))
 }
 
-// Unwrap gives it its code.
+// Unwrap returns an error with the code.
 func (e *PartialList) Unwrap() error {
 	return schemas.OpErrorf(schemas.Unavailable, "list boxes", "%s", e.Error())
 }
@@ -45,7 +45,7 @@ type KeptBox struct {
 	State   BoxState
 }
 
-// BoxState is what a kept box does.
+// BoxState is the state of a kept box.
 type BoxState string
 
 // The states of a kept box.
@@ -55,7 +55,7 @@ const (
 	BoxEnding  BoxState = "ending" // it is being removed
 )
 
-// CheckDeployment refuses a list without a deployment: every Lister calls it first. Code: invalid.
+// CheckDeployment returns an error for an empty deployment: every Lister calls it first. Code: invalid.
 func CheckDeployment(deployment string) error {
 	if deployment == "" {
 		return schemas.Invalidf("deployment", "must not be empty: sandboxes of others would be listed too")

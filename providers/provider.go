@@ -21,7 +21,7 @@ type Provider interface {
 	Run(ctx context.Context, cmd Command) (Result, error)
 }
 
-// Command is one run: a script and the rules of its box. It is plain data but for Output and Begin.
+// Command is one run: a script and the rules of its box. Except for Output and Begin it is plain data.
 type Command struct {
 	// ID names the run for a [RunEnder]: no two runs have the same. Empty: only Run's caller can end it.
 	ID string
@@ -51,7 +51,7 @@ type Command struct {
 	Spec    Spec // rules of the box, used when it has to be made
 }
 
-// MayBegin asks Begin.
+// MayBegin calls Begin, if it is set, and returns its error: the run must not be started then.
 func (c Command) MayBegin() error {
 	if c.Begin == nil {
 		return nil
@@ -73,15 +73,14 @@ type Mount struct {
 	Storage string
 }
 
-// Path is where the mount appears in the box. Where a box has a root of its own, the first mount is also found at
-// [WorkspacePath].
+// Path returns the mount's path in the box. If the box has a root of its own, the first mount is also at [WorkspacePath].
 func (m Mount) Path() string { return "/mnt/workspaces/" + m.Namespace }
 
 // WorkspacePath is the short name of a command's first mount, such as a symbolic link to its Path. The file
 // tools take it and the mount's path for the same, and show absolute paths below it.
 const WorkspacePath = "/workspace"
 
-// Spec is what a box is made of.
+// Spec describes a box.
 type Spec struct {
 	Account schemas.AccountID // boxes of different accounts share nothing
 	// Deployment names the log whose records speak of the box. A kept box carries it where the provider is a [Lister], so that those of
@@ -104,7 +103,7 @@ type Spec struct {
 	MinIsolation string
 }
 
-// Result is what came of a run that was carried out to its end.
+// Result is the result of a run.
 type Result struct {
 	Runtime   string // provider and level, e.g. "local/L3"
 	ExitCode  int    // 128+n when killed by signal n; 124 when TimedOut
@@ -149,13 +148,13 @@ type RunEnder interface {
 // has lost sight of the run's worker.
 const RunLimit = schemas.MaxTimeout + 2*time.Minute
 
-// StartLimiter is the capability to say how long Run may take before the command starts: to have a sandbox made, or to wait for its
-// turn. It is beside the command's time, which counts from the command's start.
+// StartLimiter is the capability to say how long Run may take before the command starts, for making a sandbox or waiting for a free one.
+// That time is not part of the command's timeout, which counts from the command's start.
 type StartLimiter interface {
 	StartLimit() time.Duration
 }
 
-// StartLimitOf is how long a run of p may take to start, beyond the seconds that each has; 0 where p does not say.
+// StartLimitOf returns how long a run of p may take to start, in addition to the seconds that every run has; 0 if p does not say.
 func StartLimitOf(p Provider) time.Duration {
 	if l, ok := As[StartLimiter](p); ok {
 		return l.StartLimit()
@@ -163,7 +162,7 @@ func StartLimitOf(p Provider) time.Duration {
 	return 0
 }
 
-// Pauser is the capability of a [Reserver] to let a kept box rest between runs. The profile's Pause says what stays in it.
+// Pauser is the capability of a [Reserver] to pause a kept box between runs. The profile's Pause says what the box retains.
 type Pauser interface {
 	// Pause lets the box rest. Until the next Reserve under its key, which wakes it, runs in it are refused as not_found, and it is released
 	// as any other. No run may be started in it meanwhile. Pausing what rests already or is gone is no error; a box that was made or woken
@@ -173,8 +172,8 @@ type Pauser interface {
 	Pause(ctx context.Context, ref schemas.Ref) error
 }
 
-// Filer is the capability to reach a workspace's files directly, without a run. The file tools
-// then work in the worker's process, beside the box, while commands that run in it may change the same files.
+// Filer is the capability to access a workspace's files directly, without a run. The file tools then work in the worker's process, outside
+// of the box, while commands in the box may change the same files.
 type Filer interface {
 	// OpenWorkspace returns the files of the mount, made when absent; with m.ReadOnly every change is refused. It may
 	// be called from many goroutines, and blocks until the files can be reached. The caller closes what it gets.
@@ -184,19 +183,17 @@ type Filer interface {
 	OpenWorkspace(ctx context.Context, account schemas.AccountID, m Mount) (workspacefs.FS, error)
 }
 
-// Profiler is the capability to report facts and limits of the provider.
+// Profiler is the capability to report the provider's properties and limits.
 type Profiler interface {
 	// Profile is what the provider can do on this host: never more than its leaf declares.
 	Profile() Profile
 }
 
-// Profile is facts and limits of a provider as data. A leaf says it twice: once compiled in, by a function
-// Declared, which is the most that it can keep on any host; and by [Profiler] for the host on which it runs, which
-// is the same or less.
+// Profile is the properties and limits of a provider, as data. A provider package states them twice: at compile time by a function
+// Declared, the most that it can offer on any host; and by [Profiler] for the current host, which is the same or less.
 type Profile = schemas.Profile
 
-// As returns p, or the first provider that p wraps, as a T. It is the one place where a provider
-// is asked for a capability.
+// As returns p, or the first provider that p wraps, as a T. All checks for a capability go through it.
 func As[T any](p Provider) (T, bool) {
 	for p != nil {
 		if g, ok := p.(*guarded); ok {
@@ -219,7 +216,7 @@ func As[T any](p Provider) (T, bool) {
 	return none, false
 }
 
-// ProfileOf returns p's profile, or one that promises nothing but Run.
+// ProfileOf returns p's profile; without one, a profile that promises nothing but Run.
 func ProfileOf(p Provider) Profile {
 	if f, ok := As[Profiler](p); ok {
 		return f.Profile()

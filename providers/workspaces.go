@@ -7,8 +7,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// WorkspaceRemover is the capability to remove the files of accounts that were removed. A provider has it that keeps the files of
-// workspaces on a disk of the operator, where nothing else would ever remove them.
+// WorkspaceRemover is the capability to remove the files of removed accounts. Providers have it that store the files of workspaces on an
+// operator's disk, where nothing else would remove them.
 type WorkspaceRemover interface {
 	// SweepWorkspaces looks once at the files of every workspace and removes those whose account was found removed in every
 	// look for [WorkspacesKept] in sum, and reports how many workspaces that were. How long is kept with the files and survives
@@ -23,7 +23,7 @@ type WorkspaceRemover interface {
 // WorkspacesKept is how long the files of workspaces stay after their account was found removed.
 const WorkspacesKept = 7 * 24 * time.Hour
 
-// WorkspaceSweep is one look of a [WorkspaceRemover].
+// WorkspaceSweep describes one sweep of a [WorkspaceRemover].
 type WorkspaceSweep struct {
 	// Removed reports whether an account was certainly removed. False without an error is one that certainly exists. With an error
 	// it is unknown.

@@ -46,7 +46,7 @@ const hashField = "sandjet-sha256"
 // Credentials sign requests.
 type Credentials = aws.CredentialsProvider
 
-// Options say which bucket, and how it is reached. Bucket and Credentials are needed.
+// Options describes a bucket and how to reach it. Bucket and Credentials are required.
 type Options struct {
 	Bucket string
 	// Prefix is what all keys begin with: empty for the whole bucket, else it ends with a slash.
@@ -73,11 +73,11 @@ type Options struct {
 	transport http.RoundTripper
 }
 
-// Bucket is the files below one prefix. Its methods may be called from many goroutines. They block until the service has answered or the
-// context ends, and repeat a request if the service was unavailable or busy.
+// Bucket is the files below one prefix. Its methods are safe for concurrent use. They block until the service has answered or the context
+// ends, and retry if the service is unavailable or busy.
 //
-// Codes of all: not_found (no such file), conflict (a condition does not hold), denied (the credentials do not allow it), invalid (no such
-// bucket, another region, a name that can be no key), unavailable (the service is unreachable or busy: try later).
+// Codes of all methods: not_found (no such file), conflict (a condition does not hold), denied (the credentials do not allow it), invalid
+// (no such bucket, another region, a name that cannot be a key), unavailable (the service is unreachable or busy: try later).
 type Bucket struct {
 	client  *s3.Client
 	bucket  string
@@ -88,7 +88,7 @@ type Bucket struct {
 	idle    func()
 }
 
-// Open returns a bucket. Nothing is asked yet. The caller closes it.
+// Open returns a bucket, without sending a request. The caller closes it.
 func Open(o Options) (*Bucket, error) {
 	if o.Bucket == "" || o.Credentials == nil {
 		return nil, schemas.OpErrorf(schemas.Invalid, "bucket", "a bucket and credentials are needed")
@@ -139,10 +139,10 @@ func Open(o Options) (*Bucket, error) {
 	return b, nil
 }
 
-// Close gives idle connections back, where they are not shared.
+// Close closes idle connections, unless they are shared.
 func (b *Bucket) Close() { b.idle() }
 
-// Where names the place, and holds no secret: two of the same name are the same files.
+// Where returns the location of the files, without secrets: two buckets with the same location are the same files.
 func (b *Bucket) Where() string { return b.where }
 
 func nonEmpty(s string) *string {
@@ -152,7 +152,7 @@ func nonEmpty(s string) *string {
 	return &s
 }
 
-// warnings hands on what the library says.
+// warnings logs the warnings of the S3 library.
 type warnings struct{ log *slog.Logger }
 
 func (w warnings) Logf(c logging.Classification, format string, args ...any) {
@@ -161,7 +161,7 @@ func (w warnings) Logf(c logging.Classification, format string, args ...any) {
 	}
 }
 
-// bounded cuts answers that are no files: a service must not fill this process's memory.
+// bounded limits the size of responses other than files, so that a service cannot fill this process's memory.
 type bounded struct{ next http.RoundTripper }
 
 func (t bounded) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -190,13 +190,13 @@ func (c *cut) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// within bounds a request.
+// within returns a context with a timeout for one request.
 func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, d)
 }
 
-// Environment finds credentials as Amazon's own programs do: variables, shared files, roles of the host. They are asked for with the
-// first request, and renewed before they end.
+// Environment returns credentials as Amazon's own programs find them (variables, shared files, roles of the host), and the region. The
+// credentials are read with the first request and renewed before they expire.
 func Environment(ctx context.Context, region string) (Credentials, string, error) {
 	var loads []func(*config.LoadOptions) error
 	if region != "" {
@@ -209,7 +209,7 @@ func Environment(ctx context.Context, region string) (Credentials, string, error
 	return c.Credentials, c.Region, nil
 }
 
-// Static are credentials that are known.
+// Static returns credentials with these keys.
 func Static(key, secret, session string) Credentials {
 	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 		return aws.Credentials{AccessKeyID: key, SecretAccessKey: secret, SessionToken: session, Source: "record"}, nil

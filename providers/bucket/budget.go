@@ -16,22 +16,23 @@ const (
 	leastHeld = 64 << 10
 )
 
-// Budget bounds the bytes of files that transfers of several buckets hold in memory. Who finds no room waits; accounts take turns.
+// Budget bounds the bytes of files that transfers of several buckets hold in memory. Transfers wait for room, and accounts take turns.
 //
-// A transfer takes what one part needs, gives it back before it takes the next part's, and waits for nothing else of a budget meanwhile.
-// So a transfer that holds something ends without help of those that wait. Its methods may be called from many goroutines.
+// A transfer takes the room for one part and releases it before it takes the next, and waits for no other room meanwhile. So a transfer
+// that holds room never depends on those that wait. Its methods are safe for concurrent use.
 type Budget struct{ room *membudget.Budget }
 
-// NewBudget returns a budget of all bytes, of which one account holds at most each, a part at least.
+// NewBudget returns a budget of all bytes, of which one account may hold at most each bytes (at least one part).
 func NewBudget(all, each int64) *Budget {
 	each = max(each, PartSize)
 	return &Budget{membudget.New(max(all, each), each)}
 }
 
-// DefaultBudget is one for the buckets of a process.
+// DefaultBudget returns a budget for all buckets of a process.
 func DefaultBudget() *Budget { return NewBudget(TransferBytes, TransferBytesOfAccount) }
 
-// take waits for room for n bytes of an account, a part at most. The caller calls done. Code: unavailable, when ctx has ended first.
+// take waits for room for n bytes of an account, at most one part. The caller calls done to release it. Code: unavailable, ctx has ended
+// first.
 func (b *Budget) take(ctx context.Context, account string, n int64) (done func(), err error) {
 	room, err := b.room.Take(ctx, account, min(max(n, leastHeld), PartSize))
 	if err != nil {

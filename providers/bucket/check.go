@@ -15,9 +15,9 @@ import (
 // checkPrefix is where [Bucket.Check] writes, beside all workspaces.
 const checkPrefix = ".sandjet-check/"
 
-// Check tries whether the bucket is there and the credentials may list, write, read and remove, and whether the service keeps conditions:
-// it writes a small file beside the workspaces, and removes it. Code unsupported: the service ignores a condition, so that one writer
-// could overwrite what another has written.
+// Check tests whether the bucket exists, whether the credentials may list, write, read and remove, and whether the service enforces
+// conditions. It writes a small file beside the workspaces and removes it. Code: unsupported, the service ignores a condition, so that
+// writers could overwrite each other's files.
 func (b *Bucket) Check(ctx context.Context) error {
 	if err := b.pages(ctx, checkPrefix, "", 1, func(*s3.ListObjectsV2Output) error { return nil }); err != nil {
 		return err

@@ -22,22 +22,22 @@ const (
 	sharedConnections = 256
 )
 
-// Connections are those that several buckets have together, so that opening one costs no new connection. They may be used from many
-// goroutines.
+// Connections are connections that several buckets share, so that opening a bucket needs no new connection. They are safe for concurrent
+// use.
 type Connections struct {
 	public    bool
 	transport *http.Transport
 }
 
-// NewConnections returns connections for buckets that have the same [Options.Public] and [Options.Private].
+// NewConnections returns connections for buckets with the same [Options.Public] and [Options.Private].
 func NewConnections(public bool, private []netip.Prefix) *Connections {
 	t := newTransport(Options{Public: public, Private: private})
 	t.MaxConnsPerHost, t.MaxIdleConns = sharedConnections, sharedConnections
 	return &Connections{public, t}
 }
 
-// newTransport is a way to the service. That to an endpoint which a tenant has named connects to public addresses only, looks at the
-// address that is about to be connected to, and goes by no proxy.
+// newTransport returns the transport to the service. For an endpoint that a tenant has named it connects to public addresses only, checks
+// the address just before connecting, and uses no proxy.
 func newTransport(o Options) *http.Transport {
 	d := &net.Dialer{Timeout: dialWithin, KeepAlive: idleWithin / 3}
 	t := &http.Transport{
@@ -58,7 +58,7 @@ func newTransport(o Options) *http.Transport {
 	return t
 }
 
-// allowed reports why an address must not be connected to. It is pure.
+// allowed returns an error if an address must not be connected to. It has no side effects.
 func allowed(a netip.Addr, private []netip.Prefix) error {
 	plain := a.Unmap().WithZone("")
 	kind := netguard.Kind(plain)

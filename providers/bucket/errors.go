@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// refusal gives what the service has said a code. Messages name what was asked and hold nothing that the service has made up.
+// refusal maps an error of the service to one with a code. Its message names the operation and contains no text from the service.
 func (b *Bucket) refusal(ctx context.Context, what string, err error) error {
 	if err == nil {
 		return nil
@@ -28,7 +28,7 @@ func (b *Bucket) refusal(ctx context.Context, what string, err error) error {
 	return schemas.Wrap(code, "s3", fmt.Sprintf("%s in the bucket %s: %s", what, schemas.Quotable(b.bucket), says), err)
 }
 
-// answerOf is the status and the word of what the service has said.
+// answerOf returns the HTTP status and the error code of the service's answer.
 func answerOf(err error) (status int, word string) {
 	if answer, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
 		status = answer.HTTPStatusCode()
@@ -42,14 +42,14 @@ func answerOf(err error) (status int, word string) {
 // errKey is a name that can be no key.
 var errKey = errors.New("no key")
 
-// OneObject reports whether an error of a method with a name is that of the object alone, so that others can still be read and written: it
-// is archived, a policy or its encryption keeps it, or its name can be no key. Errors of a list are never that.
+// OneObject reports whether an error of a method with a name concerns that object alone, so that others can still be read and written: it
+// is archived, a policy or its encryption protects it, or its name cannot be a key. Errors of a list never do.
 func OneObject(err error) bool {
 	return errors.Is(err, errKey) || ofObject(answerOf(err))
 }
 
-// ofObject says which answers are about one object. Those that name the credentials, the clock or the bucket are about all. An answer to
-// HEAD has no word of the service: the library makes it of the status. It is pure.
+// ofObject reports whether an answer concerns one object. Answers about the credentials, the clock or the bucket concern all. An answer to
+// HEAD has no error code of the service: the library derives one from the status. It has no side effects.
 func ofObject(status int, word string) bool {
 	switch word {
 	case "InvalidObjectState", "AccessDenied", "InvalidRequest", "InvalidArgument", "MethodNotAllowed", "EntityTooLarge", "KeyTooLongError",
@@ -61,7 +61,7 @@ func ofObject(status int, word string) bool {
 	return strings.HasPrefix(word, "KMS.")
 }
 
-// classify says what an answer means, by its status and by the service's word for it. It is pure.
+// classify returns the code and the message for an answer, by its status and the service's error code. It has no side effects.
 func classify(status int, word string) (schemas.Code, string) {
 	switch word {
 	case "NoSuchBucket":
@@ -95,7 +95,7 @@ func classify(status int, word string) (schemas.Code, string) {
 	return schemas.Unavailable, "the service does not answer, or is busy: try later"
 }
 
-// raced reports whether another request for the same key was faster: the same may be asked again.
+// raced reports whether a concurrent request for the same key caused the error: the request can be repeated.
 func raced(err error) bool {
 	api, ok := errors.AsType[smithy.APIError](err)
 	return ok && (api.ErrorCode() == "ConditionalRequestConflict" || api.ErrorCode() == "OperationAborted")

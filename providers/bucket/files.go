@@ -27,15 +27,15 @@ const (
 	copiedAtOnce = 256 << 20
 )
 
-// Files returns the files of the bucket as [Bucket.Reader] does, and they may be written: whole, and piece by piece below
-// [schemas.UploadsFolder]. Each write is on the condition that the version is there that was seen, or none. Modes are not kept, and an empty
-// folder is an object whose key ends with a slash. A folder is moved file by file: where that
-// breaks off both have files, and the same move continues it.
+// Files returns the files of the bucket like [Bucket.Reader], but writable: in whole files, or piece by piece below
+// [schemas.UploadsFolder]. Each write is conditional on the version that was seen, or on there being none. Modes are not stored; an empty
+// folder is an object whose key ends with a slash. A folder is moved file by file: if that is interrupted both folders have files, and
+// repeating the move continues it.
 func (b *Bucket) Files() workspacefs.FS { return files{reader{b}} }
 
 type files struct{ reader }
 
-// Stat is of [workspacefs.FS].
+// Stat implements [workspacefs.FS].
 func (f files) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	clean, err := workspacefs.Clean(name)
 	if err != nil {
@@ -51,7 +51,7 @@ func (f files) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return u.info(), nil
 }
 
-// Open is of [workspacefs.FS]. An upload is not read.
+// Open implements [workspacefs.FS]. Uploads cannot be read.
 func (f files) Open(ctx context.Context, name string) (workspacefs.File, error) {
 	if clean, err := workspacefs.Clean(name); err == nil && isUpload(clean) {
 		return nil, workspacefs.ErrNotRegular
@@ -59,7 +59,7 @@ func (f files) Open(ctx context.Context, name string) (workspacefs.File, error) 
 	return f.reader.Open(ctx, name)
 }
 
-// ReadDir is of [workspacefs.FS].
+// ReadDir implements [workspacefs.FS].
 func (f files) ReadDir(ctx context.Context, name string, follow bool, each func(workspacefs.Entry) error) error {
 	if clean, err := workspacefs.Clean(name); err == nil && clean == schemas.UploadsFolder {
 		return f.uploads(ctx, each)
@@ -67,7 +67,7 @@ func (f files) ReadDir(ctx context.Context, name string, follow bool, each func(
 	return f.reader.ReadDir(ctx, name, follow, each)
 }
 
-// Write is of [workspacefs.FS].
+// Write implements [workspacefs.FS].
 func (f files) Write(ctx context.Context, name string, content []byte, mode workspacefs.Mode, was fs.FileInfo) error {
 	name, err := workspacefs.Clean(name)
 	if err != nil {
@@ -124,7 +124,8 @@ func (f files) Write(ctx context.Context, name string, content []byte, mode work
 	return err
 }
 
-// behind is a version of a file with content behind it. Codes: ErrChanged, and unsupported, it is too large to be written again.
+// behind returns the content of a version of a file with content appended. Codes: ErrChanged, and unsupported (it is too large to be
+// rewritten).
 func (f files) behind(ctx context.Context, name, etag string, content []byte) ([]byte, error) {
 	o, err := f.b.Head(ctx, name)
 	switch {
@@ -141,7 +142,7 @@ func (f files) behind(ctx context.Context, name, etag string, content []byte) ([
 	return append(before, content...), coded(err)
 }
 
-// MkdirAll is of [workspacefs.FS].
+// MkdirAll implements [workspacefs.FS].
 func (f files) MkdirAll(ctx context.Context, name string) error {
 	name, err := workspacefs.Clean(name)
 	if err != nil {
@@ -163,7 +164,7 @@ func (f files) MkdirAll(ctx context.Context, name string) error {
 	return f.b.makeFolder(ctx, key+"/")
 }
 
-// makeFolder writes an object that is a folder of its name.
+// makeFolder writes an empty object that represents a folder.
 func (b *Bucket) makeFolder(ctx context.Context, key string) error {
 	ctx, cancel := within(ctx, requestWithin)
 	defer cancel()
@@ -173,7 +174,7 @@ func (b *Bucket) makeFolder(ctx context.Context, key string) error {
 	return b.refusal(ctx, "make a folder", err)
 }
 
-// Rename is of [workspacefs.FS].
+// Rename implements [workspacefs.FS].
 func (f files) Rename(ctx context.Context, from, to string) error {
 	from, err := workspacefs.Clean(from)
 	if err == nil {
@@ -231,8 +232,8 @@ func (f files) Rename(ctx context.Context, from, to string) error {
 	return coded(f.b.Remove(ctx, from, o.ETag))
 }
 
-// Place is of [workspacefs.Placer]. Of an upload the service itself looks at the version that is replaced; of another file that is done just
-// before it is copied, since a copy has no such condition.
+// Place implements [workspacefs.Placer]. For an upload the service itself checks the version that is replaced. For another file the
+// version is checked just before the copy, which has no such condition.
 func (f files) Place(ctx context.Context, from, to string, was fs.FileInfo) error {
 	from, err := workspacefs.Clean(from)
 	if err == nil {
@@ -263,14 +264,15 @@ func (f files) Place(ctx context.Context, from, to string, was fs.FileInfo) erro
 	return f.Rename(ctx, from, to)
 }
 
-// moveNote is the object that is there while a folder is being moved: by it a move that broke off is known when it is asked for again, since
-// a folder is never moved over another one. Its name ends as those of other notes beside uploads, so it is removed as they are.
+// moveNote returns the name of the object that exists while a folder is being moved. It identifies an interrupted move when the move is
+// repeated, since a folder is never moved over another one. Its name ends like those of other notes beside uploads, so it is removed as
+// they are.
 func moveNote(from, to string) string {
 	sum := sha256.Sum256([]byte(from + "\x00" + to))
 	return schemas.UploadsFolder + "/move-" + hex.EncodeToString(sum[:16]) + ".done"
 }
 
-// below lists a folder that is moved. The names are what follows the folder.
+// below lists the files of a folder that is moved, with names relative to it.
 func (f files) below(ctx context.Context, dir string, each func(Object) error) error {
 	n := 0
 	return f.b.pages(ctx, dir+"/", "", 0, func(page *s3.ListObjectsV2Output) error {
@@ -287,8 +289,8 @@ func (f files) below(ctx context.Context, dir string, each func(Object) error) e
 	})
 }
 
-// renameFolder copies all that is below a folder, and then removes it there. Asked for again after it broke off it copies what is not there
-// yet. A file that another writer has put there is not replaced: that is ErrChanged.
+// renameFolder copies all files of a folder, and then removes the originals. When repeated after an interruption it copies the missing
+// files. It does not replace a file that another writer has put there: that is ErrChanged.
 func (f files) renameFolder(ctx context.Context, from, to string) error {
 	var moved []Object
 	err := f.below(ctx, from, func(o Object) error {
@@ -343,8 +345,8 @@ func (f files) renameFolder(ctx context.Context, from, to string) error {
 	return f.b.drop(ctx, []string{note})
 }
 
-// sameCopy refuses a file that is no copy of another one. A copy may have another ETag than a file that was made of parts, and has its
-// metadata then. Code: ErrChanged.
+// sameCopy returns an error unless one file is a copy of the other. If the ETag differs, as it may for a file uploaded in parts, it
+// compares the metadata. Code: ErrChanged.
 func (f files) sameCopy(ctx context.Context, from string, o Object, to string, t Object) error {
 	if o.Size == t.Size && o.ETag == t.ETag {
 		return nil
@@ -363,7 +365,7 @@ func (f files) sameCopy(ctx context.Context, from string, o Object, to string, t
 	return nil
 }
 
-// Remove is of [workspacefs.FS].
+// Remove implements [workspacefs.FS].
 func (f files) Remove(ctx context.Context, name string) error {
 	name, err := workspacefs.Clean(name)
 	if err != nil {
@@ -404,8 +406,8 @@ func (f files) Remove(ctx context.Context, name string) error {
 	return f.b.dropKey(ctx, marker)
 }
 
-// Used is how many files there are below the root, folders that were made with them, and how many bytes they have, those of uploads with
-// them. It stops counting above files or bytes.
+// Used returns the number of files below the root, including folder objects, and their bytes, including those of uploads. It stops
+// counting above files or bytes.
 func (f files) Used(ctx context.Context, files int, bytes int64) (n int, sum int64, err error) {
 	err = f.b.pages(ctx, "", "", 0, func(page *s3.ListObjectsV2Output) error {
 		for _, c := range page.Contents {
@@ -424,7 +426,7 @@ func (f files) Used(ctx context.Context, files int, bytes int64) (n int, sum int
 	return n, sum, err
 }
 
-// Version distinguishes this version of a file from others.
+// Version returns a text that differs for each version of a file.
 func (i info) Version() string { return i.object.version() }
 
 // dropKey removes an object.
@@ -438,7 +440,7 @@ func (b *Bucket) dropKey(ctx context.Context, key string) error {
 	return err
 }
 
-// copyObject copies a version of an object on the service's side, with its metadata. Code conflict: there is another version by now.
+// copyObject copies a version of an object within the service, with its metadata. Code: conflict, the version has changed.
 func (b *Bucket) copyObject(ctx context.Context, o Object, from, to string) error {
 	if o.Size <= copiedAtOnce {
 		ctx, cancel := within(ctx, transferWithin)
@@ -462,7 +464,7 @@ func (b *Bucket) copyObject(ctx context.Context, o Object, from, to string) erro
 	return b.assemble(ctx, to, anyVersion, sources, nil, metadata)
 }
 
-// copySource names an object as the source of a copy.
+// copySource returns the header value that names an object as the source of a copy.
 func (b *Bucket) copySource(key string) *string {
 	parts := strings.Split(b.bucket+"/"+key, "/")
 	for i, p := range parts {

@@ -19,14 +19,14 @@ import (
 // window is how many bytes of a file one request of a reader fetches.
 const window = 1 << 20
 
-// Reader returns the files of the bucket as a workspace that is only read, straight from the service: nothing is kept, so that each look
-// shows what the service shows now. There are no links in it, and a folder is there while a file is in it. A key that is no name is passed
-// over. The bucket is closed by the Close of what it returns.
+// Reader returns the files of the bucket as a read-only workspace. Nothing is cached, so each read shows the service's current state.
+// There are no links, and a folder exists while it contains a file. Keys that are no valid names are skipped. Closing the result closes
+// the bucket.
 func (b *Bucket) Reader() workspacefs.FS { return reader{b} }
 
 type reader struct{ b *Bucket }
 
-// coded gives errors of the bucket the codes of files. What has none is a failure of the service.
+// coded maps errors of the bucket to errors of package workspacefs; others stay, as failures of the service.
 func coded(err error) error {
 	switch schemas.CodeOf(err) {
 	case schemas.NotFound:
@@ -38,7 +38,7 @@ func coded(err error) error {
 	}
 }
 
-// find describes what has a name.
+// find returns the description of a file or folder.
 func (r reader) find(ctx context.Context, name string) (fs.FileInfo, error) {
 	name, err := workspacefs.Clean(name)
 	if err != nil {
@@ -80,7 +80,7 @@ func (r reader) find(ctx context.Context, name string) (fs.FileInfo, error) {
 	return nil, r.absent(ctx, name)
 }
 
-// absent distinguishes a name that does not exist from one below a file.
+// absent returns the error for a name that does not exist, which is another if one of its parents is a file.
 func (r reader) absent(ctx context.Context, name string) error {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if _, err := r.b.Head(ctx, dir); err == nil {
@@ -92,11 +92,10 @@ func (r reader) absent(ctx context.Context, name string) error {
 	return workspacefs.ErrNotFound
 }
 
-// Stat is of [workspacefs.FS].
+// Stat implements [workspacefs.FS].
 func (r reader) Stat(ctx context.Context, name string) (fs.FileInfo, error) { return r.find(ctx, name) }
 
-// Open is of [workspacefs.FS]. What is read is the version that was there when the file was opened; when that is replaced meanwhile,
-// reads fail with [workspacefs.ErrChanged].
+// Open implements [workspacefs.FS]. It fixes the version: if the file is replaced, reads fail with [workspacefs.ErrChanged].
 func (r reader) Open(ctx context.Context, name string) (workspacefs.File, error) {
 	i, err := r.find(ctx, name)
 	if err != nil {
@@ -108,7 +107,7 @@ func (r reader) Open(ctx context.Context, name string) (workspacefs.File, error)
 	return &file{ctx: ctx, b: r.b, info: i.(info)}, nil //nolint:errcheck // find makes no other
 }
 
-// ReadDir is of [workspacefs.FS].
+// ReadDir implements [workspacefs.FS].
 func (r reader) ReadDir(ctx context.Context, name string, _ bool, each func(workspacefs.Entry) error) error {
 	i, err := r.find(ctx, name)
 	if err != nil {
@@ -157,13 +156,13 @@ func (r reader) ReadDir(ctx context.Context, name string, _ bool, each func(work
 // listed describes the entries of a page.
 type listed map[string]Object
 
-// Describe is of [workspacefs.Describer].
+// Describe implements [workspacefs.Describer].
 func (l listed) Describe(name string) (workspacefs.Info, error) {
 	o := l[name]
 	return workspacefs.Info{Size: o.Size, ModTime: o.Modified}, nil
 }
 
-// Write, MkdirAll, Rename and Remove are refused.
+// Write returns ErrReadOnly, as MkdirAll, Rename and Remove do.
 func (reader) Write(context.Context, string, []byte, workspacefs.Mode, fs.FileInfo) error {
 	return workspacefs.ErrReadOnly
 }
@@ -171,7 +170,7 @@ func (reader) MkdirAll(context.Context, string) error       { return workspacefs
 func (reader) Rename(context.Context, string, string) error { return workspacefs.ErrReadOnly }
 func (reader) Remove(context.Context, string) error         { return workspacefs.ErrReadOnly }
 
-// Close ends the use of the bucket.
+// Close closes the bucket.
 func (r reader) Close() error {
 	r.b.Close()
 	return nil
@@ -191,7 +190,7 @@ func (i info) ModTime() time.Time { return i.object.Modified }
 func (i info) IsDir() bool        { return i.mode.IsDir() }
 func (i info) Sys() any           { return i.object }
 
-// file is a version of a file that is being read, by one goroutine at a time but for ReadAt.
+// file is an open version of a file. Except for ReadAt only one goroutine at a time may use it.
 type file struct {
 	ctx    context.Context //nolint:containedctx // reads of a file are bounded by the context that it was opened with
 	b      *Bucket
@@ -202,10 +201,10 @@ type file struct {
 	closed bool
 }
 
-// Stat is of [fs.File].
+// Stat implements [fs.File].
 func (f *file) Stat() (fs.FileInfo, error) { return f.info, nil }
 
-// Read is of [io.Reader].
+// Read implements [io.Reader].
 func (f *file) Read(p []byte) (int, error) {
 	if f.closed {
 		return 0, fs.ErrClosed
@@ -231,7 +230,7 @@ func (f *file) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// ReadAt is of [io.ReaderAt].
+// ReadAt implements [io.ReaderAt].
 func (f *file) ReadAt(p []byte, off int64) (n int, err error) {
 	if off < 0 {
 		return 0, errors.New("a read before the beginning")
@@ -253,7 +252,7 @@ func (f *file) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// Close is of [io.Closer].
+// Close closes the file.
 func (f *file) Close() error {
 	f.closed, f.held = true, nil
 	return nil

@@ -14,8 +14,8 @@ const (
 	maxComponent = 255  // bytes, of file systems
 )
 
-// Problem says why a file's name below the root of a workspace cannot be the rest of a key, and the rest of a key no such name; "" when
-// it can. It is pure. A name that has none means the same on both sides, whatever the service.
+// Problem returns why a file name below the root of a workspace cannot be a key in a bucket, or a key such a name; "" if it can. It has no
+// side effects. A name without a problem means the same on both sides with every service.
 func Problem(name string) string {
 	switch {
 	case name == "":
@@ -41,7 +41,7 @@ func Problem(name string) string {
 	return ""
 }
 
-// key is the key of a file. Code: invalid.
+// key returns the key of a file. Code: invalid.
 func (b *Bucket) key(name string) (string, error) {
 	why := Problem(name)
 	if why == "" && len(b.prefix)+len(name) > maxKey {

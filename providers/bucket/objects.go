@@ -36,8 +36,8 @@ type Object struct {
 	Problem string
 }
 
-// List calls each for all files whose names begin with a path, in the order of the keys' bytes. It stops with the first error of each
-// and returns it. At most a page of a thousand is held.
+// List calls each for all files whose names begin with below, in the byte order of the keys. It stops at the first error of each and
+// returns it. At most a page of a thousand files is in memory.
 func (b *Bucket) List(ctx context.Context, below string, each func(Object) error) error {
 	return b.pages(ctx, below, "", 0, func(page *s3.ListObjectsV2Output) error {
 		for _, o := range page.Contents {
@@ -53,7 +53,7 @@ func (b *Bucket) List(ctx context.Context, below string, each func(Object) error
 	})
 }
 
-// pages reads a list page by page; most, when above 0, is how many keys are asked for in all.
+// pages reads a list page by page; most, if above 0, is how many keys are requested in all.
 func (b *Bucket) pages(ctx context.Context, below, delimiter string, most int32, each func(*s3.ListObjectsV2Output) error) error {
 	in := &s3.ListObjectsV2Input{Bucket: &b.bucket, Prefix: aws.String(b.prefix + below), Delimiter: nonEmpty(delimiter)}
 	if most > 0 {
@@ -91,7 +91,7 @@ func (b *Bucket) page(ctx context.Context, in *s3.ListObjectsV2Input) (*s3.ListO
 	}
 }
 
-// object reads an entry of a list. False: it does not belong to the workspace's files.
+// object converts an entry of a list; false if it does not belong to the workspace's files.
 func (b *Bucket) object(o types.Object) (Object, bool) {
 	name, ok := strings.CutPrefix(aws.ToString(o.Key), b.prefix)
 	folder := aws.ToInt64(o.Size) == 0 && strings.HasSuffix(name, "/") && Problem(strings.TrimSuffix(name, "/")) == ""
@@ -103,7 +103,7 @@ func (b *Bucket) object(o types.Object) (Object, bool) {
 	}, true
 }
 
-// Head describes a file.
+// Head returns the description of a file.
 func (b *Bucket) Head(ctx context.Context, name string) (Object, error) {
 	key, err := b.key(name)
 	if err != nil {
@@ -121,8 +121,8 @@ func (b *Bucket) Head(ctx context.Context, name string) (Object, error) {
 	}, nil
 }
 
-// Part reads a part of a file as [Bucket.Get] does, waits for its room in the budget before that, and hands it to use, which must neither
-// keep the bytes nor call a method of a bucket that reads or writes files. It returns the error of use.
+// Part reads a part of a file like [Bucket.Get], after waiting for room in the budget, and passes it to use. Use must neither retain the
+// bytes nor call a method that reads or writes files of a bucket. Part returns the error of use.
 func (b *Bucket) Part(ctx context.Context, name, etag string, from int64, n int, use func([]byte, Object) error) error {
 	done, err := b.budget.take(ctx, b.account, int64(n))
 	if err != nil {
@@ -136,8 +136,8 @@ func (b *Bucket) Part(ctx context.Context, name, etag string, from int64, n int,
 	return use(data, o)
 }
 
-// Get reads a version of a file from an offset on: at most n bytes, fewer at its end. With an empty etag it reads the latest. It is for
-// few bytes: the budget does not count them, see [Bucket.Part]. Code conflict: it is another version by now.
+// Get reads a version of a file from an offset: at most n bytes, fewer at the end. With an empty etag it reads the latest version. The
+// budget does not count these bytes, so it is for small reads: see [Bucket.Part]. Code: conflict, the version has changed.
 func (b *Bucket) Get(ctx context.Context, name, etag string, from int64, n int) ([]byte, Object, error) {
 	key, err := b.key(name)
 	if err != nil {
@@ -190,7 +190,7 @@ func (b *Bucket) get(ctx context.Context, name, key, etag string, from int64, n 
 	return data, o, nil
 }
 
-// wholeSize is the size of the file of which g is a part.
+// wholeSize returns the size of the file of which g is a part.
 func wholeSize(g *s3.GetObjectOutput) int64 {
 	if _, whole, ok := strings.Cut(aws.ToString(g.ContentRange), "/"); ok {
 		var n int64
@@ -201,7 +201,7 @@ func wholeSize(g *s3.GetObjectOutput) int64 {
 	return aws.ToInt64(g.ContentLength)
 }
 
-// Remove removes a version of a file; it is no error when there is none. Code conflict: it is another version by now.
+// Remove removes a version of a file; it is no error if there is none. Code: conflict, the version has changed.
 func (b *Bucket) Remove(ctx context.Context, name, etag string) error {
 	key, err := b.key(name)
 	if err != nil {

@@ -51,12 +51,12 @@ const (
 	inParallel, sideBySide = 8, 32
 )
 
-// isUpload reports whether a name is that of an upload.
+// isUpload reports whether a name is that of an upload in progress.
 func isUpload(name string) bool {
 	return path.Dir(name) == schemas.UploadsFolder && !strings.Contains(path.Base(name), ".")
 }
 
-// piece is an object of an upload.
+// piece is an object that stores a piece of an upload.
 type piece struct {
 	Object
 
@@ -65,7 +65,7 @@ type piece struct {
 
 func (p piece) end() int64 { return p.offset + p.Size }
 
-// staged is what is known of an upload: the end of it, or all.
+// staged is the listed state of an upload: only its end, or all pieces.
 type staged struct {
 	name     string
 	nonce    string  // of the upload; empty: there is none
@@ -80,7 +80,7 @@ func (u *staged) pieceAt(offset int64) string {
 	return fmt.Sprintf("%s/%016x-%s", u.name, uint64(math.MaxInt64-offset), u.nonce)
 }
 
-// add takes an entry of the list of an upload's folder.
+// add adds an entry of the list of an upload's folder.
 func (u *staged) add(o Object) {
 	if o.Modified.After(u.modified) {
 		u.modified = o.Modified
@@ -104,7 +104,7 @@ func (u *staged) add(o Object) {
 	u.size = max(u.size, p.end())
 }
 
-// order sorts the pieces, and sets those aside that larger ones have taken in. Code: internal, one is missing.
+// order sorts the pieces by offset, and sets aside those that were merged into larger ones. Code: internal, one is missing.
 func (u *staged) order(from int64) error {
 	slices.SortFunc(u.pieces, func(a, b piece) int {
 		return cmp.Or(cmp.Compare(a.offset, b.offset), cmp.Compare(b.Size, a.Size))
@@ -124,7 +124,7 @@ func (u *staged) order(from int64) error {
 	return nil
 }
 
-// lookUp lists an upload: all of its pieces, or those at its end.
+// lookUp lists an upload: all of its pieces, or only those at its end.
 func (f files) lookUp(ctx context.Context, name string, all bool) (*staged, error) {
 	u := &staged{name: name}
 	most := int32(seenPieces)
@@ -162,7 +162,7 @@ func (u *staged) info() info {
 	return info{name: path.Base(u.name), mode: 0o444, object: Object{Name: u.name, Size: u.size, Modified: u.modified, Upload: u.nonce}}
 }
 
-// begin makes an upload of no bytes. Codes: ErrExists.
+// begin creates an empty upload. Code: ErrExists.
 func (f files) begin(ctx context.Context, name string) error {
 	err := f.b.put(ctx, name+"/"+markerPiece, "", []byte(rand.Text()), nil)
 	if schemas.CodeOf(err) == schemas.Conflict {
@@ -171,7 +171,7 @@ func (f files) begin(ctx context.Context, name string) error {
 	return err
 }
 
-// extend adds a piece at the end of an upload, and merges small ones. Codes: ErrNotFound, ErrChanged.
+// extend appends a piece to an upload, and merges small pieces. Codes: ErrNotFound, ErrChanged.
 func (f files) extend(ctx context.Context, name string, content []byte, mode workspacefs.Mode, was *int64) error {
 	if mode == workspacefs.Create {
 		if err := f.begin(ctx, name); err != nil {
@@ -207,7 +207,7 @@ func (f files) extend(ctx context.Context, name string, content []byte, mode wor
 	return f.merge(ctx, small[:n], u.left)
 }
 
-// merge puts neighbours together, under the name of the first. Who was slower than another one that does the same changes nothing.
+// merge joins adjacent pieces under the name of the first. It changes nothing if another process was faster.
 func (f files) merge(ctx context.Context, pieces []piece, left []string) error {
 	data, done, err := f.join(ctx, pieces)
 	if err != nil {
@@ -227,7 +227,7 @@ func (f files) merge(ctx context.Context, pieces []piece, left []string) error {
 	return f.b.drop(ctx, left)
 }
 
-// join reads pieces, which have a part's bytes together at most. Their room in the budget is the caller's until it calls done.
+// join reads pieces of together at most one part. The caller calls done to release their room in the budget.
 func (f files) join(ctx context.Context, pieces []piece) (data []byte, done func(), err error) {
 	total := int64(0)
 	for _, p := range pieces {
@@ -266,9 +266,9 @@ func (f files) join(ctx context.Context, pieces []piece) (data []byte, done func
 	return data, done, nil
 }
 
-// complete gives an upload its name in the place of the version that there describes, or of none: a small one is written, of a large one the
-// service puts the pieces together. Made again it gives the same file, and one that is this file already is only removed as an upload. A
-// worker that was suspended meanwhile therefore replaces nothing that it has not seen. Codes: ErrNotFound, ErrChanged.
+// complete turns an upload into a file, which replaces the version that there describes, or none. A small one is written; the pieces of a
+// large one are joined by the service. When repeated it makes the same file; if the file exists already it only removes the upload. So a
+// worker that was suspended meanwhile replaces only a version that it has seen. Codes: ErrNotFound, ErrChanged.
 func (f files) complete(ctx context.Context, name, to string, there fs.FileInfo) error {
 	u, err := f.lookUp(ctx, name, true)
 	if err != nil {
@@ -293,13 +293,13 @@ func (f files) complete(ctx context.Context, name, to string, there fs.FileInfo)
 	return f.discard(ctx, u)
 }
 
-// is reports whether a file was made of an upload.
+// is reports whether a file was made from the upload with that nonce.
 func is(there fs.FileInfo, nonce string) bool {
 	i, ok := there.(info)
 	return ok && nonce != "" && i.object.Upload == nonce
 }
 
-// assembleUpload makes a file of the pieces of an upload, in the place of the version etag.
+// assembleUpload makes a file of the pieces of an upload, in place of the version etag.
 func (f files) assembleUpload(ctx context.Context, u *staged, to, etag string) error {
 	key, err := f.b.key(to)
 	if err != nil {
@@ -338,8 +338,8 @@ func (f files) assembleUpload(ctx context.Context, u *staged, to, etag string) e
 	return f.b.assemble(ctx, key, etag, sources, data, metadata)
 }
 
-// discard removes an upload: its marker last, so that it can be removed again where that breaks off, and never that of another upload which
-// has the name by now.
+// discard removes an upload. It removes the marker last, so that an interrupted removal can be repeated, and never the marker of another
+// upload that has the same name by now.
 func (f files) discard(ctx context.Context, u *staged) error {
 	names := u.left
 	for _, p := range u.pieces {
@@ -355,8 +355,8 @@ func (f files) discard(ctx context.Context, u *staged) error {
 	return err
 }
 
-// discardLost removes pieces of uploads that have no marker: of a worker that was suspended while another one completed them. An upload
-// of the same name that has begun meanwhile has its marker before its first piece, so with a marker nothing is removed. Code: ErrNotFound.
+// discardLost removes pieces of uploads without a marker, which a worker wrote that was suspended while another one completed the upload.
+// A new upload of the same name writes its marker before its first piece, so nothing is removed if there is a marker. Code: ErrNotFound.
 func (f files) discardLost(ctx context.Context, name string) error {
 	var lost []string
 	err := f.b.List(ctx, name+"/", func(o Object) error {
@@ -378,7 +378,7 @@ func (f files) discardLost(ctx context.Context, name string) error {
 	return f.b.drop(ctx, lost)
 }
 
-// uploads describes what is in the folder of uploads: each of them, and the notes beside them.
+// uploads lists the uploads and the notes beside them.
 func (f files) uploads(ctx context.Context, each func(workspacefs.Entry) error) error {
 	found := map[string]*staged{}
 	notes := listed{}
@@ -419,7 +419,7 @@ func (f files) uploads(ctx context.Context, each func(workspacefs.Entry) error) 
 // anyVersion as an ETag of put writes whatever is there.
 const anyVersion = "*"
 
-// put writes an object in one request: in the place of a version, of none (""), or of any. Codes: conflict.
+// put writes an object in one request, in place of a version, only if there is none (""), or unconditionally. Code: conflict.
 func (b *Bucket) put(ctx context.Context, name, etag string, data []byte, metadata map[string]string) error {
 	key, err := b.key(name)
 	if err != nil {
@@ -442,7 +442,7 @@ func (b *Bucket) put(ctx context.Context, name, etag string, data []byte, metada
 	}
 }
 
-// drop removes objects, whatever their versions.
+// drop removes objects, in any version.
 func (b *Bucket) drop(ctx context.Context, names []string) error {
 	return parallel(ctx, names, func(name string) error {
 		key, err := b.key(name)
@@ -459,7 +459,7 @@ func (b *Bucket) drop(ctx context.Context, names []string) error {
 	})
 }
 
-// parallel calls do for each of a list, some at a time, and returns the first error.
+// parallel calls do for each element, several at a time, and returns the first error.
 func parallel[T any](ctx context.Context, list []T, do func(T) error) error {
 	var (
 		wg    sync.WaitGroup
@@ -493,14 +493,14 @@ func parallel[T any](ctx context.Context, list []T, do func(T) error) error {
 	return first
 }
 
-// source is what a part is copied from.
+// source is the range of an object from which a part is copied.
 type source struct {
 	key, etag string
 	span      string // "bytes=0-1"; empty: all of it
 }
 
-// assemble makes an object of parts of others, in their order, and of tail behind them, in the place of a version as put does. Nothing of
-// it is seen before it is whole.
+// assemble makes an object of the sources, in order, followed by tail, in place of a version as put does. The object becomes visible only
+// when it is complete.
 func (b *Bucket) assemble(ctx context.Context, key, etag string, sources []source, tail []byte, metadata map[string]string) (err error) {
 	begin, cancel := within(ctx, requestWithin)
 	defer cancel()
@@ -567,8 +567,8 @@ func (b *Bucket) assemble(ctx context.Context, key, etag string, sources []sourc
 	}
 }
 
-// version distinguishes one version of a file from others. For a file that was uploaded in pieces it is that of its upload too, so that a
-// repeated request recognises that its upload has become this file.
+// version returns a text that differs for each version of a file. For a file that was uploaded in pieces it contains the upload's nonce,
+// by which a repeated request recognises that its upload has become this file.
 func (o Object) version() string {
 	if o.Upload != "" {
 		return fmt.Sprintf("upload %s %d", o.Upload, o.Size)
@@ -576,7 +576,7 @@ func (o Object) version() string {
 	return o.ETag
 }
 
-// validNonce reports whether metadata has what could be that of an upload: other programs write metadata too.
+// validNonce reports whether a text from metadata can be an upload's nonce: other programs write metadata too.
 func validNonce(s string) bool {
 	_, err := hex.DecodeString(s)
 	return err == nil && s != ""

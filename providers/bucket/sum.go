@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Sum is what a content is known by: its size, its SHA-256, and the ETag that it has after [Bucket.Put] on a service that makes ETags of
-// MD5, as Amazon's does for objects that it encrypts with no key of KMS. The content is written to it.
+// Sum identifies a content by its size, its SHA-256, and the ETag that it has after [Bucket.Put] on a service that derives ETags from MD5,
+// as Amazon's does unless it encrypts with a KMS key. The content is written to it.
 type Sum struct {
 	sha   hash.Hash
 	part  hash.Hash // MD5 of the last part
@@ -21,12 +21,12 @@ type Sum struct {
 	size  int64
 }
 
-// NewSum is the sum of nothing.
+// NewSum returns the sum of an empty content.
 func NewSum() *Sum {
 	return &Sum{sha: sha256.New(), part: md5.New()} //nolint:gosec // as above
 }
 
-// Write is of [io.Writer]. It never fails.
+// Write implements [io.Writer]. It never fails.
 func (s *Sum) Write(p []byte) (int, error) {
 	s.sha.Write(p)
 	for rest := p; len(rest) > 0; {
@@ -43,13 +43,13 @@ func (s *Sum) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Size is how many bytes were written.
+// Size returns how many bytes were written.
 func (s *Sum) Size() int64 { return s.size }
 
-// Hash is the SHA-256 in hexadecimal.
+// Hash returns the SHA-256 in hexadecimal.
 func (s *Sum) Hash() string { return hex.EncodeToString(s.sha.Sum(nil)) }
 
-// Is reports whether an ETag is that of this content. False says nothing: services make ETags as they like.
+// Is reports whether an ETag certainly belongs to this content. False proves nothing: services choose ETags freely.
 func (s *Sum) Is(etag string) bool {
 	last := s.part.Sum(nil)
 	own := hex.EncodeToString(last)
@@ -61,8 +61,9 @@ func (s *Sum) Is(etag string) bool {
 	return strings.Trim(etag, `"`) == own
 }
 
-// Holds reports whether a version of a file has the content of sum. The hash in its metadata is not believed: other programs copy metadata
-// to other contents. Where size and ETag leave it open, a version of at most limit bytes is read; of a larger one the answer is no.
+// Holds reports whether a version of a file has the content of sum. It ignores the hash in its metadata, because other programs copy
+// metadata to other contents. If size and ETag do not decide, it reads a version of at most limit bytes; for a larger one it returns
+// false.
 func (b *Bucket) Holds(ctx context.Context, o Object, sum *Sum, limit int64) (bool, error) {
 	switch {
 	case o.Size != sum.Size():

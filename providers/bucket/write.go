@@ -26,8 +26,8 @@ const (
 	maxConfirm = 64 << 20
 )
 
-// Put writes a file: the size bytes of from, whose SHA-256 is hash. With an etag it takes the place of that version and of no other;
-// without one it is a new file. A write whose answer was lost is found by its content, so that making it again is no conflict.
+// Put writes a file: the size bytes of from, whose SHA-256 is hash. With an etag it replaces exactly that version; without one the file
+// must be new. It recognises its own earlier write by the content if an answer was lost, so that a repeated write is no conflict.
 //
 // Codes: conflict (there is another version, or one at all), and [ErrTorn].
 func (b *Bucket) Put(ctx context.Context, name, etag, hash string, from io.ReaderAt, size int64) (Object, error) {
@@ -82,8 +82,8 @@ func (b *Bucket) Put(ctx context.Context, name, etag, hash string, from io.Reade
 	return Object{}, err
 }
 
-// wrote reports whether the version o is what a write has made, or would have: it has the ETag that the answer to the write has named, or
-// the same content. A version that says another hash is none of this package's writes of this content, and is not read.
+// wrote reports whether the version o is the result of a write: it has the ETag in the answer to the write, or the same content. If its
+// metadata has another hash it was not written by this package with this content, and is not read.
 func (b *Bucket) wrote(ctx context.Context, o Object, mine, hash string, sum *Sum) (bool, error) {
 	if mine != "" && strings.Trim(mine, `"`) == strings.Trim(o.ETag, `"`) {
 		return true, nil
@@ -121,7 +121,7 @@ func (b *Bucket) putWhole(ctx context.Context, key, etag, hash string, from io.R
 	return aws.ToString(out.ETag), nil
 }
 
-// conditions are those of a write.
+// conditions returns the If-Match and If-None-Match conditions of a write.
 func conditions(etag string) (match, noneMatch *string) {
 	if etag == "" {
 		return nil, aws.String("*")
@@ -129,8 +129,8 @@ func conditions(etag string) (match, noneMatch *string) {
 	return &etag, nil
 }
 
-// putParts writes a large file. Nothing of it is visible before its last request, which has the condition. The remains of a failed upload
-// are aborted; if even that fails, the service's rule for incomplete uploads removes them.
+// putParts writes a large file in parts. It becomes visible only by the last request, which has the condition. A failed upload is aborted;
+// if even that fails, the service's rule for incomplete uploads removes it.
 func (b *Bucket) putParts(ctx context.Context, key, etag, hash string, from io.ReaderAt, size int64, sum *Sum) (mine string, err error) {
 	begin, cancel := within(ctx, requestWithin)
 	defer cancel()
@@ -172,8 +172,8 @@ func (b *Bucket) putParts(ctx context.Context, key, etag, hash string, from io.R
 	return aws.ToString(out.ETag), nil
 }
 
-// putPart writes one part, and adds it to sum. The part has its room in the budget for that long, not for the whole file: a large file
-// takes turns with others.
+// putPart writes one part, and adds it to sum. It holds the room in the budget for this part only, so that a large file takes turns with
+// others.
 func (b *Bucket) putPart(ctx context.Context, key string, upload *string, number int32, from *io.SectionReader, sum *Sum) (
 	types.CompletedPart, error,
 ) {
@@ -198,7 +198,7 @@ func (b *Bucket) putPart(ctx context.Context, key string, upload *string, number
 	return types.CompletedPart{ETag: p.ETag, PartNumber: &number}, nil
 }
 
-// isEmptyRange reports whether a range has nothing of its file.
+// isEmptyRange reports whether the requested range contains no bytes of the file.
 func isEmptyRange(err error) bool {
 	answer, ok := errors.AsType[*smithyhttp.ResponseError](err)
 	return ok && answer.HTTPStatusCode() == 416

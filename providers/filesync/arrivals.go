@@ -12,7 +12,8 @@ import (
 // from a file of the workspace's users.
 const arrivalsFolder = "arrivals"
 
-// arrive notes the name of a file that is about to be brought in, so that a crash of the host leaves no file without its note.
+// arrive records the name of a temporary file that is about to be written to the copy, and returns that name. After a crash of the host
+// each such file has a record.
 func arrive(dir string) (string, error) {
 	folder := filepath.Join(dir, arrivalsFolder)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -29,10 +30,10 @@ func arrive(dir string) (string, error) {
 	return name, nil
 }
 
-// arrived removes the note of a file that has its place, or was removed. One that stays is removed by the next comparison.
+// arrived removes the record of a file that was moved to its place, or removed. If that fails, the next comparison removes it.
 func arrived(dir, name string) { _ = os.Remove(filepath.Join(dir, arrivalsFolder, name)) }
 
-// arrivals are the files that were on their way when a comparison ended early. The copy is locked: none is on its way now.
+// arrivals returns the names of temporary files that an interrupted comparison has left. The copy is locked, so none is in use.
 func arrivals(dir string) (map[string]bool, error) {
 	notes, err := os.ReadDir(filepath.Join(dir, arrivalsFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/providers/bucket"
 )
 
-// base is what copy and bucket were when they were last equal, file by file.
+// base is the state in which copy and bucket were last equal, file by file.
 type base struct {
 	Version int              `json:"version"`
 	Where   string           `json:"where"` // the bucket's, see [bucket.Bucket.Where]
@@ -23,8 +23,8 @@ type base struct {
 	Files   map[string]entry `json:"files"`
 }
 
-// entry is a file of the base. The stamp is how the copy's file looked when its content was known to be this; zero: it was changed so
-// recently that another change could look the same, so that the content has to be read.
+// entry is a file of the base. Stamp describes the copy's file when its content was known to be this version. It is zero if the file had
+// been changed so recently that a later change could have the same stamp; its content must be read then.
 type entry struct {
 	ETag  string `json:"etag"` // empty: the service gave none, and may have another version at any time
 	Hash  string `json:"hash"` // SHA-256, hexadecimal
@@ -32,7 +32,7 @@ type entry struct {
 	Stamp stamp  `json:"stamp,omitzero"`
 }
 
-// has reports whether a file in the bucket is the entry's version.
+// has reports whether the object in the bucket is the entry's version.
 func (e entry) has(o bucket.Object) bool { return e.ETag != "" && e.ETag == o.ETag }
 
 type stamp struct {
@@ -46,7 +46,7 @@ const (
 	maxBase     = 256 << 20 // bytes
 )
 
-// decodeBase reads a base. Whatever is wrong with it is an error: without a base nothing is removed on either side.
+// decodeBase parses a base. Anything invalid is an error: without a base nothing is removed on either side.
 func decodeBase(data []byte) (base, error) {
 	var b base
 	if err := json.Unmarshal(data, &b); err != nil {
@@ -70,8 +70,8 @@ func emptyBase(where, root string) base {
 	return base{Version: baseVersion, Where: where, Root: root, Files: map[string]entry{}}
 }
 
-// loadBase reads the base of a folder; an empty one where there is none, or one of another copy. It may be of another place in S3, if the
-// workspace was there before.
+// loadBase returns the base of a folder. It is empty if there is none, if it is of another copy, or if it cannot be read (lost says why).
+// It may be of another location in S3 if the workspace has moved.
 func loadBase(dir, where, root string) (b base, lost error) {
 	empty := emptyBase(where, root)
 	name := filepath.Join(dir, baseFile)
@@ -98,7 +98,7 @@ func loadBase(dir, where, root string) (b base, lost error) {
 	return b, nil
 }
 
-// save puts a base in the place of the former one, whole or not at all.
+// save replaces the stored base atomically.
 func (b base) save(dir string) error {
 	data, err := json.Marshal(b)
 	if err != nil {
@@ -107,7 +107,7 @@ func (b base) save(dir string) error {
 	return writeFile(filepath.Join(dir, baseFile), data)
 }
 
-// writeFile writes a file that survives a crash of the host.
+// writeFile writes a file atomically and durably.
 func writeFile(name string, data []byte) error {
 	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -123,7 +123,7 @@ func writeFile(name string, data []byte) error {
 	return os.Rename(name+".new", name)
 }
 
-// rootOf identifies the folder that a workspace's files are in, if its file system can.
+// rootOf returns the identity of a workspace's root folder; empty if its file system has none.
 func rootOf(info fs.FileInfo) string {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return strconv.FormatUint(uint64(st.Dev), 36) + "-" + strconv.FormatUint(st.Ino, 36) //nolint:unconvert // not on all systems

@@ -28,21 +28,22 @@ const (
 	transfers = 8
 )
 
-// Limits of one workspace. What is beyond is left out and named, but for the number of files and bytes in the bucket: see [Report.Held].
+// Limits are the limits of one workspace. Files beyond FileSize are left out and named; if the bucket exceeds Files or Bytes see
+// [Report.Held].
 type Limits struct {
 	Files    int   // files
 	Bytes    int64 // of all files
 	FileSize int64 // bytes of one file
 }
 
-// entries is how many files and folders a copy may have, with those that are left out.
+// entries returns how many files and folders a copy may have, including those that are left out.
 func (l Limits) entries() int { return 4*l.Files + 10_000 }
 
-// DefaultLimits are those that an operator does not change.
+// DefaultLimits returns the limits that apply unless an operator changes them.
 func DefaultLimits() Limits { return Limits{Files: 10_000, Bytes: 4 << 30, FileSize: 1 << 30} }
 
-// Copies are the copies of workspaces on S3 that one provider has on this host. Its methods may be called from many goroutines, and other
-// processes may have the same folders.
+// Copies manages one provider's local copies of workspaces on S3. Its methods are safe for concurrent use, also by other processes that
+// use the same folders.
 type Copies struct {
 	// Files opens the files that a provider's sandboxes see.
 	Files providers.Filer
@@ -64,26 +65,26 @@ type Copies struct {
 	kept map[*Use]bool
 }
 
-// Use is one use of a copy: a call, or a job.
+// Use is one use of a copy, by a call or a job.
 type Use struct {
 	c         *Copies
 	workspace schemas.Workspace
 	mark      *mark
 }
 
-// Begin brings the workspace's files in and begins a use. With writes, what is changed in the copy from now on is written out by [Use.End],
-// or by the next process that finds that this one is gone; without, the use is one that changes nothing.
+// Begin updates the copy from the bucket and begins a use. With writes, changes to the copy from now on are stored in the bucket by
+// [Use.End], or by the next process that finds this one dead; without, the use must change nothing.
 //
-// A workspace that is over its limits begins too where a call can change that: see [Report.Held].
+// If the workspace is over its limits the use begins nevertheless if a call can change that: see [Report.Held].
 //
-// Codes: unavailable (try later), denied, invalid and unsupported (the bucket cannot be used, or has more than the limits and the copy
-// nothing of it), exhausted (the host has no room for the files).
+// Codes: unavailable (try later), denied, invalid and unsupported (the bucket cannot be used, or exceeds the limits and the copy has no
+// files yet), exhausted (the host has no room for the files).
 func (c *Copies) Begin(ctx context.Context, w schemas.Workspace, writes bool) (*Use, Report, error) {
 	return c.begin(ctx, w, writes, "")
 }
 
-// BeginJob is Begin for a job, whose use lasts until the job has ended: also when this process ends before it, and the job does not. Then
-// [Copies.Run] of the next process on the host stores what the job changes, as after [Use.Keep].
+// BeginJob is Begin for a job, whose use lasts until the job has ended, even if this process ends earlier and the job does not. Then
+// [Copies.Run] of the next process on the host stores the job's changes, as after [Use.Keep].
 func (c *Copies) BeginJob(ctx context.Context, w schemas.Workspace, job schemas.JobID) (*Use, Report, error) {
 	return c.begin(ctx, w, true, job)
 }
@@ -106,7 +107,7 @@ func (c *Copies) begin(ctx context.Context, w schemas.Workspace, writes bool, jo
 	return u, report, nil
 }
 
-// Store writes out changes of the use, and brings in changes by others. The use continues.
+// Store stores changes of the use in the bucket, and updates the copy by changes of other processes. The use continues.
 func (u *Use) Store(ctx context.Context) (Report, error) {
 	dir, err := u.c.dir(u.workspace)
 	if err != nil {
@@ -115,8 +116,8 @@ func (u *Use) Store(ctx context.Context) (Report, error) {
 	return u.c.compare(ctx, u.workspace, dir, true)
 }
 
-// End ends a use and writes out what was changed since. After an error what is left is written out by the next use of the workspace on
-// this host, or by [Copies.Run]. It may be called once.
+// End ends a use and stores the changes since. After an error, the next use of the workspace on this host, or [Copies.Run], stores the
+// rest. It may be called once.
 func (u *Use) End(ctx context.Context) (Report, error) {
 	if u.mark == nil {
 		return Report{}, nil
@@ -130,21 +131,21 @@ func (u *Use) End(ctx context.Context) (Report, error) {
 	return report, nil
 }
 
-// Abandon ends a use in which nothing was begun.
+// Abandon ends a use that has changed nothing.
 func (u *Use) Abandon() {
 	if u.mark != nil {
 		u.mark.remove()
 	}
 }
 
-// Leave ends a use without writing anything out: the next use does that.
+// Leave ends a use without storing anything: the next use does that.
 func (u *Use) Leave() {
 	if u.mark != nil {
 		u.mark.leave()
 	}
 }
 
-// Keep hands the use of a job over to [Copies.Run], which stores it now and then, and ends it once the job has ended.
+// Keep passes the use of a job to [Copies.Run], which stores its changes periodically and ends it when the job has ended.
 func (u *Use) Keep() {
 	u.c.mu.Lock()
 	defer u.c.mu.Unlock()
@@ -154,12 +155,12 @@ func (u *Use) Keep() {
 	u.c.kept[u] = true
 }
 
-// jobRuns reports whether a mark is that of a job which still runs.
+// jobRuns reports whether a mark belongs to a job that is still running.
 func (c *Copies) jobRuns(ctx context.Context, of markOf) bool {
 	return of.Job != "" && c.JobRuns != nil && c.JobRuns(ctx, of.Account, of.Job)
 }
 
-// dir is the folder for the state of a workspace's copy.
+// dir creates and returns the folder for the state of a workspace's copy.
 func (c *Copies) dir(w schemas.Workspace) (string, error) {
 	dir := filepath.Join(c.Dir, schemas.Namespace(w.Account, w.ID))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -168,8 +169,7 @@ func (c *Copies) dir(w schemas.Workspace) (string, error) {
 	return dir, nil
 }
 
-// compare brings copy and bucket together. Out says that a use of this process may have changed the copy; one whose process is gone may
-// have too.
+// compare synchronises copy and bucket. With out, a use of this process may have changed the copy; a dead process's use may have too.
 func (c *Copies) compare(ctx context.Context, w schemas.Workspace, dir string, out bool) (Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, syncWithin)
 	defer cancel()
@@ -234,7 +234,7 @@ func (c *Copies) log() *slog.Logger {
 	return c.Log
 }
 
-// kindOf is the kind of files that are left out for an error; empty: it is no error of a single name. It is pure.
+// kindOf returns why a file is left out after an error; empty if the error does not concern a single name. It has no side effects.
 func kindOf(err error) string {
 	switch {
 	case isProblem(err):
@@ -247,7 +247,7 @@ func kindOf(err error) string {
 	return ""
 }
 
-// isProblem reports whether an error of files is one of a single name, after which the others continue.
+// isProblem reports whether an error concerns a single file name, so that the other files can continue.
 func isProblem(err error) bool {
 	switch workspacefs.CodeOf(err) {
 	case workspacefs.ErrNotDirectory, workspacefs.ErrIsDirectory, workspacefs.ErrEscape, workspacefs.ErrLoop, workspacefs.ErrTooLong,

@@ -1,6 +1,6 @@
 package filesync
 
-// state is what one side has of a file, measured by the base.
+// state is the state of a file on one side, compared with the base.
 type state int
 
 const (
@@ -9,7 +9,7 @@ const (
 	changed       // otherwise, or there is no base
 )
 
-// action is what is done with a file.
+// action is what a comparison does with a file.
 type action string
 
 const (
@@ -23,7 +23,7 @@ const (
 	forget     action = "forget"      // neither has it any more
 )
 
-// usage says who may have changed the copy since the base.
+// usage is which uses may have changed the copy since the base.
 type usage int
 
 const (
@@ -32,8 +32,8 @@ const (
 	ours                // a use that is written out now
 )
 
-// decide says what is done with a file by its states in the copy and in the bucket. It is pure. Base says whether there was a version that
-// both had.
+// decide returns the action for a file by its states in the copy and in the bucket; base says whether both had a common version. It has no
+// side effects.
 func decide(base bool, local, remote state, u usage) action {
 	switch {
 	case local == absent && remote == absent:

@@ -15,7 +15,7 @@ const (
 	maxNamed = 5
 )
 
-// Report is what came of a comparison of copy and bucket.
+// Report is the result of a comparison of copy and bucket.
 type Report struct {
 	// Notices are sentences for the caller: what was kept beside, brought back or left out. At most maxNotices.
 	Notices []string
@@ -27,19 +27,19 @@ type Report struct {
 	Held bool
 }
 
-// collected gathers sentences of several kinds.
+// collected collects notices for the report, some of which name several files.
 type collected struct {
 	said  []string
 	kinds []string
 	named map[string][]string
 }
 
-// say adds a sentence of its own.
+// say adds a notice.
 func (c *collected) say(format string, args ...any) {
 	c.said = append(c.said, fmt.Sprintf(format, args...))
 }
 
-// group names a file in the sentence of its kind.
+// group adds a file name to the notice of its kind.
 func (c *collected) group(kind, name string) {
 	if c.named == nil {
 		c.named = map[string][]string{}
@@ -50,7 +50,7 @@ func (c *collected) group(kind, name string) {
 	c.named[kind] = append(c.named[kind], name)
 }
 
-// groups are the sentences of kinds, in a certain order.
+// groups returns the notices of all kinds, sorted by kind.
 func (c *collected) groups() []string {
 	var out []string
 	slices.Sort(c.kinds)
@@ -70,7 +70,7 @@ func (c *collected) groups() []string {
 	return out
 }
 
-// bound cuts a list of sentences.
+// bound cuts a list of notices to maxNotices.
 func bound(notices []string) []string {
 	if n := len(notices) - maxNotices; n > 0 {
 		return append(notices[:maxNotices:maxNotices], fmt.Sprintf("%d more of these are not shown", n))

@@ -55,7 +55,7 @@ type found struct {
 	hash  string // where it was read
 }
 
-// scan reads what is in the copy. What cannot be stored is named, and is in hidden.
+// scan lists the files of the copy. Files that cannot be stored are put into hidden and named in the report.
 func (s *syncing) scan() error {
 	s.local, s.hidden = map[string]found{}, map[string]bool{}
 	arriving, err := arrivals(s.dir)
@@ -116,7 +116,7 @@ func (s *syncing) scan() error {
 	return nil
 }
 
-// hide leaves a file out.
+// hide leaves a file out of the comparison, and names it in the report.
 func (s *syncing) hide(kind, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func stampOf(i workspacefs.Info) stamp {
 	return stamp{Modified: i.ModTime.UnixNano(), Changed: i.Changed.UnixNano()}
 }
 
-// settled is the stamp that a file can be known by from now on; zero: it was changed too recently.
+// settled returns the stamp by which an unchanged file can be recognised later; zero if it was changed too recently.
 func (s *syncing) settled(st stamp) stamp {
 	if st.Changed == 0 || s.began.Sub(time.Unix(0, st.Changed)) < young {
 		return stamp{}
@@ -139,7 +139,7 @@ func (s *syncing) settled(st stamp) stamp {
 	return st
 }
 
-// localState measures a file of the copy by the base, and reads it if its times do not suffice.
+// localState compares a file of the copy with the base, and reads its content if its stamp does not suffice.
 func (s *syncing) localState(name string) (state, error) {
 	f, there := s.local[name]
 	if !there {
@@ -168,7 +168,7 @@ func (s *syncing) localState(name string) (state, error) {
 
 func isGone(err error) bool { return workspacefs.CodeOf(err) == workspacefs.ErrNotFound }
 
-// read finds the hash of a file of the copy.
+// read reads a file of the copy and records its hash.
 func (s *syncing) read(name string, f *found) error {
 	h, n, err := hashFile(s.ctx, s.files, name, s.c.Limits.FileSize)
 	if err != nil {
@@ -179,7 +179,7 @@ func (s *syncing) read(name string, f *found) error {
 	return nil
 }
 
-// hashFile reads a file of at most limit bytes.
+// hashFile returns the hash and size of a file of at most limit bytes.
 func hashFile(ctx context.Context, files workspacefs.FS, name string, limit int64) (string, int64, error) {
 	h := sha256.New()
 	n, err := readInto(ctx, files, name, limit, h)
@@ -202,7 +202,7 @@ func readInto(ctx context.Context, files workspacefs.FS, name string, limit int6
 	return n, nil
 }
 
-// list reads what is in the bucket. What has no name here is said, and is not in it.
+// list lists the files in the bucket. Objects whose key is no valid file name are left out and named in the report.
 func (s *syncing) list() error {
 	s.remote = map[string]bucket.Object{}
 	files, bytes := 0, int64(0)
@@ -231,7 +231,7 @@ func (s *syncing) list() error {
 	return err
 }
 
-// clashes are the names that are folders of other names in the bucket, which a file system cannot have: they are left out.
+// clashes leaves out files of the bucket whose names are also folders of other files, which a file system cannot have.
 func (s *syncing) clashes() {
 	for name := range s.remote {
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {

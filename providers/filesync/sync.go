@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// syncing is one comparison of a copy with its bucket. One goroutine has it, but for the transfers.
+// syncing is one comparison of a copy with its bucket. One goroutine uses it, except for transfers, which run in parallel.
 type syncing struct {
 	c      *Copies
 	ctx    context.Context //nolint:containedctx // a comparison is one call
@@ -42,7 +42,7 @@ type syncing struct {
 	refused  int   // files that the service did not let be read
 }
 
-// run compares, and saves the base that is then true, also after an error.
+// run compares, and saves the resulting base, also after an error.
 func (s *syncing) run() (Report, error) {
 	s.began = time.Now()
 	root, err := s.files.Stat(s.ctx, ".")
@@ -91,9 +91,9 @@ func (s *syncing) run() (Report, error) {
 	return s.report, err
 }
 
-// leavePlace empties a copy whose workspace is at another place on S3 now: by another bucket, prefix or endpoint. Its files are those of the
-// former place and must not come into the new one. They are removed only if all of them are stored there. Codes: unsupported (some are
-// not), unavailable.
+// leavePlace empties a copy whose workspace has moved to another location on S3 (bucket, prefix or endpoint). The copy's files belong to
+// the former location and must not get into the new one. They are removed only if all of them are stored there. Codes: unsupported (some
+// are not), unavailable.
 func (s *syncing) leavePlace() error {
 	if s.busy {
 		return schemas.OpErrorf(schemas.Unavailable, "files",
@@ -149,15 +149,15 @@ func (s *syncing) leavePlace() error {
 	return nil
 }
 
-// hold notes that the workspace is over its limits. It is said each time.
+// hold records that the workspace is over its limits, with a notice in each report.
 func (s *syncing) hold(format string, args ...any) {
 	s.report.Held = true
 	s.notify("nothing is brought in from S3 or stored there while the workspace is over its limits: "+format, args...)
 	s.report.Notices = s.said.said
 }
 
-// removals writes out what a use has removed, and nothing else: it brings a bucket below its limits. Each removal is of the version that
-// the base has, so that no list is needed.
+// removals stores only the removals of a use, to bring a bucket below its limits. Each one is conditional on the base's version, so that
+// no list is needed.
 func (s *syncing) removals() error {
 	var gone []string
 	for name, e := range s.base.Files {
@@ -169,7 +169,7 @@ func (s *syncing) removals() error {
 	return s.each(gone, transfers, func(name string) error { return s.dropObject(name, dropObject) })
 }
 
-// apply does with each file what is to be done: what goes away first, so that folders and files can take one another's names.
+// apply carries out the action for each file. Removals come first, so that files can be replaced by folders and vice versa.
 func (s *syncing) apply() error {
 	names := slices.Collect(maps.Keys(s.local))
 	for name := range s.remote {
@@ -221,8 +221,8 @@ func (s *syncing) apply() error {
 	return s.mayRead()
 }
 
-// mayRead is an error where the credentials can list files and read none, so that the copy would look as if these were not there. A read
-// of a name that does not exist decides: with the permission to read, its answer is that there is no such file. Code: denied.
+// mayRead returns an error if the credentials can list files but not read any, so that the copy would look as if they did not exist. It
+// reads a name that does not exist: with permission to read, the answer is that there is no such file. Code: denied.
 func (s *syncing) mayRead() error {
 	if s.use == ours || s.refused == 0 || s.report.In > 0 {
 		return nil
@@ -234,7 +234,7 @@ func (s *syncing) mayRead() error {
 		"allow them s3:GetObject below its prefix", len(s.remote))
 }
 
-// each does something with names, several at a time, and stops after the first error.
+// each calls do for all names, at most most at a time, and stops after the first error.
 func (s *syncing) each(names []string, most int, do func(string) error) error {
 	var (
 		wg    sync.WaitGroup
@@ -275,7 +275,7 @@ func (s *syncing) each(names []string, most int, do func(string) error) error {
 	return first
 }
 
-// judge measures a file on both sides.
+// judge decides on the action for a file by its states on both sides.
 func (s *syncing) judge(name string) (action, error) {
 	local, err := s.localState(name)
 	if err != nil {
@@ -292,7 +292,7 @@ func (s *syncing) judge(name string) (action, error) {
 	return decide(based, local, remote, s.use), nil
 }
 
-// crash lets tests end a comparison as a crash would.
+// crash lets tests end a comparison at this point, as a crash would.
 func (s *syncing) crash(what, name string) error {
 	if s.c.at == nil {
 		return nil
@@ -300,7 +300,7 @@ func (s *syncing) crash(what, name string) error {
 	return s.c.at(what, name)
 }
 
-// known notes what copy and bucket both have.
+// known records in the base a version that copy and bucket both have.
 func (s *syncing) known(name string, o bucket.Object, hash string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -338,8 +338,8 @@ func (s *syncing) notify(format string, args ...any) {
 	s.said.say(format, args...)
 }
 
-// dropCopy removes a file of the copy that is gone from the bucket, and the folders that are then empty. A list may be old: the bucket is
-// asked for this one.
+// dropCopy removes a file from the copy that is gone from the bucket, and then its empty folders. Because a list may be outdated it asks
+// the bucket for this file first.
 func (s *syncing) dropCopy(name string, _ action) error {
 	switch o, err := s.bucket.Head(s.ctx, name); {
 	case err == nil && s.entryOf(name).has(o):
@@ -365,13 +365,13 @@ func (s *syncing) dropCopy(name string, _ action) error {
 	return nil
 }
 
-// removeEmpty removes a folder and those above it while they are empty.
+// removeEmpty removes a folder and its parents as long as they are empty.
 func (s *syncing) removeEmpty(dir string) {
 	for ; dir != "." && s.files.Remove(s.ctx, dir) == nil; dir = path.Dir(dir) {
 	}
 }
 
-// untouched reports whether a file of the copy is what the scan has found.
+// untouched reports whether a file of the copy is unchanged since the scan.
 func (s *syncing) untouched(name string) (bool, error) {
 	f, _ := s.foundAt(name)
 	i, err := s.files.Stat(s.ctx, name)
@@ -385,8 +385,8 @@ func (s *syncing) untouched(name string) (bool, error) {
 	return i.Mode().IsRegular() && i.Size() == f.size && timely, nil
 }
 
-// dropObject removes a file from the bucket that is gone from the copy. A folder that could not be read hides its files: the copy is
-// asked for this one.
+// dropObject removes a file from the bucket that is gone from the copy. Because an unreadable folder hides its files it checks the copy
+// for this file first.
 func (s *syncing) dropObject(name string, _ action) error {
 	_, there := s.files.Stat(s.ctx, name)
 	if code := workspacefs.CodeOf(there); code != workspacefs.ErrNotFound && code != workspacefs.ErrNotDirectory {
@@ -411,7 +411,7 @@ func (s *syncing) dropObject(name string, _ action) error {
 	return nil
 }
 
-// room takes room for a file that the bucket does not have yet.
+// room reserves room for a new file in the bucket; false if the limits are reached.
 func (s *syncing) room(size int64) bool {
 	if s.inBucket >= s.c.Limits.Files || s.bytes+size > s.c.Limits.Bytes {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// bringIn puts the bucket's version of a file into the copy, unless the copy's was changed since it was looked at.
+// bringIn copies the bucket's version of a file into the copy, unless the copy's file was changed since the scan.
 func (s *syncing) bringIn(name string) error {
 	if err := s.crash("bring in", name); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (s *syncing) bringIn(name string) error {
 	return s.crash("brought in", name)
 }
 
-// firstPart is how many bytes are asked for first: all of a small file as the list has it, so that it takes no more room than that.
+// firstPart returns how many bytes to read first: all of a small file by its listed size, so that it takes no more of the memory budget.
 func (s *syncing) firstPart(name string) int {
 	if o, listed := s.remote[name]; listed {
 		return int(min(max(o.Size, 1), bucket.PartSize))
@@ -65,7 +65,7 @@ func (s *syncing) firstPart(name string) int {
 	return bucket.PartSize
 }
 
-// arrival is a file that is being brought in.
+// arrival is a file that is being copied from the bucket.
 type arrival struct {
 	s      *syncing
 	name   string
@@ -78,7 +78,7 @@ type arrival struct {
 // errLarge is an object that has become larger than a file may be since it was listed.
 var errLarge = errors.New("the file is larger than the limit")
 
-// first takes the beginning of a file, which is all of a small one.
+// first stores the first part of a file, which is all of a small one.
 func (a *arrival) first(data []byte, o bucket.Object) error {
 	if a.object = o; o.Size > a.s.c.Limits.FileSize {
 		return errLarge
@@ -116,8 +116,8 @@ func whole(o bucket.Object, sum *bucket.Sum) error {
 	return nil
 }
 
-// rest brings in the other parts of a large file beside its place, and puts it there when it is whole, unless the file that was there has
-// been changed meanwhile, or another call has made one.
+// rest writes the other parts of a large file to a temporary file, and moves it to its place when it is complete, unless the file there
+// was changed or created meanwhile.
 func (a *arrival) rest() error {
 	s := a.s
 	for a.sum.Size() < a.object.Size {
@@ -150,7 +150,7 @@ func (a *arrival) rest() error {
 	return s.placer.Place(s.ctx, a.beside, a.name, a.was)
 }
 
-// leave ends the stay of a file beside its place.
+// leave ends the use of the temporary file, and removes the file after an error.
 func (a *arrival) leave(err error) {
 	if err != nil {
 		if left := a.s.files.Remove(a.s.ctx, a.beside); left != nil && !isGone(left) { // the next comparison removes it
@@ -160,7 +160,7 @@ func (a *arrival) leave(err error) {
 	arrived(a.s.dir, a.beside)
 }
 
-// takeOut writes the copy's version of a file to the bucket: a new one, or in the place of the base's version.
+// takeOut writes the copy's version of a file to the bucket, as a new file or in place of the base's version.
 func (s *syncing) takeOut(name string, a action) error {
 	e := s.entryOf(name)
 	if a == create {
@@ -195,7 +195,7 @@ func (s *syncing) takeOut(name string, a action) error {
 
 func (s *syncing) hadBase(name string) bool { return s.entryOf(name).ETag != "" }
 
-// write writes a file of the copy, once more where it was changed meanwhile.
+// write writes a file of the copy to the bucket, and tries again if the file was changed meanwhile.
 func (s *syncing) write(name, etag string) (bucket.Object, error) {
 	if err := s.crash("take out", name); err != nil {
 		return bucket.Object{}, err
@@ -218,12 +218,12 @@ func (s *syncing) write(name, etag string) (bucket.Object, error) {
 	}
 }
 
-// conflictName is where the copy's version of a file is kept beside the bucket's. It is made of the content, so that doing it twice makes
-// one file; and it ends with it, so that no tool takes the file for one of its own.
+// conflictName returns the name under which the copy's version of a file is kept beside the bucket's. It contains a hash of the content,
+// so that a repetition makes the same file. The hash is at the end, so that no tool takes the file for one of its type.
 func conflictName(name, digits string) string { return name + ".conflict-" + digits }
 
-// settle ends a comparison of a file that both sides have changed: they are equal, or the bucket's version keeps the name and the copy's
-// is kept beside it, on both sides.
+// settle resolves a file that both sides have changed. If the versions differ, the bucket's keeps the name and the copy's is kept beside
+// it, on both sides.
 func (s *syncing) settle(name string) error {
 	const tries = 3
 	for range tries {
@@ -293,8 +293,8 @@ func (s *syncing) settleWith(name string, o bucket.Object) error {
 	return nil
 }
 
-// setBeside gives the copy's version of a file, which has the hash mine, the name of a conflict. One that has such a name already, and was
-// changed since, is not replaced: the next name has more digits.
+// setBeside renames the copy's version of a file, whose hash is mine, to its conflict name and returns that. It does not replace a changed
+// file of that name: the next name has more digits.
 func (s *syncing) setBeside(name, mine string) (string, error) {
 	for digits := 8; ; digits *= 2 {
 		beside := conflictName(name, mine[:digits])
@@ -323,7 +323,7 @@ func (s *syncing) setBeside(name, mine string) (string, error) {
 	}
 }
 
-// holds reports whether a version in the bucket has the content of sum. If neither the base nor the ETag shows that, it is read.
+// holds reports whether a version in the bucket has the content of sum. It reads the object if neither the base nor the ETag decides.
 func (s *syncing) holds(o bucket.Object, sum *bucket.Sum) (bool, error) {
 	e := s.entryOf(o.Name)
 	known := e.has(o)

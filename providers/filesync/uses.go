@@ -21,7 +21,7 @@ const (
 	maxMark    = 4 << 10
 )
 
-// mark says on the disk that a copy is in use. It is locked by the process that has it.
+// mark is a file that records a use of a copy. The process of the use holds a lock on it.
 type mark struct {
 	file *os.File
 	// of is what the mark is of; the zero value where it cannot be read.
@@ -35,7 +35,7 @@ type markOf struct {
 	Job schemas.JobID `json:"job,omitempty"`
 }
 
-// newMark makes a mark that survives a crash of the host.
+// newMark creates and locks a mark, durably.
 func newMark(dir string, of markOf) (*mark, error) {
 	uses := filepath.Join(dir, usesFolder)
 	if err := os.MkdirAll(uses, 0o700); err != nil {
@@ -66,16 +66,16 @@ func newMark(dir string, of markOf) (*mark, error) {
 	return m, nil
 }
 
-// remove ends a use of which nothing is left to be written out.
+// remove ends a use whose changes are all stored.
 func (m *mark) remove() {
 	_ = os.Remove(m.file.Name()) // while it is locked: another process finds it gone or in use
 	m.leave()
 }
 
-// leave ends a use that has left something: from now on the mark is one of the dead.
+// leave ends a use with changes that are not stored: its mark stays, without a lock, as that of a dead process.
 func (m *mark) leave() { _ = m.file.Close() }
 
-// deadMarks takes the marks in a folder whose processes are gone. Live says that there are others.
+// deadMarks locks and returns the marks in a folder whose processes have ended. Live reports that there are others.
 func deadMarks(dir string) (dead []*mark, live bool, err error) {
 	names, err := os.ReadDir(filepath.Join(dir, usesFolder))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +91,7 @@ func deadMarks(dir string) (dead []*mark, live bool, err error) {
 	return dead, live, err
 }
 
-// takeMark takes a mark that no process has; nil: a process has it, or it is gone.
+// takeMark locks and returns a mark; nil if a process has locked it, or it is gone.
 func takeMark(name string) *mark {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
@@ -114,7 +114,7 @@ func takeMark(name string) *mark {
 	return m
 }
 
-// decodeMark reads what a mark is of. One that was being written when its process died is of nothing: its use had not begun.
+// decodeMark parses the content of a mark. If the process died while writing the mark it is an error: the use had not begun.
 func decodeMark(data []byte) (of markOf, err error) {
 	if err := json.Unmarshal(data, &of); err != nil {
 		return markOf{}, err
@@ -128,8 +128,8 @@ func decodeMark(data []byte) (of markOf, err error) {
 	return of, nil
 }
 
-// lock takes a copy for a comparison with its bucket: no other process or goroutine compares or changes it by this package meanwhile. It
-// waits until ctx ends, and for lockWithin at most. Code: unavailable.
+// lock locks a copy for a comparison: no other process or goroutine compares it, or changes it by this package, until unlock is called. It
+// waits until ctx ends, at most lockWithin. Code: unavailable.
 func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -147,7 +147,7 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// deadOnes are the dead marks that can be taken now.
+// deadOnes returns the marks of dead processes that can be locked now; it ignores errors.
 func deadOnes(dir string) []*mark {
 	dead, live, err := deadMarks(dir)
 	_, _ = live, err // what cannot be read now may be readable the next time

@@ -29,14 +29,14 @@ var rest = wait.Backoff{First: sweepEvery, Most: longestRest} //nolint:gocheckno
 // errHeld is a workspace over its limits, whose files wait.
 var errHeld = errors.New("the workspace is over its limits")
 
-// errand is one copy that is to be written out.
+// errand is a task to store the changes of one copy.
 type errand struct {
 	copy    string // the name of its folder
 	account schemas.AccountID
 	do      func(context.Context) error
 }
 
-// writeBack is the work of [Copies.Run]. One goroutine collects and starts errands.
+// writeBack runs the errands of [Copies.Run]. One goroutine collects and starts them.
 type writeBack struct {
 	c       *Copies
 	pending map[string]errand // by copy
@@ -59,7 +59,7 @@ func newWriteBack(c *Copies) *writeBack {
 		served: map[schemas.AccountID]uint64{}}
 }
 
-// Run writes out what dead processes have left and what jobs change, until ctx ends. It returns nil.
+// Run stores changes that dead processes have left and those of jobs, until ctx ends. It returns nil.
 func (c *Copies) Run(ctx context.Context) error {
 	w := newWriteBack(c)
 	for n := 0; ; n = (n + 1) % int(sweepEvery/aliveEvery) {
@@ -81,8 +81,8 @@ func (c *Copies) Run(ctx context.Context) error {
 	}
 }
 
-// choose says which errands begin now: none of a copy that is busy, and of accounts in turn, the one first whose last turn is longest ago.
-// It is pure.
+// choose returns the errands to start now: none for a busy copy, and by accounts in turn, beginning with the one that was served longest
+// ago. It has no side effects.
 func choose(due []errand, busy map[string]schemas.AccountID, served map[schemas.AccountID]uint64) []errand {
 	has := map[schemas.AccountID]int{}
 	for _, a := range busy {
@@ -109,7 +109,7 @@ func choose(due []errand, busy map[string]schemas.AccountID, served map[schemas.
 	return chosen
 }
 
-// start begins errands that are due.
+// start starts errands that are due.
 func (w *writeBack) start(ctx context.Context, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,7 +151,7 @@ func (w *writeBack) isBusy(name string) bool {
 	return is
 }
 
-// keep finds the uses of Run that are over, and has the others stored if it is their turn.
+// keep collects errands for the kept uses of jobs: to end those whose job has ended and, with store, to store the others.
 func (w *writeBack) keep(ctx context.Context, store bool) {
 	c := w.c
 	c.mu.Lock()
@@ -196,7 +196,7 @@ func (w *writeBack) kept(ctx context.Context, u *Use, r Report, err error) error
 	return err
 }
 
-// sweep looks for dead marks of all copies.
+// sweep searches all copies for marks of dead processes, and collects errands for them.
 func (w *writeBack) sweep(ctx context.Context) {
 	c := w.c
 	folders, err := os.ReadDir(c.Dir)
@@ -235,8 +235,8 @@ func (w *writeBack) sweep(ctx context.Context) {
 	maps.DeleteFunc(w.failed, func(name string, _ failure) bool { return !there[name] })
 }
 
-// adopt keeps the use of a job that continues though the process that kept it is gone. What cannot be found out now is left to the next
-// sweep.
+// adopt keeps the use of a job that is still running though the process that kept it has ended. If that cannot be found out now it returns
+// true and leaves the mark to the next sweep.
 func (w *writeBack) adopt(ctx context.Context, m *mark) bool {
 	if !w.c.jobRuns(ctx, m.of) {
 		return false
@@ -253,7 +253,7 @@ func (w *writeBack) adopt(ctx context.Context, m *mark) bool {
 	return true
 }
 
-// recover writes out what dead processes have left in a copy.
+// recover stores the changes that dead processes have left in a copy.
 func (c *Copies) recover(ctx context.Context, dir string, of markOf) error {
 	w, err := c.Workspace(ctx, of.Account, of.Workspace)
 	if schemas.CodeOf(err) == schemas.NotFound || err == nil && w.Storage == "" {

@@ -31,13 +31,13 @@ var (
 	reviewResource = schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"} //nolint:gochecknoglobals // the name of a resource never changes
 )
 
-// served are the versions of agent-sandbox's resources that the cluster serves and that are used.
+// served is the versions of agent-sandbox's resources that the cluster serves and the provider uses.
 type served struct {
 	sandbox string // of Sandboxes; empty: boxes are pods
 	claims  string // of claims on the warm pool; empty: it is not used
 }
 
-// boxResource is what boxes are.
+// boxResource returns the resource of boxes: Sandboxes, or pods.
 func (s served) boxResource() schema.GroupVersionResource {
 	if s.sandbox == "" {
 		return podResource
@@ -45,15 +45,15 @@ func (s served) boxResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: sandboxGroup, Version: s.sandbox, Resource: "sandboxes"}
 }
 
-// extension is a resource beside Sandboxes.
+// extension returns a resource of agent-sandbox's extension group.
 func (s served) extension(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: extensionGroup, Version: s.claims, Resource: resource}
 }
 
-// poolClaimResource is what claims on boxes of the warm pool are.
+// poolClaimResource returns the resource of claims on boxes of the warm pool.
 func (s served) poolClaimResource() schema.GroupVersionResource { return s.extension("sandboxclaims") }
 
-// setRunning says in a Sandbox's spec whether it has a pod, in the words of the served version.
+// setRunning sets in a Sandbox's spec whether it has a pod, with the field of the served version.
 func (s served) setRunning(spec object, running bool) {
 	switch {
 	case s.sandbox == "v1alpha1" && running:
@@ -67,7 +67,7 @@ func (s served) setRunning(spec object, running bool) {
 	}
 }
 
-// runs reports whether a Sandbox is to have a pod.
+// runs reports whether a Sandbox should have a pod.
 func (s served) runs(o *unstructured.Unstructured) bool {
 	if s.sandbox == "v1alpha1" {
 		n, found, _ := unstructured.NestedInt64(o.Object, "spec", "replicas")
@@ -77,7 +77,8 @@ func (s served) runs(o *unstructured.Unstructured) bool {
 	return mode != "Suspended"
 }
 
-// servedVersion is the newest version of a group of agent-sandbox that the cluster serves and we know; empty: none.
+// servedVersion returns the newest version of a group of agent-sandbox that the cluster serves and this package knows; empty if there is
+// none.
 func servedVersion(ctx context.Context, config *rest.Config, name string) (string, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -126,7 +127,7 @@ type api struct {
 	namespace string
 }
 
-// in is the resource in the namespace, or in the cluster where it is no namespace's.
+// in returns a client for the resource, in the namespace or, for resources without namespaces, in the cluster.
 func (a *api) in(r schema.GroupVersionResource) dynamic.ResourceInterface {
 	if r == volumeResource || r == driverResource { // no namespace's
 		return a.client.Resource(r)
@@ -134,7 +135,7 @@ func (a *api) in(r schema.GroupVersionResource) dynamic.ResourceInterface {
 	return a.client.Resource(r).Namespace(a.namespace)
 }
 
-// create makes an object. Existed reports that one of that name is there already.
+// create creates an object. Existed reports that an object of that name exists; made is nil then.
 func (a *api) create(ctx context.Context, r schema.GroupVersionResource, o object) (
 	made *unstructured.Unstructured, existed bool, err error,
 ) {
@@ -147,7 +148,7 @@ func (a *api) create(ctx context.Context, r schema.GroupVersionResource, o objec
 	return made, false, explain("make "+r.Resource, err)
 }
 
-// get reads an object; nil: there is none.
+// get returns an object; nil without an error if it does not exist.
 func (a *api) get(ctx context.Context, r schema.GroupVersionResource, name string) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -158,7 +159,7 @@ func (a *api) get(ctx context.Context, r schema.GroupVersionResource, name strin
 	return o, explain("read "+r.Resource, err)
 }
 
-// list reads all objects with a label.
+// list returns all objects with a label.
 func (a *api) list(ctx context.Context, r schema.GroupVersionResource, selector string) (*unstructured.UnstructuredList, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -166,7 +167,7 @@ func (a *api) list(ctx context.Context, r schema.GroupVersionResource, selector 
 	return l, explain("list "+r.Resource, err)
 }
 
-// patch merges a change into an object. One that is gone is not_found.
+// patch merges a change into an object. Code: not_found, the object is gone.
 func (a *api) patch(ctx context.Context, r schema.GroupVersionResource, name string, change object) (
 	*unstructured.Unstructured, error,
 ) {
@@ -180,7 +181,7 @@ func (a *api) patch(ctx context.Context, r schema.GroupVersionResource, name str
 	return o, explain("change "+r.Resource, err)
 }
 
-// remove deletes an object, the one with the UID where one is given. What is gone, or is another one, is no error.
+// remove deletes an object, only the one with the UID if one is given. An object that is gone or has another UID is no error.
 func (a *api) remove(ctx context.Context, r schema.GroupVersionResource, name, uid string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -197,7 +198,7 @@ func (a *api) remove(ctx context.Context, r schema.GroupVersionResource, name, u
 	return explain("delete "+r.Resource, err)
 }
 
-// removeVersion deletes an object if it is as it was read.
+// removeVersion deletes an object unless it has changed since it was read.
 func (a *api) removeVersion(ctx context.Context, r schema.GroupVersionResource, o *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -209,8 +210,8 @@ func (a *api) removeVersion(ctx context.Context, r schema.GroupVersionResource, 
 	return explain("delete "+r.Resource, err)
 }
 
-// await calls judge with all objects with a label until it says that it is done: first as they are, then after each change. A watch that
-// ends or has fallen behind is started again. Code: what judge says, or timeout with ctx.
+// await calls judge with all objects with a label until it returns true: first with their current state, then after each change. It
+// restarts a watch that ends or has fallen behind. It returns the error of judge, or timeout with ctx.
 func (a *api) await(ctx context.Context, r schema.GroupVersionResource, selector string,
 	judge func(all []unstructured.Unstructured) (done bool, err error),
 ) error {
@@ -229,7 +230,7 @@ func (a *api) await(ctx context.Context, r schema.GroupVersionResource, selector
 	}
 }
 
-// follow is one list and one watch. Err beside false is why it should be tried again.
+// follow makes one list and one watch. If it returns false, the error is why they should be repeated.
 func (a *api) follow(ctx context.Context, r schema.GroupVersionResource, selector string,
 	judge func([]unstructured.Unstructured) (bool, error),
 ) (bool, error) {
@@ -274,8 +275,7 @@ func (a *api) follow(ctx context.Context, r schema.GroupVersionResource, selecto
 	}
 }
 
-// explain gives an answer of the API server one of our codes, and the server's own words where a person can act on
-// them.
+// explain maps an answer of the API server to an error with a code, with the server's own text where a person can act on it.
 func explain(op string, err error) error {
 	if err == nil {
 		return nil
@@ -316,5 +316,5 @@ func explain(op string, err error) error {
 	return schemas.Wrap(schemas.Unavailable, op, "the API server cannot be reached", err)
 }
 
-// isQuota reports whether a refusal is a quota's.
+// isQuota reports whether a resource quota caused a refusal.
 func isQuota(text string) bool { return strings.Contains(text, "exceeded quota") }

@@ -22,7 +22,7 @@ type boxes struct {
 	lifetime   time.Duration // of a kept box that is not used
 }
 
-// anchor is the object whose UID is the box's; nil: there is no box.
+// anchor returns the object whose UID identifies the box; nil if there is no box.
 func (bs *boxes) anchor(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	if bs.served.sandbox == "" {
 		return bs.api.get(ctx, policyResource, name)
@@ -30,8 +30,8 @@ func (bs *boxes) anchor(ctx context.Context, name string) (*unstructured.Unstruc
 	return bs.api.get(ctx, bs.served.boxResource(), name)
 }
 
-// make makes what is not there of a box: the claims of its files, its policy, and then itself. It returns the object
-// whose UID is the box's: the Sandbox, or the policy where pods come and go under one.
+// make creates the missing objects of a box: the claims of its files, its policy, and then the box itself. It returns the object whose UID
+// identifies the box: the Sandbox or, where pods are replaced under one policy, the policy.
 func (bs *boxes) make(ctx context.Context, b box) (*unstructured.Unstructured, error) {
 	if err := bs.workspaces.make(ctx, b.spec.Mounts); err != nil {
 		return nil, err
@@ -65,8 +65,8 @@ func (bs *boxes) make(ctx context.Context, b box) (*unstructured.Unstructured, e
 	return made, bs.policies.own(ctx, b.name, made)
 }
 
-// homeFree refuses a home that is another box's: the cluster removes what belonged to a former box some time after that box, and a pod
-// that is made meanwhile gets the former one's files, and loses its own with them. Uid is whose the home may be. Code: conflict.
+// homeFree returns an error if the home belongs to another box than uid. The cluster removes the home of a former box some time after the
+// box; a pod that is made meanwhile would get the former box's files, and lose its own with them. Code: conflict.
 func (bs *boxes) homeFree(ctx context.Context, b box, uid string) error {
 	if !b.hasHome() {
 		return nil
@@ -81,7 +81,7 @@ func (bs *boxes) homeFree(ctx context.Context, b box, uid string) error {
 	return nil
 }
 
-// wake returns the Sandbox that was read, with a pod and a new time to live.
+// wake gives the Sandbox a pod and a new shutdown time, and returns it. There and err are the result of reading it.
 func (bs *boxes) wake(ctx context.Context, b box, there *unstructured.Unstructured, err error) (*unstructured.Unstructured, error) {
 	switch {
 	case err != nil:
@@ -105,8 +105,8 @@ func (bs *boxes) wake(ctx context.Context, b box, there *unstructured.Unstructur
 	return there, err
 }
 
-// makePod makes the pod of a box in a cluster without Sandbox objects, and the claim of its home. Both belong to the
-// policy: when that goes, so do they.
+// makePod creates the pod of a box in a cluster without Sandbox objects, and the claim of its home. Both are owned by the policy and are
+// removed with it.
 func (bs *boxes) makePod(ctx context.Context, b box, policy *unstructured.Unstructured) error {
 	if b.hasHome() {
 		claim := bs.manifests.claim(homeName(b.name), b.kind, b.name, "ReadWriteOnce", bs.manifests.disk(b.spec))
@@ -139,7 +139,7 @@ func (bs *boxes) makePod(ctx context.Context, b box, policy *unstructured.Unstru
 	return err
 }
 
-// restart ends what is left of a box whose pod has ended, so that it gets a new one.
+// restart removes the ended pod of a box, so that it gets a new one.
 func (bs *boxes) restart(ctx context.Context, name, box string, s podState) error {
 	if bs.served.sandbox == "" {
 		if err := bs.api.remove(ctx, podResource, s.name, s.uid); err != nil {
@@ -153,7 +153,7 @@ func (bs *boxes) restart(ctx context.Context, name, box string, s podState) erro
 	return bs.pods.podGone(ctx, name, s.uid) // the next attempt wakes it
 }
 
-// suspend takes the pod of the Sandbox with the UID away. Code conflict: it is another by now.
+// suspend removes the pod of the Sandbox with the UID. Code: conflict, the name belongs to another Sandbox by now.
 func (bs *boxes) suspend(ctx context.Context, name, uid string) error {
 	change := object{}
 	bs.served.setRunning(change, false)
@@ -161,8 +161,7 @@ func (bs *boxes) suspend(ctx context.Context, name, uid string) error {
 	return err
 }
 
-// remove deletes a box: first what runs, and when that is gone its policy. One that another box has taken over
-// meanwhile stays.
+// remove deletes a box: first its pod and, when that is gone, its policy. A policy that another box uses by now stays.
 func (bs *boxes) remove(ctx context.Context, name, box string) error {
 	if bs.served.sandbox != "" { // first the pod, then what protects it
 		err := bs.suspend(ctx, name, box)
@@ -208,7 +207,7 @@ func (bs *boxes) remove(ctx context.Context, name, box string) error {
 	return bs.api.removeVersion(ctx, policyResource, policy)
 }
 
-// list lists what boxes are and the claims on boxes of the pool, by a label.
+// list lists the boxes and the claims on boxes of the pool, by a label.
 func (bs *boxes) list(ctx context.Context, selector string) ([]unstructured.Unstructured, error) {
 	all, err := bs.api.list(ctx, bs.served.boxResource(), selector)
 	if err != nil {
@@ -224,7 +223,7 @@ func (bs *boxes) list(ctx context.Context, selector string) ([]unstructured.Unst
 	return append(all.Items, claims.Items...), nil
 }
 
-// find finds the pod of a kept box, if it is still the one that the ref names.
+// find returns the pod of a kept box, if it is still the pod that the ref names. Code: not_found.
 func (bs *boxes) find(ctx context.Context, ref schemas.Ref) (target, error) {
 	gone := schemas.OpErrorf(schemas.NotFound, "run", "the sandbox is gone: reserve it again")
 	name, id, ok := parseRef(bs.api.namespace, ref)
@@ -241,13 +240,13 @@ func (bs *boxes) find(ctx context.Context, ref schemas.Ref) (target, error) {
 	return target{name: name, box: id.box, pod: s}, nil
 }
 
-// mustRenew reports whether so much of a lifetime is over that it is renewed: not at each use.
+// mustRenew reports whether enough of the lifetime has passed to renew it, which is not done at each use.
 func mustRenew(until string, wanted time.Time, lifetime time.Duration) bool {
 	t, err := time.Parse(time.RFC3339, until)
 	return err != nil || wanted.Sub(t) > lifetime/16
 }
 
-// owned makes a new object belong to another: the cluster removes it behind that.
+// owned sets the owner of a new object: the cluster removes the object after its owner.
 func owned(o object, owner *unstructured.Unstructured) object {
 	if m, ok := o["metadata"].(object); ok {
 		m["ownerReferences"] = references(owner)
@@ -255,13 +254,12 @@ func owned(o object, owner *unstructured.Unstructured) object {
 	return o
 }
 
-// references name an owner of an object.
+// references returns owner references to one owner.
 func references(owner *unstructured.Unstructured) []any {
 	return []any{object{"apiVersion": owner.GetAPIVersion(), "kind": owner.GetKind(), "name": owner.GetName(), "uid": string(owner.GetUID())}}
 }
 
-// sameJSON compares what the API server holds with what we would write: it fills in nothing in a policy that we
-// leave out.
+// sameJSON compares the API server's version of an object with ours. That suffices for policies, in which the server adds no defaults.
 func sameJSON(a, b any) bool {
 	x, err1 := json.Marshal(a)
 	y, err2 := json.Marshal(b)

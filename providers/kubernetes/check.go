@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Finding is something that [Check] has found out.
+// Finding is a result of [Check].
 type Finding struct {
 	OK     bool   // it is as it has to be
 	Fatal  bool   // nothing works without it
@@ -20,7 +20,7 @@ type Finding struct {
 	Remedy string // what an operator can do; empty: nothing has to be done
 }
 
-// permission is something that a worker has to be allowed to do.
+// permission is an operation that a worker must be allowed to do.
 type permission struct {
 	schema.GroupVersionResource
 
@@ -28,14 +28,14 @@ type permission struct {
 	verbs string
 }
 
-// cluster finds out whether a cluster has and allows what the provider needs.
+// cluster checks whether a cluster provides and allows what the provider needs.
 type cluster struct {
 	api    *api
 	opt    Options
 	served served
 }
 
-// permissions are what the provider does in a cluster: deploy/kubernetes grants the same.
+// permissions returns the operations that the provider uses in a cluster; deploy/kubernetes grants the same.
 func (c *cluster) permissions() []permission {
 	pods, claims := "get list watch", "get create"
 	if c.served.sandbox == "" {
@@ -60,8 +60,8 @@ func (c *cluster) permissions() []permission {
 	return all
 }
 
-// Check finds out whether boxes can be made: it connects, asks what it may do, and reads the namespace's pod security
-// level. It makes nothing. It blocks for some requests of 30 seconds at most.
+// Check checks whether boxes can be made: it connects, asks for its permissions, and reads the namespace's pod security level. It creates
+// nothing. It blocks for several requests of at most 30 seconds each.
 func Check(ctx context.Context, o Options) []Finding {
 	p, err := New(ctx, o)
 	if err != nil {
@@ -89,7 +89,7 @@ func Check(ctx context.Context, o Options) []Finding {
 	return findings
 }
 
-// rights asks the API server about each verb.
+// rights asks the API server whether each operation is allowed.
 func (c *cluster) rights(ctx context.Context) []Finding {
 	var missing []string
 	for _, want := range c.permissions() {
@@ -121,7 +121,7 @@ func (c *cluster) rights(ctx context.Context) []Finding {
 	return []Finding{{OK: true, Says: "everything that is needed is allowed in the namespace " + c.opt.Namespace}}
 }
 
-// allowed asks whether the client may do one thing.
+// allowed asks the API server whether the client may use one verb.
 func (c *cluster) allowed(ctx context.Context, want permission, verb string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -140,7 +140,7 @@ func (c *cluster) allowed(ctx context.Context, want permission, verb string) (bo
 	return ok, nil
 }
 
-// driver looks for what mounts buckets.
+// driver checks for the driver that mounts buckets.
 func (c *cluster) driver(ctx context.Context) Finding {
 	switch there, err := c.api.get(ctx, driverResource, driverS3); {
 	case err != nil:
@@ -157,7 +157,7 @@ func (c *cluster) driver(ctx context.Context) Finding {
 	return Finding{OK: true, Says: "workspaces on S3 are in the bucket " + c.opt.S3.Bucket + ", mounted by " + driverS3}
 }
 
-// security reads which pods the namespace takes.
+// security reads which pods the namespace's pod security level allows.
 func (c *cluster) security(ctx context.Context) Finding {
 	const label = "pod-security.kubernetes.io/enforce"
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

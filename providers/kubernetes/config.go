@@ -11,8 +11,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// LoadConfig reads how to reach a cluster: from the named file, else from those that KUBECONFIG names or ~/.kube/config,
-// else from what a pod is given. Context names one of the file; empty: its current one. Code: invalid.
+// LoadConfig returns the configuration for reaching a cluster: from the named file, otherwise from the files in KUBECONFIG or
+// ~/.kube/config, otherwise from a pod's service account. Context is a context of the file; empty: its current one. Code: invalid.
 func LoadConfig(file, context string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file

@@ -16,10 +16,10 @@ import (
 //go:embed endnamed.sh
 var endNamedProgram string
 
-// runName is a random name for a run, and for its box where it has one of its own. It begins as [runPrefix] says.
+// runName returns a random name for a run, and for its box if it has one of its own. It begins with [runPrefix].
 func runName(id string) string { return runPrefix(id) + random() }
 
-// runPrefix is what the names of runs with an id begin with: others find them by it.
+// runPrefix returns the beginning of the names of runs with that id, by which other workers find them.
 func runPrefix(id string) string {
 	if id == "" {
 		return ""
@@ -27,13 +27,13 @@ func runPrefix(id string) string {
 	return hashOf("run", id) + "-"
 }
 
-// processes ends the processes of runs in pods.
+// processes kills the processes of runs in pods.
 type processes struct {
 	api  *api
 	pods *pods
 }
 
-// end ends a run from outside, within endTimeout. A pod that is gone has no run any more.
+// end kills the processes of a run by another exec, within endTimeout. A pod that is gone is no error.
 func (ps *processes) end(ctx context.Context, t target, token string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
@@ -66,8 +66,8 @@ func (ps *processes) endRun(ctx context.Context, box, id string) error {
 	return errors.Join(errs...)
 }
 
-// endInPod sweeps in a pod, repeatedly where that fails. The pod itself stays in any case: it holds more than this run, and what the
-// cluster does not answer proves nothing about its processes.
+// endInPod kills the run's processes in a pod, and retries until ctx ends. The pod itself stays in any case: it contains more than this
+// run, and a missing answer proves nothing about its processes.
 func (ps *processes) endInPod(ctx context.Context, pod unstructured.Unstructured, id string) error {
 	return again(ctx, func(error) bool { return true }, func() error {
 		in := newInput([]byte(sweepMark + endNamedProgram + "\x00" + runsPath + "/" + runPrefix(id) + "\n"))
@@ -84,10 +84,10 @@ func (ps *processes) endInPod(ctx context.Context, pod unstructured.Unstructured
 	})
 }
 
-// unanswered reports whether an error says no more than that the cluster did not answer.
+// unanswered reports whether an error only says that the cluster did not answer.
 func unanswered(err error) bool { return schemas.CodeOf(err) == schemas.Unavailable }
 
-// again does something until it succeeds, until its error is none that another try may help, or ctx ends.
+// again repeats do until it succeeds, may returns false for its error, or ctx ends. It returns the last error.
 func again(ctx context.Context, may func(error) bool, do func() error) error {
 	pause := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
 	for n := 1; ; n++ {

@@ -18,8 +18,8 @@ import (
 // of an exec, which the cluster logs.
 const boot = `IFS= LC_ALL=C read -r -d '' p && eval "$p"`
 
-// exec runs boot in a pod: over a WebSocket, or over SPDY where the server or a proxy before it knows no WebSockets.
-// Its error says how the stream ended, and for a program that ended with another code than 0 that.
+// exec runs boot in a pod: over a WebSocket, or over SPDY if the server or a proxy does not support that. The error says how the stream
+// ended; for a program with a nonzero exit code it contains that code.
 func (a *api) exec(ctx context.Context, pod string, stdin io.Reader, stdout, stderr io.Writer) error {
 	base, _, err := rest.DefaultServerUrlFor(a.config)
 	if err != nil {
@@ -46,7 +46,7 @@ func (a *api) exec(ctx context.Context, pod string, stdin io.Reader, stdout, std
 	return e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr})
 }
 
-// input is what a program reads: what we have for it, and after finish a last word.
+// input is the standard input of a program: its data, and its end after finish.
 type input struct {
 	mu   sync.Mutex
 	rest []byte
@@ -58,7 +58,7 @@ type input struct {
 
 func newInput(data []byte) *input { return &input{rest: data, done: make(chan struct{})} }
 
-// Read blocks after the data until finish.
+// Read returns the data and then blocks until finish is called.
 func (i *input) Read(b []byte) (int, error) {
 	i.mu.Lock()
 	if len(i.rest) > 0 {
@@ -78,10 +78,10 @@ func (i *input) Read(b []byte) (int, error) {
 	return copy(b, "\n"), nil
 }
 
-// finish lets Read end. It may be called again.
+// finish ends Read. It may be called more than once.
 func (i *input) finish() { i.once.Do(func() { close(i.done) }) }
 
-// sent reports whether the program may have everything that it needs to start.
+// sent reports whether the stream has read all data, so that the program may have started.
 func (i *input) sent() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -31,7 +31,7 @@ const (
 	queryBurst       = 100
 )
 
-// Mode says which objects boxes are.
+// Mode selects the objects that boxes are made of.
 type Mode string
 
 // The modes.
@@ -41,7 +41,7 @@ const (
 	ModePod     Mode = "pod"     // pods and claims of our own
 )
 
-// Options are the settings of [New]. Config, Namespace and Image must be set.
+// Options are the settings of [New]. Config, Namespace and Image are required.
 type Options struct {
 	Config    *rest.Config // how to reach the API server
 	Namespace string       // where all objects are made
@@ -78,7 +78,7 @@ type Options struct {
 	Log          *slog.Logger  // nil: nothing is logged
 }
 
-// filled returns the settings with defaults for those that say nothing.
+// filled returns the settings with defaults for those that are zero.
 func (o Options) filled() Options {
 	if o.Mode == "" {
 		o.Mode = ModeAuto
@@ -113,7 +113,7 @@ func (o Options) filled() Options {
 	return o
 }
 
-// Provider runs boxes in one namespace of a cluster. Its methods may be called from many goroutines.
+// Provider runs boxes in one namespace of a cluster. Its methods are safe for concurrent use.
 type Provider struct {
 	terms     terms
 	boxes     *boxes
@@ -134,9 +134,8 @@ var (
 // quiet keeps the client library from writing to stderr what it also returns as errors.
 var quiet sync.Once //nolint:gochecknoglobals // the library's logger is one for the process
 
-// New connects to the cluster and finds out which objects it serves. It blocks for one request, 30 seconds at most.
-// Codes: invalid (a setting), denied, unavailable, unsupported (Mode is ModeSandbox and the cluster serves none).
-// The caller closes it.
+// New connects to the cluster and finds out which objects it serves. It blocks for one request, at most 30 seconds. The caller closes the
+// provider. Codes: invalid (a setting), denied, unavailable, unsupported (Mode is ModeSandbox and the cluster serves none).
 func New(ctx context.Context, o Options) (*Provider, error) {
 	o = o.filled()
 	if err := o.check(); err != nil {
@@ -175,7 +174,7 @@ func New(ctx context.Context, o Options) (*Provider, error) {
 	return p, nil
 }
 
-// assemble makes a provider of settings that are complete and a cluster that serves these versions.
+// assemble makes a provider from complete settings and the versions that the cluster serves.
 func assemble(o Options, a *api, s served) *Provider {
 	m := manifests{opt: o, served: s}
 	watched := &pods{api: a, patience: o.StartTimeout, controlled: s.sandbox != ""}
@@ -194,7 +193,7 @@ func assemble(o Options, a *api, s served) *Provider {
 	}
 }
 
-// check reports the first setting that cannot be used.
+// check returns an error for the first invalid setting.
 func (o Options) check() error {
 	switch {
 	case o.Config == nil:
@@ -227,7 +226,7 @@ func (o Options) check() error {
 	return o.checkS3()
 }
 
-// random is a name's part that is never made twice.
+// random returns a unique random part of a name.
 func random() string {
 	var b [10]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -51,7 +51,7 @@ func (bs *boxes) listKept(ctx context.Context, deployment string) ([]providers.K
 	return boxes, nil
 }
 
-// stateOf is what a kept box does, by what stands for it.
+// stateOf returns the state of a kept box by its anchor object.
 func stateOf(anchor *unstructured.Unstructured, runs bool) providers.BoxState {
 	switch {
 	case anchor.GetDeletionTimestamp() != nil || anchor.GetAnnotations()[noteLeaving] != "":

@@ -11,13 +11,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// manifests writes the objects of boxes and workspaces as the operator's settings and the served versions want them.
+// manifests writes the objects of boxes and workspaces according to the operator's settings and the served versions.
 type manifests struct {
 	opt    Options
 	served served
 }
 
-// metadata names an object of ours.
+// metadata returns the metadata of an object of the provider.
 func (m *manifests) metadata(name, kind, boxName string) object {
 	labels := object{labelKind: kind}
 	if boxName != "" {
@@ -29,7 +29,7 @@ func (m *manifests) metadata(name, kind, boxName string) object {
 	}
 }
 
-// sandbox is a box as a Sandbox of agent-sandbox.
+// sandbox returns the Sandbox object of agent-sandbox for a box.
 func (m *manifests) sandbox(b box) object {
 	spec := object{
 		"podTemplate":    object{"metadata": object{"labels": object{labelBox: b.name, labelKind: b.kind}}, "spec": m.podSpec(b)},
@@ -47,7 +47,7 @@ func (m *manifests) sandbox(b box) object {
 	})
 }
 
-// pod is a box as a pod of our own.
+// pod returns the pod for a box in a cluster without agent-sandbox.
 func (m *manifests) pod(b box) object {
 	spec := m.podSpec(b)
 	if !b.kept() {
@@ -56,7 +56,7 @@ func (m *manifests) pod(b box) object {
 	return annotated(b, object{"apiVersion": "v1", "kind": "Pod", "metadata": m.metadata(b.name, b.kind, b.name), "spec": spec})
 }
 
-// claim is a claim for a disk.
+// claim returns a persistent volume claim.
 func (m *manifests) claim(name, kind, boxName, access string, bytes int64) object {
 	return object{
 		"apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -65,7 +65,7 @@ func (m *manifests) claim(name, kind, boxName, access string, bytes int64) objec
 	}
 }
 
-// claimSpec is the spec of a claim for a disk.
+// claimSpec returns the spec of a persistent volume claim.
 func (m *manifests) claimSpec(access string, bytes int64) object {
 	spec := object{"accessModes": []any{access}, "resources": object{"requests": object{"storage": strconv.FormatInt(bytes, 10)}}}
 	if m.opt.StorageClass != "" {
@@ -74,7 +74,7 @@ func (m *manifests) claimSpec(access string, bytes int64) object {
 	return spec
 }
 
-// disk is how many bytes of disk a box has.
+// disk returns the disk size of a box in bytes.
 func (m *manifests) disk(spec providers.Spec) int64 {
 	if spec.Disk > 0 {
 		return spec.Disk
@@ -82,8 +82,8 @@ func (m *manifests) disk(spec providers.Spec) int64 {
 	return int64(m.opt.DiskGb) * gibi
 }
 
-// podSpec is a pod that passes the pod security standard "restricted", limited in memory, processors and disk, and
-// without any credentials of the cluster.
+// podSpec returns the spec of a pod that meets the pod security standard "restricted", has limits on memory, processors and disk, and has
+// no credentials of the cluster.
 func (m *manifests) podSpec(b box) object {
 	volumes, mounts := m.volumes(b)
 	memory, cpus := b.spec.MemoryLimit, b.spec.CPUs
@@ -147,7 +147,7 @@ func (m *manifests) podSpec(b box) object {
 	return spec
 }
 
-// volumes are what a box can write, and where it finds it.
+// volumes returns the volumes that a box can write to, and their mounts.
 func (m *manifests) volumes(b box) (volumes, mounts []any) {
 	add := func(name, path string, source object) {
 		source["name"] = name
@@ -193,7 +193,7 @@ func (m *manifests) volumes(b box) (volumes, mounts []any) {
 	return volumes, mounts
 }
 
-// workspaceClaim is the claim with a workspace's files, and their folder in it.
+// workspaceClaim returns the claim with a workspace's files, and their directory in it.
 func (m *manifests) workspaceClaim(mounted providers.Mount) (claim, sub string) {
 	switch {
 	case mounted.Storage == storageS3:
@@ -204,7 +204,7 @@ func (m *manifests) workspaceClaim(mounted providers.Mount) (claim, sub string) 
 	return workspaceName(mounted.Namespace), ""
 }
 
-// addGPUs makes a container ask for the GPUs. The API takes whole ones only, and as many requested as granted.
+// addGPUs adds GPUs to a container's resources. The API takes whole numbers only, with equal requests and limits.
 func (m *manifests) addGPUs(main object) {
 	resources, ok := main["resources"].(object)
 	if !ok || m.opt.GPUs == 0 {
@@ -217,7 +217,7 @@ func (m *manifests) addGPUs(main object) {
 	}
 }
 
-// place says in a pod's spec on which nodes it may be.
+// place sets in a pod's spec on which nodes it may run.
 func (m *manifests) place(spec object) {
 	if len(m.opt.NodeSelector) > 0 {
 		labels := object{}
@@ -235,8 +235,8 @@ func (m *manifests) place(spec object) {
 	}
 }
 
-// policy is the NetworkPolicy of a box, whose names are reached by a proxy; nil: it has none. Nothing comes in; an exec does not use the
-// pod's network.
+// policy returns the NetworkPolicy of a box; by is the proxy through which it reaches host names, nil if there is none. It allows no
+// incoming connections; an exec does not use the pod's network.
 func (m *manifests) policy(name, kind string, n schemas.Network, by *proxy) object {
 	spec := object{
 		"podSelector": object{"matchLabels": object{labelBox: name}},
@@ -253,13 +253,13 @@ func (m *manifests) policy(name, kind string, n schemas.Network, by *proxy) obje
 	}
 }
 
-// bucketClaim is the name of a workspace's claim and a part of its volume's: another bucket makes others.
+// bucketClaim returns the name of a workspace's claim, which is also a part of its volume's name. It depends on the bucket.
 func (m *manifests) bucketClaim(namespace string) string {
 	return "s3-" + hashOf(m.opt.S3.Bucket, namespace)
 }
 
-// bucketObjects are a workspace's volume, which is static as the driver wants it, and the claim that takes this and no other. The volume is no
-// namespace's, so its name and its handle carry ours.
+// bucketObjects returns a workspace's volume, which is statically provisioned as the driver requires, and the claim that binds to exactly
+// that volume. Volumes have no namespace, so the volume's name and handle contain ours.
 func (m *manifests) bucketObjects(namespace string) (volume, claim object) {
 	name := m.bucketClaim(namespace)
 	whole := m.opt.Namespace + "-" + name
@@ -297,7 +297,7 @@ func (m *manifests) bucketObjects(namespace string) (volume, claim object) {
 	return volume, workspaceLabels(claim, namespace)
 }
 
-// poolClaim is a claim on a box of the pool, which ends as boxes of our own do.
+// poolClaim returns a claim on a box of the warm pool. It has the same shutdown time as a new box would have.
 func (m *manifests) poolClaim(b box, template string) object {
 	spec := object{
 		"lifecycle":             object{"shutdownTime": b.until.UTC().Format(time.RFC3339), "shutdownPolicy": "Delete"},
@@ -314,7 +314,7 @@ func (m *manifests) poolClaim(b box, template string) object {
 	})
 }
 
-// isPodOf reports whether a template, or a Sandbox, has the pod that a box of ours would have.
+// isPodOf reports whether a template, or a Sandbox, has the same pod as a new box would have.
 func (m *manifests) isPodOf(o *unstructured.Unstructured, b box) bool {
 	spec, _, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "podTemplate", "spec")
 	return sameJSON(spec, m.podSpec(b))

@@ -32,29 +32,29 @@ const hashLength = 20 // hex digits: the name of a claim made of it is still a l
 
 func hexOf(b []byte) string { return hex.EncodeToString(b) }
 
-// hashOf is a part of a name that stands for some texts.
+// hashOf returns a hash of the texts for use in names.
 func hashOf(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hexOf(sum[:])[:hashLength]
 }
 
-// boxName is the name of the box kept under a key.
+// boxName returns the name of the box kept under a key.
 func boxName(account schemas.AccountID, key string) string {
 	return "box-" + hashOf(string(account), key)
 }
 
-// homeName is the name of the claim of a kept box's home.
+// homeName returns the name of the claim for a kept box's home.
 func homeName(box string) string { return "home-" + box }
 
-// workspaceName is the name of a workspace's claim.
+// workspaceName returns the name of a workspace's claim.
 func workspaceName(namespace string) string { return "ws-" + hashOf(namespace) }
 
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// isName reports whether s can name an object.
+// isName reports whether s is valid as the name of an object.
 func isName(s string) bool { return dnsLabel.MatchString(s) }
 
-// checkMount refuses what is no single component of a path.
+// checkMount returns an error unless the mount's namespace is one path component. Code: invalid.
 func checkMount(m providers.Mount) error {
 	if ns := m.Namespace; ns == "" || ns == "." || ns == ".." || strings.ContainsAny(ns, "/\x00:") || len(ns) > 255 {
 		return schemas.Invalidf("mount", "a namespace is one path component, not %q", schemas.Quotable(ns))
@@ -62,16 +62,16 @@ func checkMount(m providers.Mount) error {
 	return nil
 }
 
-// identity distinguishes a box from a later one of the same name: of the object that stands for it, of its pod and of the container. It is
-// a Ref's Epoch.
+// identity distinguishes a box from a later one of the same name. It consists of the UIDs of its anchor object and its pod, and the
+// container's id, and is the Epoch of its Ref.
 type identity struct {
 	box, pod, container string
 }
 
-// String is the identity as a Ref's Epoch.
+// String returns the identity as the Epoch of a Ref.
 func (i identity) String() string { return i.box + "." + i.pod + "." + i.container }
 
-// parseEpoch reads an Epoch; one of another provider has no parts.
+// parseEpoch parses an Epoch; it is the zero identity if another provider made it.
 func parseEpoch(s string) identity {
 	parts := strings.Split(s, ".")
 	if len(parts) != 3 {
@@ -80,19 +80,19 @@ func parseEpoch(s string) identity {
 	return identity{parts[0], parts[1], parts[2]}
 }
 
-// parseRef returns the name of a box of ours in a namespace.
+// parseRef returns the name and the identity of the box that a ref names, false if the ref names no box of this namespace.
 func parseRef(in string, ref schemas.Ref) (name string, id identity, ok bool) {
 	namespace, name, found := strings.Cut(ref.ID, "/")
 	id = parseEpoch(ref.Epoch)
 	return name, id, found && namespace == in && isName(name) && id.box != ""
 }
 
-// refOf names a box in a namespace.
+// refOf returns the ref of a box in a namespace.
 func refOf(namespace, name string, id identity) schemas.Ref {
 	return schemas.Ref{ID: namespace + "/" + name, Epoch: id.String()}
 }
 
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 
-// isLabel reports whether s can be the value of a label.
+// isLabel reports whether s is valid as the value of a label.
 func isLabel(s string) bool { return labelValue.MatchString(s) }

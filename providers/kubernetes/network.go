@@ -8,8 +8,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// refuseNetwork reports what a NetworkPolicy and the proxy cannot keep. Codes: unsupported for domains without a proxy, invalid for a
-// CIDR that is none.
+// refuseNetwork returns an error for rules that a NetworkPolicy and the proxy cannot enforce. Codes: unsupported (credentials, or domains
+// without a proxy), invalid (a CIDR).
 func refuseNetwork(n schemas.Network, by *Egress) error {
 	if len(n.Credentials) > 0 {
 		return schemas.OpErrorf(schemas.Unsupported, "run", "network.credentials: a pod cannot be kept from the value of a variable: "+
@@ -34,11 +34,11 @@ func refuseNetwork(n schemas.Network, by *Egress) error {
 	return nil
 }
 
-// linkLocal are addresses of the node's own link: cloud providers answer there with the node's credentials.
+// linkLocal returns the link-local address ranges, at which cloud providers serve the node's credentials.
 func linkLocal() []string { return []string{"169.254.0.0/16", "fe80::/10"} }
 
-// waysOut are those that a mode opens. Deny-all has none, DNS included; and where names are reached by a proxy there is no DNS either,
-// which would carry any data to any host.
+// waysOut returns the egress rules of a network mode. Deny-all has none, not even for DNS. There is no DNS either if host names are
+// reached through a proxy: DNS queries could carry any data to any host.
 func waysOut(n schemas.Network, by *proxy) []any {
 	var to []any
 	switch n.Mode {
@@ -63,8 +63,8 @@ func waysOut(n schemas.Network, by *proxy) []any {
 	return []any{names, object{"to": to}}
 }
 
-// blocks are the ranges of allow without those of except. The API takes an exception only inside of the range that it
-// is one of; one that holds a whole range takes that away.
+// blocks returns the IP ranges of allow without those of except. The API requires that an exception lies within its range; a range that an
+// exception covers entirely is dropped.
 func blocks(allow, except []string) []any {
 	var to []any
 	for _, text := range allow {

@@ -11,14 +11,14 @@ import (
 
 const defaultGPU = "nvidia.com/gpu"
 
-// Toleration lets boxes be on nodes with a taint.
+// Toleration lets boxes run on nodes with a taint.
 type Toleration struct {
 	Key    string
 	Value  string // empty: any
 	Effect string // NoSchedule, PreferNoSchedule or NoExecute; empty: all
 }
 
-// ParseToleration reads one as kubectl writes taints: KEY[=VALUE][:EFFECT]. Code: invalid.
+// ParseToleration parses a toleration in kubectl's notation for taints: KEY[=VALUE][:EFFECT]. Code: invalid.
 func ParseToleration(s string) (t Toleration, err error) {
 	rest, effect, _ := strings.Cut(s, ":")
 	t.Key, t.Value, _ = strings.Cut(rest, "=")
@@ -26,7 +26,7 @@ func ParseToleration(s string) (t Toleration, err error) {
 	return t, t.check()
 }
 
-// check refuses what is not a taint. Code: invalid.
+// check returns an error unless it can match a taint. Code: invalid.
 func (t Toleration) check() error {
 	effects := []string{"", "NoSchedule", "PreferNoSchedule", "NoExecute"}
 	if len(validation.IsQualifiedName(t.Key)) > 0 || len(validation.IsValidLabelValue(t.Value)) > 0 || !slices.Contains(effects, t.Effect) {
@@ -37,7 +37,7 @@ func (t Toleration) check() error {
 	return nil
 }
 
-// object is the toleration in a pod's spec.
+// object returns the toleration for a pod's spec.
 func (t Toleration) object() object {
 	o := object{"key": t.Key, "operator": "Exists"}
 	if t.Value != "" {
@@ -49,7 +49,7 @@ func (t Toleration) object() object {
 	return o
 }
 
-// ParseSelector reads labels of nodes, each as KEY=VALUE. Code: invalid.
+// ParseSelector parses labels of nodes, each as KEY=VALUE. Code: invalid.
 func ParseSelector(labels []string) (map[string]string, error) {
 	all := map[string]string{}
 	for _, s := range labels {
@@ -62,7 +62,7 @@ func ParseSelector(labels []string) (map[string]string, error) {
 	return all, checkSelector(all)
 }
 
-// checkSelector refuses what are not labels of nodes. Code: invalid.
+// checkSelector returns an error for an invalid node label. Code: invalid.
 func checkSelector(labels map[string]string) error {
 	for key, value := range labels {
 		if len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
@@ -72,7 +72,7 @@ func checkSelector(labels map[string]string) error {
 	return nil
 }
 
-// checkNodes reports the first setting on nodes and GPUs that cannot be used.
+// checkNodes returns an error for the first invalid setting of nodes and GPUs.
 func (o Options) checkNodes() error {
 	for _, t := range o.Tolerations {
 		if err := t.check(); err != nil {

@@ -23,7 +23,7 @@ const (
 // initProgram is process 1: it adopts and reaps what runs leave behind, and ends at once when it is asked to.
 const initProgram = `trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done`
 
-// box is what has to be made.
+// box describes a box that is to be made.
 type box struct {
 	name, kind string
 	key        string // of a kept box
@@ -37,7 +37,7 @@ func (b box) kept() bool { return b.kind == kindKept }
 // hasHome reports whether the box's home outlives its pod.
 func (b box) hasHome() bool { return b.kept() && !b.spec.EphemeralHome }
 
-// annotated says whose a box is, and until when.
+// annotated adds to an object the account of its box and when it expires.
 func annotated(b box, o object) object {
 	if m, ok := o["metadata"].(object); ok {
 		if notes, ok := m["annotations"].(object); ok {
@@ -47,7 +47,7 @@ func annotated(b box, o object) object {
 	return o
 }
 
-// identified says so of what stands for a box, and where a kept one is found by its deployment.
+// identified adds the same to the anchor object of a box; for a kept one also its key, and the label of its deployment.
 func identified(b box, o object) object {
 	if m, ok := o["metadata"].(object); ok && b.kept() {
 		if labels, ok := m["labels"].(object); ok && b.spec.Deployment != "" {

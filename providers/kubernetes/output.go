@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// output collects what a run prints.
+// output collects the output of a run.
 type output struct {
 	streams [2]*records // stdout, stderr
 	kept    [2]*capture.Excerpt
@@ -40,7 +40,7 @@ func newOutput(token string, cmd providers.Command, in *input) *output {
 	return o
 }
 
-// take keeps a piece and hands it on.
+// take keeps and delivers a piece of output of stream i.
 func (o *output) take(i int, data []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -58,7 +58,8 @@ func (o *output) take(i int, data []byte) {
 	}
 }
 
-// record reads what the runner says. When it has said on both streams how the run ended, all output is here.
+// record processes a record of the runner on stream i. When both streams have the record of the end, all output has arrived and the input
+// is finished.
 func (o *output) record(i int, text string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,7 +75,7 @@ func (o *output) record(i int, text string) {
 	}
 }
 
-// verdict is what the runner has said so far.
+// verdict returns what the runner has reported so far, on both streams.
 func (o *output) verdict() verdict {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,7 +85,7 @@ func (o *output) verdict() verdict {
 	return v
 }
 
-// finish is called when the stream has ended.
+// finish copies the kept output into the result when the stream has ended.
 func (o *output) finish(res *providers.Result) {
 	for _, s := range o.streams {
 		s.flush()

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podState is what matters of a pod.
+// podState is the relevant state of a pod.
 type podState struct {
 	name, uid, container string
 	ready                bool // its container runs, and it is not being deleted
@@ -22,7 +22,7 @@ type podState struct {
 	hopeless             bool   // waiting will not help
 }
 
-// look reads a pod.
+// look returns the state of a pod object.
 func look(o unstructured.Unstructured) podState {
 	s := podState{name: o.GetName(), uid: string(o.GetUID()), leaving: o.GetDeletionTimestamp() != nil}
 	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
@@ -54,7 +54,7 @@ func look(o unstructured.Unstructured) podState {
 	return s
 }
 
-// addressesOf are a pod's. Nothing else identifies the pod of a connection.
+// addressesOf returns a pod's IP addresses, which are all that identifies the pod of a connection.
 func addressesOf(o unstructured.Unstructured) (all []netip.Addr) {
 	first, _, _ := unstructured.NestedString(o.Object, "status", "podIP")
 	texts := []string{first}
@@ -73,7 +73,7 @@ func addressesOf(o unstructured.Unstructured) (all []netip.Addr) {
 	return all
 }
 
-// mainContainer is the status of our container; empty before there is one.
+// mainContainer returns the status of the pod's main container; nil if it has none yet.
 func mainContainer(o unstructured.Unstructured) map[string]any {
 	all, _, _ := unstructured.NestedSlice(o.Object, "status", "containerStatuses")
 	for _, c := range all {
@@ -84,8 +84,8 @@ func mainContainer(o unstructured.Unstructured) map[string]any {
 	return nil
 }
 
-// waitingFor says what keeps a pod from running, and whether that will not change by itself. A pull is tried a few
-// times by the kubelet: it is hopeless when that has begun to wait longer and longer.
+// waitingFor returns what keeps a pod from running, and whether that is hopeless, i.e. will not change by itself. The kubelet retries an
+// image pull; it counts as hopeless once the kubelet backs off.
 func waitingFor(o unstructured.Unstructured, main map[string]any) (problem string, hopeless bool) {
 	reason, _, _ := unstructured.NestedString(main, "state", "waiting", "reason")
 	message, _, _ := unstructured.NestedString(main, "state", "waiting", "message")
@@ -113,7 +113,7 @@ func waitingFor(o unstructured.Unstructured, main map[string]any) (problem strin
 	return "its container is being made", false
 }
 
-// ownedBy reports whether an object belongs to the one with a UID.
+// ownedBy reports whether an object has an owner with that UID.
 func ownedBy(o unstructured.Unstructured, uid string) bool {
 	for _, r := range o.GetOwnerReferences() {
 		if string(r.UID) == uid {
@@ -123,10 +123,10 @@ func ownedBy(o unstructured.Unstructured, uid string) bool {
 	return false
 }
 
-// anyPod is all pods of a box.
+// anyPod accepts all pods of a box.
 func anyPod(unstructured.Unstructured) bool { return true }
 
-// podReference is the pod as the owner of something.
+// podReference returns the pod as an object for an owner reference.
 func podReference(s podState) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: object{"apiVersion": "v1", "kind": "Pod"}}
 	o.SetName(s.name)

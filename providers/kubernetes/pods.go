@@ -18,7 +18,7 @@ type pods struct {
 	controlled bool          // the controller of agent-sandbox makes them
 }
 
-// podsOf are a box's pods: those that belong to it. Another may have had its name before.
+// podsOf returns the pods that the box owns. Others with the same label may belong to an earlier box of that name.
 func podsOf(all []unstructured.Unstructured, box string) []podState {
 	var out []podState
 	for _, o := range all {
@@ -29,8 +29,8 @@ func podsOf(all []unstructured.Unstructured, box string) []podState {
 	return out
 }
 
-// ready waits for the box's pod, StartTimeout at most. Codes: unavailable (it is not ready in time, or cannot be:
-// the message says what the cluster says), not_found (the pod of a box without a controller has ended).
+// ready waits until the box's pod is ready, at most StartTimeout. Codes: unavailable (it is not ready in time, or cannot be: the message
+// contains the cluster's reason), not_found (the pod of a box without a controller has ended).
 func (ps *pods) ready(ctx context.Context, name, box string) (podState, error) {
 	waiting, cancel := context.WithTimeout(ctx, ps.patience)
 	defer cancel()
@@ -66,7 +66,7 @@ func (ps *pods) ready(ctx context.Context, name, box string) (podState, error) {
 	return found, err
 }
 
-// of reads the box's pod as it is. Ok is false when there is none.
+// of returns the current state of the box's pod; ok is false if there is none.
 func (ps *pods) of(ctx context.Context, name, box string) (s podState, ok bool, err error) {
 	all, err := ps.api.list(ctx, podResource, labelBox+"="+name)
 	if err != nil {
@@ -80,7 +80,7 @@ func (ps *pods) of(ctx context.Context, name, box string) (s podState, ok bool, 
 	return s, false, nil
 }
 
-// gone waits until none of the box's pods is one of those, for endTimeout at most.
+// gone waits until those accepts none of the box's pods, at most endTimeout. Code: unavailable.
 func (ps *pods) gone(ctx context.Context, name string, those func(unstructured.Unstructured) bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
@@ -93,17 +93,17 @@ func (ps *pods) gone(ctx context.Context, name string, those func(unstructured.U
 	return err
 }
 
-// boxGone waits until all pods that belong to a box are gone.
+// boxGone waits until all pods that the box owns are gone.
 func (ps *pods) boxGone(ctx context.Context, name, box string) error {
 	return ps.gone(ctx, name, func(o unstructured.Unstructured) bool { return ownedBy(o, box) })
 }
 
-// podGone waits until the pod with the UID is gone: then no process of it lives.
+// podGone waits until the pod with the UID is gone, and with it all its processes.
 func (ps *pods) podGone(ctx context.Context, name, uid string) error {
 	return ps.gone(ctx, name, func(o unstructured.Unstructured) bool { return string(o.GetUID()) == uid })
 }
 
-// hasEnded looks for a while whether the pod has ended: its state comes later than the end of the streams into it.
+// hasEnded waits up to reasonWithin for the pod to have ended: its state is updated after the streams into it end.
 func (ps *pods) hasEnded(ctx context.Context, t target) (s podState, ended bool) {
 	ctx, cancel := context.WithTimeout(ctx, reasonWithin)
 	defer cancel()

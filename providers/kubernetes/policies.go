@@ -15,7 +15,7 @@ type policies struct {
 	proxies   *proxies
 }
 
-// make makes the box's policy, or gives the one that is there today's rules.
+// make creates the box's policy, or updates the rules of an existing one.
 func (s *policies) make(ctx context.Context, b box) (*unstructured.Unstructured, error) {
 	by, err := s.proxies.of(ctx, b.spec.Network)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *policies) make(ctx context.Context, b box) (*unstructured.Unstructured,
 	return s.api.patch(ctx, policyResource, b.name, object{"spec": change})
 }
 
-// own makes a box's policy belong to the box: the cluster removes it behind the box, however that ends.
+// own sets the box's object as the owner of its policy: the cluster removes the policy after the box, however that ends.
 func (s *policies) own(ctx context.Context, name string, owner *unstructured.Unstructured) error {
 	policy, err := s.api.get(ctx, policyResource, name)
 	if err != nil {

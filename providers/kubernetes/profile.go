@@ -8,7 +8,7 @@ import (
 // level is what a profile and results say of a pod: namespaces of its own.
 const level = "L3"
 
-// Declared is the most that the provider can do in any cluster.
+// Declared returns the most that the provider can offer in any cluster.
 func Declared() providers.Profile {
 	return providers.Profile{
 		Name:        "kubernetes",

@@ -10,21 +10,20 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Close waits until the boxes of runs that have ended are removed. Kept boxes stay: they belong to the cluster, and
-// are found again by their names.
+// Close waits until the boxes of ended runs are removed. Kept boxes stay in the cluster, where they are found by their names.
 func (p *Provider) Close() error {
 	p.runBoxes.work.Close()
 	return nil
 }
 
-// Profile is what it can do in this cluster.
+// Profile returns what the provider offers in this cluster.
 func (p *Provider) Profile() providers.Profile { return p.terms.profile() }
 
 // StartLimit implements [providers.StartLimiter].
 func (p *Provider) StartLimit() time.Duration { return p.terms.opt.StartTimeout }
 
-// Run runs cmd by an exec, in the kept box or in one of its own. Further codes: invalid (the working directory is not
-// there, a variable's name is none), denied (the API server refuses it), conflict never.
+// Run runs cmd by an exec, in the kept box or in a new one. Further codes: invalid (the working directory does not exist, a variable's
+// name is not valid), denied (the API server refuses it); never conflict.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (res providers.Result, err error) {
 	cmd = cmd.WithDefaults()
 	isolation := p.terms.isolation()
@@ -66,14 +65,14 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (res provider
 	return p.execution(t, token, cmd).carryOut(ctx, data, res)
 }
 
-// execution is a run in a box.
+// execution returns an execution of cmd in a box.
 func (p *Provider) execution(t target, token string, cmd providers.Command) *execution {
 	return &execution{processes: p.processes, image: p.terms.opt.Image, target: t, token: token, cmd: cmd}
 }
 
-// EndRun kills what is there of a run: its own box is removed, and in the kept one its processes are killed, which have the
-// folder of their run in their environment. What the cluster does not answer is tried again for as long as there is: until the run is ended
-// its call waits.
+// EndRun ends the remains of a run: it removes the run's own box, and kills the run's processes in the kept box, which have the run's
+// directory in their environment. It retries unanswered requests as long as its time allows, because the run's call waits until the run
+// has ended.
 func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
 	if id == "" {
 		return schemas.Invalidf("id", "must not be empty")
@@ -90,8 +89,8 @@ func (p *Provider) EndRun(ctx context.Context, key string, account schemas.Accou
 	return nil
 }
 
-// Reserve returns the box kept under key, and makes or wakes it when it has no pod. It blocks until the pod is ready, StartTimeout at most.
-// A box that is unused for Options.Lifetime ends by itself: each Reserve renews that.
+// Reserve returns the box kept under key, and makes or wakes it if it has no pod. It blocks until the pod is ready, at most StartTimeout.
+// A box ends by itself when it was unused for Options.Lifetime; each Reserve renews that time.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
@@ -102,29 +101,29 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 	return p.boxes.reserve(ctx, key, spec)
 }
 
-// Pause takes the pod of a kept box away; its home stays, unless it is ephemeral. The next Reserve gives it a pod
-// again, under another epoch. What is paused or gone already is no error.
+// Pause removes the pod of a kept box; its home stays unless it is ephemeral. The next Reserve makes a new pod, with another epoch. A box
+// that is paused or gone already is no error.
 func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error { return p.boxes.pause(ctx, ref) }
 
-// Release deletes the box and waits until its processes are gone. A box that is gone, and one that was recreated under the same name, are
-// left alone. Codes: unavailable, also when the pod is not gone in time: release it again.
+// Release deletes the box and waits until its processes are gone. A box that is gone, or was recreated under the same name, is left alone.
+// Code: unavailable, also if the pod is not gone in time: release it again.
 func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	return p.boxes.release(ctx, ref)
 }
 
-// ListKept lists the kept boxes of a deployment in the namespace, paused ones included. Their ages are as true as the
-// cluster's clock is this host's.
+// ListKept lists the kept boxes of a deployment in the namespace, including paused ones. Their ages are exact only if the clocks of the
+// cluster and this host agree.
 func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers.KeptBox, error) {
 	return p.boxes.listKept(ctx, deployment)
 }
 
-// Sweep removes what crashes have left behind: boxes of runs whose time is over, boxes that were unused for their lifetime, and policies
-// without a box. It returns their names, and with dry only that. Now is a time of this host's clock, which has to be about the cluster's.
+// Sweep removes what crashes have left behind: expired boxes of runs, kept boxes that were unused for their lifetime, and policies without
+// a box. It returns their names; with dry it removes nothing. Now is this host's time, which must be close to the cluster's.
 func (p *Provider) Sweep(ctx context.Context, now time.Time, dry bool) (removed []string, err error) {
 	return p.boxes.sweep(ctx, now, dry)
 }
 
-// Clean sweeps every ten minutes until ctx ends. Several processes may do so at the same time.
+// Clean sweeps every ten minutes until ctx ends. Several processes may do so concurrently.
 func (p *Provider) Clean(ctx context.Context) error {
 	for wait.Sleep(ctx, wait.Jitter(sweepEvery)) {
 		switch removed, err := p.Sweep(ctx, time.Now(), false); {

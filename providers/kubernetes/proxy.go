@@ -31,7 +31,8 @@ const (
 
 var serviceResource = schema.GroupVersionResource{Version: "v1", Resource: "services"} //nolint:gochecknoglobals // the name of a resource never changes
 
-// Egress says by which proxy boxes reach names: pods that run "sandjet egress" behind a service, in a namespace of their own.
+// Egress configures the proxy through which boxes reach host names: pods that run "sandjet egress" behind a service, in a namespace of
+// their own.
 type Egress struct {
 	Namespace, Service string
 	// Key signs what boxes show there. The proxy knows its public half.
@@ -41,7 +42,7 @@ type Egress struct {
 	Private []netip.Prefix
 }
 
-// proxies finds the egress proxy, by which boxes reach names, and gives runs what they need to use it.
+// proxies finds the egress proxy and configures runs to use it.
 type proxies struct {
 	api    *api
 	egress *Egress // nil: there is none
@@ -51,14 +52,14 @@ type proxies struct {
 	until time.Time
 }
 
-// proxy is where a box finds it, and who may be reached for that.
+// proxy is the address of the egress proxy, and how to select its pods in a policy.
 type proxy struct {
 	address   netip.AddrPort
 	namespace string
 	selector  object // of its pods
 }
 
-// rule is the way out to the proxy's pods.
+// rule returns the egress rule that allows connections to the proxy's pods.
 func (x *proxy) rule() object {
 	return object{
 		"ports": []any{object{"protocol": "TCP", "port": int64(ProxyPort)}},
@@ -69,7 +70,7 @@ func (x *proxy) rule() object {
 	}
 }
 
-// of finds the proxy that a network needs; nil: it needs none. Codes: unavailable, denied, unsupported (there is none).
+// of returns the proxy that a network needs; nil if it needs none. Codes: unavailable, denied, unsupported (there is none).
 func (x *proxies) of(ctx context.Context, n schemas.Network) (*proxy, error) {
 	if len(n.AllowDomains) == 0 {
 		return nil, nil //nolint:nilnil // most need none
@@ -93,7 +94,7 @@ func (x *proxies) of(ctx context.Context, n schemas.Network) (*proxy, error) {
 	return found, nil
 }
 
-// find asks the cluster for the proxy's service.
+// find reads the proxy's service from the cluster.
 func (x *proxies) find(ctx context.Context) (*proxy, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -112,7 +113,7 @@ func (x *proxies) find(ctx context.Context) (*proxy, error) {
 	return at, nil
 }
 
-// proxyIn reads a service. Code: invalid.
+// proxyIn returns the proxy that a service object describes. Code: invalid.
 func proxyIn(o unstructured.Unstructured) (*proxy, error) {
 	text, _, _ := unstructured.NestedString(o.Object, "spec", "clusterIP")
 	address, err := netip.ParseAddr(text)
@@ -137,8 +138,8 @@ func proxyIn(o unstructured.Unstructured) (*proxy, error) {
 	return nil, schemas.Invalidf("", "it has no port %d", ProxyPort)
 }
 
-// through is what the runner reads for a command that finds its proxy in its variables; data where it needs none. Those that are
-// declared win. The pass in them is good for connections from this pod alone.
+// through adds to the runner's input the variables by which a command finds its proxy; it returns data unchanged if the command needs
+// none. Declared variables take precedence. The pass in the proxy's URL is valid for connections from this pod only.
 func (x *proxies) through(ctx context.Context, t target, token string, data []byte, cmd providers.Command) ([]byte, error) {
 	by, err := x.of(ctx, cmd.Network)
 	if err != nil || by == nil {
@@ -167,7 +168,7 @@ func (x *proxies) through(ctx context.Context, t target, token string, data []by
 	return runnerInput(token, cmd, t.fresh)
 }
 
-// proxyVariables are those by which programs find a proxy.
+// proxyVariables returns the environment variables that configure a proxy.
 func proxyVariables(at string) map[string]string {
 	const own = "localhost,127.0.0.1,::1"
 	return map[string]string{
@@ -175,7 +176,7 @@ func proxyVariables(at string) map[string]string {
 	}
 }
 
-// check looks for the proxy by which boxes reach names.
+// check checks for the egress proxy.
 func (x *proxies) check(ctx context.Context) Finding {
 	if x.egress == nil {
 		return Finding{

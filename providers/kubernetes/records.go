@@ -10,8 +10,8 @@ import (
 // longestRecord bounds what is taken for a record: a longer one is none of the runner's.
 const longestRecord = 200
 
-// records is one output of a run: it takes the runner's records out and hands on everything else, at once. After the
-// record of the end it takes no more. It is used by one goroutine.
+// records separates one output stream of a run into the runner's records and the command's output, which it passes on at once. After the
+// record of the end it drops everything. It is used by one goroutine.
 type records struct {
 	mark   []byte // what a record begins with
 	out    func(data []byte)
@@ -24,7 +24,7 @@ func newRecords(token string, out func([]byte), record func(string)) *records {
 	return &records{mark: []byte("\x00\x01" + token), out: out, record: record}
 }
 
-// Write never fails: what is wrong with a stream is found at its end.
+// Write never fails: errors of the stream are found at its end.
 func (r *records) Write(p []byte) (int, error) {
 	data := p
 	if len(r.held) > 0 {
@@ -58,7 +58,7 @@ func (r *records) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush hands on what was held back when the stream has ended.
+// flush passes on the bytes held back, when the stream has ended.
 func (r *records) flush() {
 	if !r.ended {
 		r.pass(r.held)
@@ -74,7 +74,7 @@ func (r *records) pass(data []byte) {
 
 func (r *records) hold(data []byte) { r.held = bytes.Clone(data) }
 
-// beginsAtEnd is how many bytes at the end of data could begin mark.
+// beginsAtEnd returns how many bytes at the end of data could be the beginning of mark.
 func beginsAtEnd(data, mark []byte) int {
 	for n := min(len(mark)-1, len(data)); n > 0; n-- {
 		if bytes.HasSuffix(data, mark[:n]) {
@@ -84,7 +84,7 @@ func beginsAtEnd(data, mark []byte) int {
 	return 0
 }
 
-// verdict is what the runner says of a run.
+// verdict is what the runner has reported about a run.
 type verdict struct {
 	started bool
 	refused string // why nothing was started
@@ -95,7 +95,7 @@ type verdict struct {
 	took    time.Duration // by the box's clock, which may be set meanwhile
 }
 
-// read adds what a record says. What no runner writes is skipped: user code can print such a line.
+// read adds the content of a record. It ignores lines that no runner writes, because user code can print them.
 func (v *verdict) read(text string) {
 	fields := strings.Fields(text)
 	switch {

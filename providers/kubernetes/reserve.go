@@ -32,7 +32,7 @@ func (bs *boxes) reserve(ctx context.Context, key string, spec providers.Spec) (
 	}
 }
 
-// attempt makes or wakes a box once. Codes not_found and conflict: the box was changed meanwhile, look again.
+// attempt makes or wakes a box once. Codes not_found and conflict: the box was changed meanwhile, try again.
 func (bs *boxes) attempt(ctx context.Context, b box) (identity, error) {
 	anchor, err := bs.make(ctx, b)
 	if err != nil {
@@ -53,7 +53,7 @@ func (bs *boxes) attempt(ctx context.Context, b box) (identity, error) {
 	return identity{box: string(anchor.GetUID()), pod: s.uid, container: s.container}, nil
 }
 
-// pause takes the pod of a kept box away. See [Provider.Pause].
+// pause removes the pod of a kept box. See [Provider.Pause].
 func (bs *boxes) pause(ctx context.Context, ref schemas.Ref) error {
 	name, id, ok := parseRef(bs.api.namespace, ref)
 	if !ok {

@@ -19,7 +19,7 @@ const (
 	streamAfter  = 10 * time.Second // for a stream to end when its run was ended
 )
 
-// target is where a run runs.
+// target is the box and pod of a run.
 type target struct {
 	name, box string // of the box
 	pod       podState
@@ -27,7 +27,7 @@ type target struct {
 	claimed   bool // from the warm pool: its claim goes, and the box with it
 }
 
-// execution sends one run to its pod and sees it to its end.
+// execution sends one run to its pod and waits for it to end.
 type execution struct {
 	processes *processes
 	image     string
@@ -36,7 +36,7 @@ type execution struct {
 	cmd       providers.Command
 }
 
-// carryOut sends a run to its pod and sees it to its end.
+// carryOut sends a run to its pod, waits for it to end and returns its result.
 func (e *execution) carryOut(ctx context.Context, data []byte, res providers.Result) (providers.Result, error) {
 	if err := e.cmd.MayBegin(); err != nil {
 		return res, err
@@ -72,8 +72,8 @@ func (e *execution) carryOut(ctx context.Context, data []byte, res providers.Res
 	return e.broken(ctx, streamErr, res)
 }
 
-// watch returns when the stream has ended. It ends the run when ctx does, and gives the stream up when the run is long
-// over its time without a word.
+// watch waits until the stream has ended. It kills the run when ctx ends, and cuts the stream if the run is far over its time without a
+// message.
 func (e *execution) watch(ctx context.Context, out *output, ended <-chan error, cut func()) (streamErr, notEnded error) {
 	cancelled := ctx.Done()
 	clock := time.NewTimer(e.cmd.Timeout + e.cmd.Grace + silence)
@@ -101,7 +101,7 @@ func (e *execution) watch(ctx context.Context, out *output, ended <-chan error, 
 	}
 }
 
-// broken is a run whose stream ended without the runner's record of its end.
+// broken returns the result of a run whose stream ended without the runner's record of its end.
 func (e *execution) broken(ctx context.Context, streamErr error, res providers.Result) (providers.Result, error) {
 	if streamErr == nil {
 		streamErr = errors.New("the stream ended without the record of the command's end")
@@ -132,7 +132,7 @@ func (e *execution) broken(ctx context.Context, streamErr error, res providers.R
 	return res, schemas.Wrap(schemas.Interrupted, "run", "the connection to the command was lost", streamErr)
 }
 
-// refusal words why the runner started nothing.
+// refusal returns the error for a reason why the runner started nothing.
 func refusal(reason string, cmd providers.Command) error {
 	switch reason {
 	case "dir":

@@ -24,7 +24,7 @@ type runBoxes struct {
 	work  inflight.Work
 }
 
-// make makes a box for one run. Beside an error it names what has to be discarded.
+// make makes a box for one run. With an error, the target is what has to be discarded.
 func (rb *runBoxes) make(ctx context.Context, cmd providers.Command) (target, error) {
 	spec := cmd.Spec
 	spec.Network = cmd.Network
@@ -50,7 +50,7 @@ func (rb *runBoxes) make(ctx context.Context, cmd providers.Command) (target, er
 	return t, notStarted(err)
 }
 
-// notStarted keeps codes that would send a caller back for a kept box from one that has none.
+// notStarted replaces the codes not_found and conflict, which would make a caller reserve a kept box again, by unavailable.
 func notStarted(err error) error {
 	if code := schemas.CodeOf(err); code == schemas.NotFound || code == schemas.Conflict {
 		return schemas.Wrap(schemas.Unavailable, "run", "the box ended before the command was started", err)
@@ -58,8 +58,8 @@ func notStarted(err error) error {
 	return err
 }
 
-// discard removes the box of a run, also when ctx has ended. It waits for its processes to be gone where the run did
-// not end by itself; else the runner has ended them.
+// discard removes the box of a run, even if ctx has ended. With wait it waits until the box's processes are gone; otherwise the runner has
+// ended them already.
 func (rb *runBoxes) discard(ctx context.Context, t target, wait bool) error {
 	ctx = context.WithoutCancel(ctx)
 	r := rb.boxes.served.boxResource()
@@ -91,7 +91,7 @@ func (rb *runBoxes) discard(ctx context.Context, t target, wait bool) error {
 	return nil
 }
 
-// endRun removes the boxes of a run alone, and waits until their pods are gone.
+// endRun removes the boxes that were made for one run, and waits until their pods are gone.
 func (rb *runBoxes) endRun(ctx context.Context, id string) error {
 	all, err := rb.boxes.list(ctx, labelKind+"="+kindRun)
 	if err != nil {

@@ -25,10 +25,10 @@ var endProgram string
 
 var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// reservedVariables are set by the runner, whatever is declared.
+// reservedVariables returns the variables that the runner sets, whatever is declared.
 func reservedVariables() []string { return []string{"PATH", "HOME", "TMPDIR", "LANG"} }
 
-// runnerInput is what the runner reads for a command.
+// runnerInput returns the input of the runner for a command.
 func runnerInput(token string, cmd providers.Command, fresh bool) ([]byte, error) {
 	if strings.Contains(cmd.Script, "\x00") {
 		return nil, schemas.Invalidf("script", "NUL is not allowed")
@@ -51,7 +51,7 @@ func runnerInput(token string, cmd providers.Command, fresh bool) ([]byte, error
 	return b.Bytes(), nil
 }
 
-// environment is the working directory and the declared variables, each ended by NUL.
+// environment returns the working directory and the declared variables, each terminated by NUL.
 func environment(cmd providers.Command) ([]byte, error) {
 	dir := cmd.Dir
 	if dir == "" {
@@ -82,7 +82,7 @@ func environment(cmd providers.Command) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// endInput is what the program reads that ends a run.
+// endInput returns the input of the program that ends a run.
 func endInput(token string) []byte {
 	return []byte(sweepMark + endProgram + "\x00" + runsPath + "/" + token + "\n")
 }

@@ -33,12 +33,12 @@ var (
 	regionName     = regexp.MustCompile(`^[a-z0-9-]{0,40}$`)
 )
 
-// ownMountOptions are those that the provider sets itself.
+// ownMountOptions returns the mount options that the provider sets itself.
 func ownMountOptions() []string {
 	return []string{"allow-delete", "allow-overwrite", "allow-other", "allow-root", "uid", "gid", "prefix", "region", "read-only"}
 }
 
-// checkS3 reports the first setting of the bucket that cannot be used.
+// checkS3 returns an error for the first invalid setting of the bucket.
 func (o Options) checkS3() error {
 	if o.S3.Bucket == "" {
 		if o.S3.Region != "" || len(o.S3.MountOptions) > 0 {

@@ -75,7 +75,7 @@ func (bs *boxes) sweep(ctx context.Context, now time.Time, dry bool) (removed []
 	return removed, nil
 }
 
-// over reports whether a box's time is over. One that does not say is not.
+// over reports whether a box has expired. A box without a time has not.
 func over(o *unstructured.Unstructured, now time.Time) bool {
 	until, _, _ := unstructured.NestedString(o.Object, "spec", "shutdownTime")
 	if until == "" {

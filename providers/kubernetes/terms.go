@@ -7,10 +7,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// terms are what the operator allows sandboxes and what pods can keep.
+// terms is what the operator allows sandboxes and what pods can enforce.
 type terms struct{ opt Options }
 
-// profile is what it can do in this cluster.
+// profile returns what the provider offers in this cluster.
 func (t *terms) profile() providers.Profile {
 	f := Declared()
 	f.Networks = slices.Clone(t.opt.Networks)
@@ -24,7 +24,7 @@ func (t *terms) profile() providers.Profile {
 	return f
 }
 
-// isolation is what every pod of ours asks for. That the cluster's network enforces policies cannot be seen from here.
+// isolation returns the isolation that every pod requests. Whether the cluster's network enforces policies cannot be found out.
 func (t *terms) isolation() schemas.Isolation {
 	i := schemas.Isolation{
 		Level:    level,
@@ -42,7 +42,7 @@ func (t *terms) isolation() schemas.Isolation {
 	return i
 }
 
-// check reports the first thing that is asked of a box and cannot be kept.
+// check returns an error for the first requirement that a box cannot meet.
 func (t *terms) check(spec providers.Spec, network schemas.Network) error {
 	cannot := func(format string, args ...any) error {
 		return schemas.OpErrorf(schemas.Unsupported, "run", format, args...)
@@ -72,7 +72,7 @@ func (t *terms) check(spec providers.Spec, network schemas.Network) error {
 	return nil
 }
 
-// checkStorage reports files that are where no pod of ours reaches them.
+// checkStorage returns an error if the workspace's files are in a storage that pods cannot reach.
 func (t *terms) checkStorage(m providers.Mount) error {
 	switch {
 	case m.Storage != "" && m.Storage != storageS3:

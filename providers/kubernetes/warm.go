@@ -17,7 +17,7 @@ const (
 	labelPool      = "sandjet/pool" // on the pods of a warm pool: its name
 )
 
-// warmPool takes boxes of single runs from a SandboxWarmPool, where it has one like them.
+// warmPool takes boxes for single runs from a SandboxWarmPool, if it has matching ones.
 type warmPool struct {
 	api       *api
 	served    served
@@ -30,7 +30,7 @@ type warmPool struct {
 	coldFor   atomic.Pointer[string] // why it was not used last
 }
 
-// isolate keeps the pool's unclaimed pods from every network.
+// isolate makes a policy that keeps the pool's unclaimed pods from every network.
 func (wp *warmPool) isolate(ctx context.Context) error {
 	name := "pool-" + wp.name
 	deny := wp.manifests.policy(name, kindPool, schemas.Network{Mode: schemas.DenyAll}, nil)
@@ -44,7 +44,7 @@ func (wp *warmPool) isolate(ctx context.Context) error {
 	return err
 }
 
-// template returns the name of the template if boxes like b can be claimed from the pool, else why not.
+// template returns the name of the pool's template if boxes like b can be claimed from the pool, otherwise why not.
 func (wp *warmPool) template(ctx context.Context, b box) (template, why string, err error) {
 	pool, err := wp.api.get(ctx, wp.served.extension("sandboxwarmpools"), wp.name)
 	if err != nil || pool == nil {
@@ -68,7 +68,7 @@ func (wp *warmPool) template(ctx context.Context, b box) (template, why string, 
 	return template, "", nil
 }
 
-// claim takes a box of one run from the pool, where it has one like it. Not ok: it has none, and nothing is left of the attempt.
+// claim takes a box for one run from the pool. It returns false if the pool has no matching box; nothing is left of the attempt then.
 func (wp *warmPool) claim(ctx context.Context, b box) (sandbox *unstructured.Unstructured, ok bool, err error) {
 	if wp.served.claims == "" || b.kept() || len(b.spec.Mounts) > 0 {
 		return nil, false, nil
@@ -99,14 +99,14 @@ func (wp *warmPool) claim(ctx context.Context, b box) (sandbox *unstructured.Uns
 	return nil, false, err
 }
 
-// cold logs once why boxes are made though there is a pool.
+// cold logs why boxes are made although there is a pool, once per reason in a row.
 func (wp *warmPool) cold(why string) {
 	if last := wp.coldFor.Swap(&why); last == nil || *last != why {
 		wp.log.Warn("warm pool not used", "pool", wp.name, "reason", why)
 	}
 }
 
-// bound waits until a claim has its Sandbox, StartTimeout at most.
+// bound waits until a claim has its Sandbox, at most StartTimeout.
 func (wp *warmPool) bound(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	waiting, cancel := context.WithTimeout(ctx, wp.patience)
 	defer cancel()
@@ -135,7 +135,7 @@ func (wp *warmPool) bound(ctx context.Context, name string) (*unstructured.Unstr
 	return o, err
 }
 
-// check looks whether boxes can be claimed.
+// check checks whether boxes can be claimed.
 func (wp *warmPool) check(ctx context.Context) Finding {
 	const remedy = "deploy/kubernetes/warm-pool.yaml has one that fits the defaults; without it boxes are made when they are needed"
 	if wp.served.claims == "" {
@@ -151,7 +151,7 @@ func (wp *warmPool) check(ctx context.Context) Finding {
 	return Finding{OK: true, Says: "runs without a workspace take boxes of the warm pool " + wp.name}
 }
 
-// notReady is what a claim's controller says.
+// notReady returns why a claim is not ready, by its condition.
 func notReady(o unstructured.Unstructured) string {
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, c := range conditions {

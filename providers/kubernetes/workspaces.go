@@ -12,7 +12,7 @@ type workspaces struct {
 	manifests manifests
 }
 
-// make makes the claims of workspaces that have none.
+// make creates the missing claims of workspaces.
 func (w *workspaces) make(ctx context.Context, mounts []providers.Mount) error {
 	for _, m := range mounts {
 		if m.Storage == storageS3 {
@@ -38,7 +38,7 @@ func (w *workspaces) make(ctx context.Context, mounts []providers.Mount) error {
 	return nil
 }
 
-// makeS3 makes the volume and the claim of a workspace on S3 where they are not there.
+// makeS3 creates the missing volume and claim of a workspace on S3.
 func (w *workspaces) makeS3(ctx context.Context, namespace string) error {
 	if there, err := w.api.get(ctx, claimResource, w.manifests.bucketClaim(namespace)); err != nil || there != nil {
 		return err
@@ -51,7 +51,7 @@ func (w *workspaces) makeS3(ctx context.Context, namespace string) error {
 	return err
 }
 
-// workspaceLabels says which workspace's files a claim has.
+// workspaceLabels labels a claim with its workspace.
 func workspaceLabels(claim object, namespace string) object {
 	if meta, ok := claim["metadata"].(object); ok {
 		meta["labels"] = object{labelKind: kindWorkspace, labelWorkspace: namespace}

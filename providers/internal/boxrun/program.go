@@ -46,7 +46,7 @@ func SweepArguments(shell, path, mark string) []string {
 	return append(Arguments(shell, path), "sweep", mark)
 }
 
-// TrySweepArguments is [SweepArguments] for callers that repeat a failed sweep: the process gives up early if the same processes stay.
+// TrySweepArguments is [SweepArguments] for callers that repeat a failed sweep: the process stops early if the same processes stay.
 func TrySweepArguments(shell, path, mark string) []string {
 	return append(SweepArguments(shell, path, mark), "20")
 }

@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Use is something that a client does: a verb on a resource such as pods/exec of a group.
+// Use is an operation of a client: a verb on a resource such as pods/exec of a group.
 type Use struct{ Group, Resource, Verb string }
 
 // Rule is a rule of a Role.
 type Rule struct{ Groups, Resources, Verbs []string }
 
-// Used lists what the client has done.
+// Used returns the operations that the client has used.
 func (c *Cluster) Used() []Use {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,7 @@ func verbOf(r *http.Request, req request) string {
 	return strings.ToLower(r.Method)
 }
 
-// authorize notes a use, and refuses what no rule grants.
+// authorize records an operation, and refuses it if no rule grants it.
 func (c *Cluster) authorize(verb string, req request) error {
 	u := Use{req.group, req.resource, verb}
 	if req.sub != "" {
@@ -72,7 +72,7 @@ func (c *Cluster) allows(u Use) bool {
 	})
 }
 
-// admit checks an object that is to be stored, as a change of old where that is not nil.
+// admit validates an object before it is stored; old is the object that it replaces, nil if it is new.
 func (c *Cluster) admit(req request, o, old object) (object, error) {
 	o = clone(o)
 	if text(o, "apiVersion") != versionOf(req) || text(o, "kind") != req.kind {
@@ -184,7 +184,8 @@ func checkPod(spec any, bad complain) {
 	}
 }
 
-// checkPolicy checks a NetworkPolicy's peers as the API server does: each is pods or a range, and an exception lies inside of its range.
+// checkPolicy validates a NetworkPolicy's peers as the API server does: each is either pods or a CIDR, and exceptions lie within their
+// CIDR.
 func checkPolicy(o object, bad complain) {
 	for _, rule := range list(o, "spec", "egress") {
 		for _, peer := range list(rule, "to") {
@@ -212,7 +213,7 @@ func checkPolicy(o object, bad complain) {
 	}
 }
 
-// restricted lists what the pod security standard of that name refuses in a pod.
+// restricted lists the violations of the pod security standard "restricted" in a pod.
 func restricted(spec any) (why []string) {
 	for _, name := range []string{"hostNetwork", "hostPID", "hostIPC"} {
 		if at(spec, name) == true {

@@ -43,7 +43,7 @@ type Options struct {
 	Node Node
 }
 
-// Cluster is an API server and what stands behind it. Its methods may be called from many goroutines.
+// Cluster simulates an API server with its controllers, scheduler and kubelet. Its methods are safe for concurrent use.
 type Cluster struct {
 	opt    Options
 	dir    string
@@ -65,7 +65,7 @@ type Cluster struct {
 	numbers int
 }
 
-// Faults are what a test makes go wrong.
+// Faults are the failures that a test injects.
 type Faults struct {
 	// Answer refuses a request with a status, 0 not.
 	Answer func(r *http.Request) (status int, retryAfter int)
@@ -79,8 +79,8 @@ type Faults struct {
 	NoCollector bool
 }
 
-// Start starts a cluster that ends with tb, with everything in it. Where pods cannot be, the test is skipped with the
-// reason; it fails instead when CI is set.
+// Start starts a cluster that ends with tb, with all its processes. If pods cannot run here the test is skipped; if CI is set it fails
+// instead.
 func Start(tb testing.TB, o Options) *Cluster {
 	tb.Helper()
 	if reason := missing(); reason != "" {
@@ -115,7 +115,7 @@ func Start(tb testing.TB, o Options) *Cluster {
 	return c
 }
 
-// missing says why there can be no pods; empty: there can.
+// missing returns why pods cannot run here; empty if they can.
 func missing() string {
 	if os.Geteuid() != 0 {
 		return "pods need root here, for namespaces of their own"
@@ -128,10 +128,10 @@ func missing() string {
 	return ""
 }
 
-// Config is how to reach it.
+// Config returns the configuration for connecting to the cluster.
 func (c *Cluster) Config() *rest.Config { return &rest.Config{Host: c.server.URL} }
 
-// Kubeconfig writes a file for kubectl into a folder, and returns its name.
+// Kubeconfig writes a configuration file for kubectl into a directory and returns its name.
 func (c *Cluster) Kubeconfig(tb testing.TB, dir string) string {
 	tb.Helper()
 	name := filepath.Join(dir, "kubeconfig")
@@ -145,7 +145,7 @@ func (c *Cluster) Kubeconfig(tb testing.TB, dir string) string {
 	return name
 }
 
-// Fault makes things go wrong, or right again.
+// Fault changes the injected failures.
 func (c *Cluster) Fault(change func(f *Faults)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +153,7 @@ func (c *Cluster) Fault(change func(f *Faults)) {
 	c.notify()
 }
 
-// CutExecs breaks the connections of all execs, and leaves what they started alone.
+// CutExecs breaks the connections of all execs; their programs continue.
 func (c *Cluster) CutExecs() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,7 +183,7 @@ func (c *Cluster) Objects(resource string) []string {
 	return names
 }
 
-// Get returns a copy of an object; nil: there is none.
+// Get returns a copy of an object; nil if it does not exist.
 func (c *Cluster) Get(resource, name string) map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,7 +215,7 @@ func (c *Cluster) Add(o map[string]any) error {
 	return fmt.Errorf("%s of %s is not served", text(o, "kind"), text(o, "apiVersion"))
 }
 
-// Change replaces an object by what change makes of it, as an operator or a controller does.
+// Change replaces an object by a copy that change has modified, as an operator or a controller does.
 func (c *Cluster) Change(resource, name string, change func(o map[string]any)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,7 +229,7 @@ func (c *Cluster) Change(resource, name string, change func(o map[string]any)) e
 	return fmt.Errorf("there is no %s %s", resource, name)
 }
 
-// Processes is how many processes of pods live.
+// Processes returns how many processes of pods are running.
 func (c *Cluster) Processes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,7 +240,7 @@ func (c *Cluster) Processes() int {
 	return n
 }
 
-// Volume is the folder with the files of a claim; empty: there is none.
+// Volume returns the directory with the files of a claim; empty if the claim does not exist.
 func (c *Cluster) Volume(claim string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,14 +251,14 @@ func (c *Cluster) Volume(claim string) string {
 	return c.volumeDir(c.volumeOf(o))
 }
 
-// Scratch is the folder of a pod's own volume.
+// Scratch returns the directory of a pod's emptyDir volume.
 func (c *Cluster) Scratch(pod, volume string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return filepath.Join(c.podDir(text(c.objects[key{"", "pods", pod}], "metadata", "uid")), "volumes", volume)
 }
 
-// Evict ends a pod as a kubelet does whose node is short of something: it stays, and has failed.
+// Evict ends a pod as a kubelet does on a node that is short of a resource: its object stays, as failed.
 func (c *Cluster) Evict(name, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -269,19 +269,19 @@ func (c *Cluster) Evict(name, message string) {
 
 func (c *Cluster) volumeDir(uid string) string { return filepath.Join(c.dir, "volumes", uid) }
 
-// number is one that was never given before.
+// number returns a number that was never used before.
 func (c *Cluster) number() string {
 	c.numbers++
 	return strconv.Itoa(c.numbers)
 }
 
-// notify wakes all who wait for changes. The lock is held.
+// notify wakes all goroutines that wait for changes. The lock is held.
 func (c *Cluster) notify() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// control is all controllers, the scheduler and the kubelet.
+// control runs all controllers, the scheduler and the kubelet.
 func (c *Cluster) control() {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// normalize puts a Sandbox of any version into the stored form, that of v1beta1.
+// normalize converts a Sandbox of any version to the stored version, v1beta1.
 func normalize(o object, version string) {
 	spec, _ := o["spec"].(object)
 	if spec == nil {
@@ -34,7 +34,7 @@ func normalize(o object, version string) {
 	delete(spec, "replicas")
 }
 
-// convert shows the stored form of a Sandbox in a version.
+// convert converts a stored Sandbox to a version.
 func convert(o object, version string) {
 	spec, _ := o["spec"].(object)
 	if version != "v1alpha1" || spec == nil {
@@ -48,7 +48,7 @@ func convert(o object, version string) {
 	spec["replicas"] = replicas
 }
 
-// reconcile does once what controllers, scheduler and kubelet do all the time. The lock is held.
+// reconcile runs the controllers, the scheduler and the kubelet until nothing changes any more. The lock is held.
 func (c *Cluster) reconcile() {
 	for again := true; again; {
 		before := c.version
@@ -76,7 +76,7 @@ func (c *Cluster) reconcile() {
 	c.watchMemory()
 }
 
-// collect removes objects whose owners are all gone, and claims that were to go and that no pod uses any more.
+// collect removes objects whose owners are all gone, and deleted claims that no pod uses any more.
 func (c *Cluster) collect() {
 	for k, o := range c.objects {
 		if k.resource == "persistentvolumeclaims" && at(o, "metadata", "deletionTimestamp") != nil && !c.inUse(k.name) {
@@ -98,7 +98,7 @@ func (c *Cluster) collect() {
 	}
 }
 
-// reconcileSandbox makes a Sandbox's pod and volumes, or takes the pod away, and says how it stands.
+// reconcileSandbox makes a Sandbox's pod and volumes, or removes the pod, and updates its status.
 func (c *Cluster) reconcileSandbox(k key, o object) {
 	if at, err := time.Parse(time.RFC3339, text(o, "spec", "shutdownTime")); err == nil && !at.After(time.Now()) {
 		if text(o, "spec", "shutdownPolicy") == "Delete" {
@@ -146,7 +146,7 @@ func (c *Cluster) reconcileSandbox(k key, o object) {
 	}
 }
 
-// ownerSandbox is the reference to a Sandbox as a controller.
+// ownerSandbox returns an owner reference to a Sandbox, as the controller.
 func ownerSandbox(k key, o object) []any {
 	return []any{object{
 		"apiVersion": sandboxGroup + "/v1beta1", "kind": "Sandbox", "name": k.name, "uid": text(o, "metadata", "uid"),
@@ -154,8 +154,8 @@ func ownerSandbox(k key, o object) []any {
 	}}
 }
 
-// claimsOf makes the claims that a Sandbox names and that are not there, each time again as agent-sandbox does (reconcilePVCs of
-// controllers/sandbox_controller.go). One that belongs to another is an error, but keeps no pod from being made, and from using it.
+// claimsOf makes the missing claims that a Sandbox names, at each call as agent-sandbox does (reconcilePVCs of
+// controllers/sandbox_controller.go). A claim of another owner is an error, but the pod is made and uses it nevertheless.
 func (c *Cluster) claimsOf(k key, o object) (err error) {
 	for _, t := range list(o, "spec", "volumeClaimTemplates") {
 		name := text(t, "metadata", "name") + "-" + k.name
@@ -203,14 +203,14 @@ func (c *Cluster) podOf(k key, o object) error {
 	return c.create(key{"", "pods", k.name}, admitted)
 }
 
-// condition writes a Sandbox's condition Ready.
+// condition sets a Sandbox's condition Ready.
 func (c *Cluster) condition(k key, o object, status, reason, message string) {
 	changed := clone(o)
 	set(changed, []any{object{"type": "Ready", "status": status, "reason": reason, "message": message}}, "status", "conditions")
 	_ = c.update(k, changed) // it is there: the lock is held
 }
 
-// reconcilePod starts a pod's processes, and removes the pod when it is to go and they are gone.
+// reconcilePod starts a pod's processes, and removes a deleted pod when its processes have ended.
 func (c *Cluster) reconcilePod(k key, o object) {
 	p := c.pods[k.name]
 	leaving := at(o, "metadata", "deletionTimestamp") != nil
@@ -252,5 +252,5 @@ func (c *Cluster) makeVolume(uid string) {
 
 func (c *Cluster) dropVolume(uid string) { _ = os.RemoveAll(c.volumeDir(uid)) }
 
-// podDir is where the kubelet keeps a pod's own volumes.
+// podDir returns the directory of a pod's own volumes.
 func (c *Cluster) podDir(uid string) string { return filepath.Join(c.dir, "pods", uid) }

@@ -7,7 +7,8 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// discovery answers what needs no rights: which resources there are, and what the client may do.
+// discovery answers requests that need no permission: the served resources, and the client's permissions. It returns false for other
+// requests.
 func (c *Cluster) discovery(w http.ResponseWriter, r *http.Request) bool {
 	path := strings.Trim(r.URL.Path, "/")
 	switch {
@@ -56,7 +57,7 @@ func (c *Cluster) discovery(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// service is the one at a path; nil: there is none.
+// service returns the service at a path; nil if there is none.
 func (c *Cluster) service(path string) object {
 	in, ok := strings.CutPrefix(path, "api/v1/namespaces/")
 	namespace, name, both := strings.Cut(in, "/services/")
@@ -113,7 +114,7 @@ func (c *Cluster) resourceList(w http.ResponseWriter, path string) bool {
 	return true
 }
 
-// review answers whether the client may do something.
+// review answers a SelfSubjectAccessReview.
 func (c *Cluster) review(w http.ResponseWriter, r *http.Request) {
 	body := make([]byte, 0, 1024)
 	buf := make([]byte, 1024)

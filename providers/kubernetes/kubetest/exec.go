@@ -78,8 +78,8 @@ func (c *Cluster) exec(w http.ResponseWriter, r *http.Request, name string) {
 	s.cut()
 }
 
-// runExec runs a program beside a pod's first process. When the connection breaks it continues, and its output is not read; its standard
-// input ends then.
+// runExec runs a program beside a pod's first process. If the connection breaks the program continues: its output is dropped and its
+// standard input ends.
 func (c *Cluster) runExec(s *stream, command []string) metav1.Status {
 	p := s.pod
 	args := []string{"-t", strconv.Itoa(p.pid), "-m", "-p", "-n", "-i", "-u", "-r", "-w", "--",
@@ -160,7 +160,7 @@ func failure(err error) metav1.Status {
 	return metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Message: err.Error()}
 }
 
-// overWebSocket speaks v5.channel.k8s.io.
+// overWebSocket accepts an exec by the protocol v5.channel.k8s.io.
 func (c *Cluster) overWebSocket(w http.ResponseWriter, r *http.Request) (*stream, error) {
 	upgrader := websocket.Upgrader{Subprotocols: []string{protocolWS}, CheckOrigin: func(*http.Request) bool { return true }}
 	conn, err := upgrader.Upgrade(w, r, nil)
@@ -205,7 +205,7 @@ func (c *Cluster) overWebSocket(w http.ResponseWriter, r *http.Request) (*stream
 	}, nil
 }
 
-// overSPDY speaks v4.channel.k8s.io, by the library that API servers use.
+// overSPDY accepts an exec by the protocol v4.channel.k8s.io, with the library that API servers use.
 func overSPDY(w http.ResponseWriter, r *http.Request) (*stream, error) {
 	if _, err := httpstream.Handshake(r, w, []string{protocolSPDY}); err != nil {
 		return nil, err

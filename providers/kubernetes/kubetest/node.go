@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Node is what matters of a node to the scheduler.
+// Node is the part of a node that the scheduler considers.
 type Node struct {
 	Labels map[string]string
 	// Taint keeps pods away that do not tolerate it; the zero value does not.
@@ -16,7 +16,7 @@ type Node struct {
 	Extended map[string]int64
 }
 
-// refuses says why a pod cannot be on the node; empty: it can.
+// refuses returns why a pod cannot run on the node; empty if it can.
 func (n Node) refuses(pod object) string {
 	selector, _ := at(pod, "spec", "nodeSelector").(object)
 	for name, value := range selector {
@@ -57,7 +57,7 @@ func quantity(v any) int64 {
 	return q.Value()
 }
 
-// checkExtended checks a container's extended resources as the API server does: whole, and as many requested as granted.
+// checkExtended validates a container's extended resources as the API server does: whole numbers, with equal requests and limits.
 func checkExtended(c any, bad complain) {
 	limits, _ := at(c, "resources", "limits").(object)
 	requests, _ := at(c, "resources", "requests").(object)

@@ -16,7 +16,7 @@ import (
 
 const podUser = 1000
 
-// pod is a pod's processes.
+// pod holds the processes of a pod.
 type pod struct {
 	c         *Cluster
 	key       key
@@ -122,14 +122,14 @@ func (c *Cluster) startPod(k key, o object) {
 	})
 }
 
-// unschedulable is the status of a pod that no node takes.
+// unschedulable returns the status of a pod that fits no node.
 func unschedulable(message string) object {
 	return object{"phase": "Pending", "conditions": []any{object{
 		"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
 	}}}
 }
 
-// rooted waits until the first process has its own root, which an exec enters.
+// rooted waits until the first process has changed its root, which an exec enters, and reports whether it has.
 func (p *pod) rooted() bool {
 	for range 5000 {
 		switch root, err := os.Readlink(fmt.Sprintf("/proc/%d/root", p.pid)); {
@@ -143,7 +143,7 @@ func (p *pod) rooted() bool {
 	return false
 }
 
-// isolated reports whether a policy keeps the pod from the network: all of it, as far as this cluster goes.
+// isolated reports whether a policy cuts the pod off from the network. This cluster knows no partial access.
 func (c *Cluster) isolated(o object) bool {
 	for k, policy := range c.objects {
 		if k.resource != "networkpolicies" {
@@ -168,7 +168,7 @@ func (c *Cluster) isolated(o object) bool {
 	return false
 }
 
-// joins reports whether a policy lets the pod reach other pods.
+// joins reports whether the pod's own policy lets it reach other pods.
 func (c *Cluster) joins(o object) bool {
 	for k, policy := range c.objects {
 		if k.resource != "networkpolicies" || text(policy, "metadata", "name") != text(o, "metadata", "labels", "sandjet/box") {
@@ -185,7 +185,7 @@ func (c *Cluster) joins(o object) bool {
 	return false
 }
 
-// mounts are the lines for rootProgram, short paths first.
+// mounts returns the lines for rootProgram, short paths first.
 func (c *Cluster) mounts(o object, dir string) (string, error) {
 	sources := map[string]string{}
 	for _, v := range list(o, "spec", "volumes") {
@@ -233,7 +233,7 @@ func (c *Cluster) mounts(o object, dir string) (string, error) {
 	return b.String(), nil
 }
 
-// running says that the container runs. The lock is held, as below.
+// running sets the pod's status to running. The lock is held, as for the methods below.
 func (p *pod) running() {
 	o := p.c.objects[p.key]
 	if o == nil || text(o, "metadata", "uid") != p.uid {
@@ -250,7 +250,7 @@ func (p *pod) running() {
 	})
 }
 
-// ended writes how the first process ended, and forgets the pod.
+// ended sets the pod's status by how the first process ended, and removes the pod from the running ones.
 func (p *pod) ended(err error) {
 	p.gone = true
 	if p.c.pods[p.key.name] == p {
@@ -280,7 +280,7 @@ func (p *pod) terminated(phase, reason, message, why string, code int) object {
 	return s
 }
 
-// fail ends a pod and keeps it as failed.
+// fail ends a pod and sets its status to failed.
 func (p *pod) fail(reason, message, why string, code int) {
 	if o := p.c.objects[p.key]; o != nil && text(o, "metadata", "uid") == p.uid {
 		if why == "" {
@@ -291,7 +291,7 @@ func (p *pod) fail(reason, message, why string, code int) {
 	p.kill()
 }
 
-// terminate asks the first process to end, and makes it after the pod's grace.
+// terminate sends the first process SIGTERM, and SIGKILL after the pod's grace period.
 func (p *pod) terminate() {
 	if p.leaving {
 		return
@@ -309,15 +309,14 @@ func (p *pod) terminate() {
 	})
 }
 
-// kill ends the first process, and with it all others.
+// kill kills the first process, and with it all others.
 func (p *pod) kill() {
 	if !p.gone {
 		_ = syscall.Kill(p.pid, syscall.SIGKILL) // as above
 	}
 }
 
-// namespaces are the pids of the host's processes, as the host sees them, by their namespace of processes. It is called fifty times a
-// second: it opens no folder but /proc.
+// namespaces returns the process ids of the host by pid namespace. It is called fifty times a second and lists no directory but /proc.
 func namespaces() map[string][]int {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -336,7 +335,7 @@ func namespaces() map[string][]int {
 	return found
 }
 
-// processes are the pids of the pod's processes among all.
+// processes returns the process ids of the pod among all.
 func (p *pod) processes(all map[string][]int) []int {
 	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", p.pid))
 	if err != nil || p.gone {
@@ -345,8 +344,8 @@ func (p *pod) processes(all map[string][]int) []int {
 	return all[own]
 }
 
-// watchMemory ends pods that use more than their limit: the whole of them, as kubelets do with cgroup v2. Only an exec
-// makes a pod grow.
+// watchMemory ends pods that exceed their memory limit, with all processes as kubelets do with cgroup v2. It checks pods with execs only,
+// because nothing else grows.
 func (c *Cluster) watchMemory() {
 	var all map[string][]int
 	for s := range c.execs {
@@ -371,7 +370,7 @@ func (c *Cluster) watchMemory() {
 	}
 }
 
-// endPods ends everything that is left.
+// endPods kills all pods.
 func (c *Cluster) endPods() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

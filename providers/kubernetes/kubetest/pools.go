@@ -12,7 +12,7 @@ const (
 	idLabel        = "agents.x-k8s.io/claim-uid"
 )
 
-// checkClaim checks a claim as its schema does, and puts one of the older version into the stored form.
+// checkClaim validates a SandboxClaim, and converts one of the older version to the stored version.
 func checkClaim(o object, version string, bad complain) {
 	spec, _ := o["spec"].(object)
 	if version == "v1alpha1" {
@@ -32,7 +32,7 @@ func checkClaim(o object, version string, bad complain) {
 	checkLabels(at(spec, "additionalPodMetadata", "labels"), bad)
 }
 
-// ownerOf is the reference to an object's controller.
+// ownerOf returns an owner reference to an object, as the controller.
 func ownerOf(o object, kind string) []any {
 	return []any{object{
 		"apiVersion": extensionGroup + "/v1beta1", "kind": kind, "name": text(o, "metadata", "name"), "uid": text(o, "metadata", "uid"),
@@ -40,7 +40,7 @@ func ownerOf(o object, kind string) []any {
 	}}
 }
 
-// ownedSandboxes are those of a pool or a claim, by name.
+// ownedSandboxes returns the Sandboxes of a pool or a claim, by name.
 func (c *Cluster) ownedSandboxes(uid string) (keys []key) {
 	owned := func(r any) bool { return text(r, "uid") == uid }
 	for k, o := range c.objects {
@@ -52,7 +52,7 @@ func (c *Cluster) ownedSandboxes(uid string) (keys []key) {
 	return keys
 }
 
-// sandboxOf makes a Sandbox of a template.
+// sandboxOf creates a Sandbox from a template.
 func (c *Cluster) sandboxOf(template object, name string, labels object, owner []any) error {
 	made := object{
 		"apiVersion": sandboxGroup + "/v1beta1", "kind": "Sandbox",
@@ -86,7 +86,7 @@ func (c *Cluster) reconcilePool(k key, o object) {
 	}
 }
 
-// reconcileClaim binds a claim to a ready Sandbox of its pool, or to a new one where there is none, and ends it in time.
+// reconcileClaim binds a claim to a ready Sandbox of its pool, or to a new one if there is none, and removes it at its shutdown time.
 func (c *Cluster) reconcileClaim(k key, o object) {
 	if at, err := time.Parse(time.RFC3339, text(o, "spec", "lifecycle", "shutdownTime")); err == nil && !at.After(time.Now()) {
 		c.remove(k)
@@ -122,7 +122,7 @@ func (c *Cluster) reconcileClaim(k key, o object) {
 	_ = c.update(k, bound) // it is there: the lock is held
 }
 
-// adopt makes a ready Sandbox of a pool the claim's. Empty: there is none.
+// adopt makes the claim the owner of a ready Sandbox of a pool, and returns its name; empty if there is none.
 func (c *Cluster) adopt(claim, pool, template, labels object) string {
 	for _, k := range c.ownedSandboxes(text(pool, "metadata", "uid")) {
 		o := c.objects[k]
@@ -142,7 +142,7 @@ func (c *Cluster) adopt(claim, pool, template, labels object) string {
 	return ""
 }
 
-// relabel gives a Sandbox's pod the labels that the Sandbox says by now.
+// relabel sets a pod's labels to those in its Sandbox, and reports whether they changed.
 func (c *Cluster) relabel(k key, pod, sandbox object) bool {
 	changed := clone(pod)
 	for name, value := range asObject(at(sandbox, "spec", "podTemplate", "metadata", "labels")) {

@@ -13,7 +13,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// sandboxSpec is the part of agent-sandbox's specs that we write, of Sandboxes and of templates.
+// sandboxSpec is the part of agent-sandbox's specs, of Sandboxes and templates, that the provider writes.
 type sandboxSpec struct {
 	PodTemplate struct {
 		Metadata struct {
@@ -67,8 +67,8 @@ type custom[Spec any] struct {
 	Status map[string]any `json:"status"`
 }
 
-// Misspelt reports a field that the API's own types do not have, or a value of another type: an API server would drop the one
-// and refuse the other. A kind that is not known here is an error too.
+// Misspelt returns an error for a field that the API's types do not have, which an API server would drop, or for a value of the wrong
+// type, which it would refuse. An unknown kind is an error too.
 func Misspelt(o map[string]any) error {
 	kinds := map[string]func() any{
 		"Namespace":                        func() any { return new(core.Namespace) },

@@ -49,7 +49,7 @@ const (
 	maxBody      = 3 << 20
 )
 
-// request is what a path says.
+// request is a parsed request path.
 type request struct {
 	served
 	version, name, sub string
@@ -105,7 +105,7 @@ func (c *Cluster) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// parse reads the path of a resource in the namespace.
+// parse parses the path of a resource in the namespace.
 func (c *Cluster) parse(path string) (request, bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	var group, version string
@@ -133,7 +133,7 @@ func (c *Cluster) parse(path string) (request, bool) {
 	return request{}, false
 }
 
-// change carries out all but watches and execs.
+// change handles all requests except watches and execs. It returns a status and a body.
 func (c *Cluster) change(r *http.Request, req request) (int, any, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
 	if err != nil {
@@ -182,7 +182,7 @@ func (c *Cluster) change(r *http.Request, req request) (int, any, error) {
 	return 0, nil, apierrors.NewMethodNotSupported(k.of(), r.Method)
 }
 
-// replace stores a changed object, if it is a change of what is there.
+// replace stores a changed object. It returns a conflict unless the change is based on the current version.
 func (c *Cluster) replace(req request, there, changed object) (int, any, error) {
 	k := req.key()
 	for _, what := range []string{"uid", "resourceVersion"} {
@@ -203,7 +203,7 @@ func (c *Cluster) replace(req request, there, changed object) (int, any, error) 
 	return http.StatusOK, c.shown(req, c.objects[k]), nil
 }
 
-// list answers with all objects that a selector takes.
+// list returns all objects that match a selector.
 func (c *Cluster) list(r *http.Request, req request) (int, any, error) {
 	selector, err := selectorOf(r)
 	if err != nil {
@@ -239,7 +239,7 @@ func selectorOf(r *http.Request) (func(object) bool, error) {
 	}, nil
 }
 
-// watch sends changes until the reader goes away or has fallen behind.
+// watch sends changes until the client disconnects or has fallen behind.
 func (c *Cluster) watch(w http.ResponseWriter, r *http.Request, req request) {
 	selector, err := selectorOf(r)
 	if err != nil {
@@ -289,7 +289,7 @@ func (c *Cluster) watch(w http.ResponseWriter, r *http.Request, req request) {
 	}
 }
 
-// shown is an object in the version that was asked for.
+// shown returns an object in the requested version.
 func (c *Cluster) shown(req request, o object) object {
 	out := clone(o)
 	out["apiVersion"], out["kind"] = versionOf(req), req.kind

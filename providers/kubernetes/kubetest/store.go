@@ -16,7 +16,7 @@ import (
 
 type object = map[string]any
 
-// key names an object of the one namespace.
+// key identifies an object in the one namespace.
 type key struct{ group, resource, name string }
 
 func (k key) of() schema.GroupResource {
@@ -33,10 +33,10 @@ type event struct {
 
 const maxEvents = 5000
 
-// clone is a deep copy.
+// clone returns a deep copy.
 func clone(o object) object { return runtime.DeepCopyJSON(o) }
 
-// at finds what stands at a path; nil: nothing does.
+// at returns the value at a path; nil if there is none.
 func at(o any, path ...string) any {
 	for _, p := range path {
 		m, ok := o.(object)
@@ -58,7 +58,7 @@ func list(o any, path ...string) []any {
 	return l
 }
 
-// set writes a value at a path, and the objects on the way to it.
+// set sets the value at a path, creating the objects on the way to it.
 func set(o object, value any, path ...string) {
 	for _, p := range path[:len(path)-1] {
 		next, ok := o[p].(object)
@@ -137,7 +137,7 @@ func (c *Cluster) update(k key, o object) error {
 	return nil
 }
 
-// remove deletes an object: a pod when its processes have ended, a claim when no pod uses it. The lock is held.
+// remove deletes an object. A pod stays until its processes have ended, a claim until no pod uses it. The lock is held.
 func (c *Cluster) remove(k key) {
 	o := c.objects[k]
 	if o == nil || at(o, "metadata", "deletionTimestamp") != nil {
@@ -156,7 +156,7 @@ func (c *Cluster) remove(k key) {
 	c.put(k, clone(o), "DELETED")
 }
 
-// inUse reports whether a pod that runs has a claim: then the claim is kept, as by kubernetes.io/pvc-protection.
+// inUse reports whether a running pod uses a claim. Such a claim is protected, as by kubernetes.io/pvc-protection.
 func (c *Cluster) inUse(claim string) bool {
 	for k, o := range c.objects {
 		if k.resource != "pods" || c.pods[k.name] == nil || c.pods[k.name].uid != text(o, "metadata", "uid") {
@@ -169,13 +169,13 @@ func (c *Cluster) inUse(claim string) bool {
 	return false
 }
 
-// dropClaim removes a claim and its files. What is in a bucket stays.
+// dropClaim removes a claim and its files. Files in a bucket stay.
 func (c *Cluster) dropClaim(k key, o object) {
 	c.dropVolume(text(o, "metadata", "uid"))
 	c.put(k, clone(o), "DELETED")
 }
 
-// merge is a JSON merge patch.
+// merge applies a JSON merge patch and returns the result.
 func merge(into, change object) object {
 	out := maps.Clone(into)
 	if out == nil {

@@ -8,7 +8,7 @@ import (
 
 const driverS3 = "s3.csi.aws.com"
 
-// optionsS3 are options of Mountpoint that the driver passes on, and whether they have a value.
+// optionsS3 lists the Mountpoint options that the driver passes on, and whether each has a value.
 func optionsS3() map[string]bool {
 	return map[string]bool{
 		"allow-delete": false, "allow-overwrite": false, "allow-other": false, "read-only": false, "uid": true, "gid": true,
@@ -16,7 +16,7 @@ func optionsS3() map[string]bool {
 	}
 }
 
-// mountOptions are a volume's options by name.
+// mountOptions returns a volume's mount options by name.
 func mountOptions(volume any) map[string]string {
 	all := map[string]string{}
 	for _, v := range list(volume, "spec", "mountOptions") {
@@ -27,7 +27,7 @@ func mountOptions(volume any) map[string]string {
 	return all
 }
 
-// checkVolume checks a volume as the API server does, and the options of a bucket's as Mountpoint does, which knows them or ends.
+// checkVolume validates a volume as the API server does, and a bucket's mount options as Mountpoint does, which exits on unknown ones.
 func (c *Cluster) checkVolume(o, old object, bad complain) {
 	if old != nil && !sameJSON(at(old, "spec", "csi"), at(o, "spec", "csi")) {
 		bad("", "spec.persistentvolumesource is immutable after creation", "spec", "csi")
@@ -57,7 +57,7 @@ func (c *Cluster) checkVolume(o, old object, bad complain) {
 	}
 }
 
-// binding is the phase of a claim that names its volume.
+// binding returns the phase of a claim that names its volume.
 func (c *Cluster) binding(claim object) string {
 	volume := c.objects[key{"", "persistentvolumes", text(claim, "spec", "volumeName")}]
 	ref, _ := at(volume, "spec", "claimRef").(object)
@@ -76,7 +76,7 @@ func (c *Cluster) binding(claim object) string {
 	return "Bound"
 }
 
-// volumeOf names the folder of a claim's files: a bucket's are the same for every claim.
+// volumeOf returns the directory of a claim's files, below that of all volumes. All claims on the same bucket and prefix share one.
 func (c *Cluster) volumeOf(claim object) string {
 	volume := c.objects[key{"", "persistentvolumes", text(claim, "spec", "volumeName")}]
 	if volume == nil || text(volume, "spec", "csi", "driver") != driverS3 {
