@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/cloud"
 )
 
-// sandbox is what the control plane says of one.
+// sandbox is a sandbox as the control plane describes it.
 type sandbox struct {
 	ID          string            `json:"id"`
 	Name        string            `json:"name"`
@@ -38,7 +38,7 @@ const (
 	stateBuild      = "build_failed"
 )
 
-// newSandbox is what a create asks for. Intervals are minutes.
+// newSandbox is the body of a create request. Intervals are in minutes.
 type newSandbox struct {
 	Name       string            `json:"name,omitempty"`
 	Snapshot   string            `json:"snapshot,omitempty"`
@@ -75,7 +75,7 @@ type labels struct {
 	Labels map[string]string `json:"labels"`
 }
 
-// minutes rounds up: what is asked for is never less.
+// minutes returns d in minutes, rounded up.
 func minutes(d time.Duration) int { return int((d + time.Minute - 1) / time.Minute) }
 
 func at(id, verb string) (path, route string) {
@@ -89,7 +89,7 @@ func (p *api) ask(ctx context.Context, method, id, verb string, body, into any) 
 	return err
 }
 
-// get finds a sandbox by its id or name.
+// get returns a sandbox by its id or name.
 func (p *api) get(ctx context.Context, id string) (s sandbox, err error) {
 	err = p.ask(ctx, http.MethodGet, id, "", nil, &s)
 	return s, err

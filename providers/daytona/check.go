@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Diagnosis is something that the provider needs, for people.
+// Diagnosis is one finding about what the provider needs, for people.
 type Diagnosis struct {
 	About  string
 	Good   bool
@@ -18,8 +18,8 @@ type Diagnosis struct {
 	Remedy string // where it is not good
 }
 
-// Diagnose looks at what the provider needs of the service: whether it answers, the key, the snapshot, volumes for workspaces, and how
-// many sandboxes run. It makes nothing and blocks for a few seconds, or a minute where the service does not answer.
+// Diagnose checks what the provider needs of the service: whether it answers, the key, the snapshot, volumes for workspaces, and how many
+// sandboxes run. It creates nothing and blocks for a few seconds, or a minute if the service does not answer.
 func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	p, err := Open(o)
 	if err != nil {
@@ -47,7 +47,7 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	return append(out, p.diagnoseSnapshot(ctx), p.workspaces.diagnoseVolume(ctx))
 }
 
-// diagnoseSnapshot asks for the snapshot, where one is named.
+// diagnoseSnapshot checks that the named snapshot exists, if any is named.
 func (p *api) diagnoseSnapshot(ctx context.Context) Diagnosis {
 	const about = "daytona snapshot"
 	switch {
@@ -75,7 +75,7 @@ func (p *api) diagnoseSnapshot(ctx context.Context) Diagnosis {
 	return Diagnosis{About: about, Good: true, Says: p.opt.Snapshot + " is there"}
 }
 
-// diagnoseVolume asks for the volume of workspaces, which need not be there yet.
+// diagnoseVolume checks access to the volume of workspaces, which need not exist yet.
 func (p *workspaces) diagnoseVolume(ctx context.Context) Diagnosis {
 	const about = "daytona workspaces"
 	if p.opt.NoWorkspaces {

@@ -90,7 +90,7 @@ const (
 	keptFor    = 31 * 24 * time.Hour // that an unused stopped sandbox stays: longer than any record lets it live
 )
 
-// Options are the settings of [Open]. Key must be set.
+// Options are the settings of [Open]. Key is required.
 type Options struct {
 	Key          string // the API key: a secret
 	APIURL       string // of the control plane; empty: DefaultAPIURL
@@ -119,7 +119,7 @@ var (
 	userPattern         = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 )
 
-// Provider runs commands in sandboxes. Its methods may be called from many goroutines.
+// Provider runs commands in sandboxes. Its methods are safe for concurrent use.
 type Provider struct {
 	*sandboxes
 
@@ -143,7 +143,7 @@ type workspaces struct {
 	volumes   volumes
 }
 
-// api is the service, and the settings for it.
+// api gives access to the service, and holds the settings.
 type api struct {
 	opt     Options
 	log     *slog.Logger
@@ -159,14 +159,14 @@ var (
 	_ providers.Profiler = (*Provider)(nil)
 )
 
-// busy is what means "try again".
+// busy returns the statuses after which a request is retried.
 func busy() []int {
 	return []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
 		http.StatusGatewayTimeout}
 }
 
-// table says which requests to the control plane are tried again. What makes a sandbox has no row for a connection that broke: its state is
-// looked up instead.
+// table returns which requests to the control plane are retried. Requests that make a sandbox are not retried after a broken connection:
+// their outcome is looked up instead.
 func table() []cloud.Retry {
 	return []cloud.Retry{
 		{Route: "GET *", On: busy(), Lost: true},
@@ -179,7 +179,8 @@ func table() []cloud.Retry {
 	}
 }
 
-// Open checks the options. It asks the service nothing: see [Diagnose]. The caller closes the provider. Code: invalid.
+// Open checks the options and returns a provider. It sends no request to the service: see [Diagnose]. The caller closes the provider.
+// Code: invalid.
 func Open(o Options) (*Provider, error) {
 	o.APIURL, o.User = cmp.Or(o.APIURL, DefaultAPIURL), cmp.Or(o.User, DefaultUser)
 	o.Installation, o.Sandboxes = cmp.Or(o.Installation, DefaultInstallation), cmp.Or(o.Sandboxes, DefaultSandboxes)
@@ -225,7 +226,7 @@ func Open(o Options) (*Provider, error) {
 	return p, nil
 }
 
-// client is one of the control plane or of a sandbox: both take the same key.
+// client returns a client for the control plane or a sandbox; both accept the same key.
 func (p *api) client(base *url.URL, retries []cloud.Retry) *cloud.Client {
 	header := http.Header{"User-Agent": {"sandjet"}, "X-Daytona-Source": {"sandjet"}, "X-Daytona-Sdk-Version": {spoken}}
 	if p.opt.Organization != "" {
@@ -236,14 +237,14 @@ func (p *api) client(base *url.URL, retries []cloud.Retry) *cloud.Client {
 	}
 }
 
-// Close waits until the sandboxes of runs that have ended are deleted. Kept ones stay.
+// Close waits until the sandboxes of ended runs are deleted. Persistent ones stay.
 func (p *Provider) Close() error {
 	p.work.Close()
 	p.opt.HTTP.CloseIdleConnections()
 	return nil
 }
 
-// home is that of the user of sandboxes.
+// home returns the home directory of the user of sandboxes.
 func (p *api) home() string {
 	if p.opt.User == "root" {
 		return "/root"

@@ -12,15 +12,15 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark. In a
-// sandbox that is stopped nothing runs.
+// EndRun ends all remains of a run: its own sandbox, and its processes in the persistent one, which are found by their mark. A stopped
+// sandbox has none.
 func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
 	return carry.EndRun(ctx, &p.work, endTimeout,
 		func(ctx context.Context) error { return p.endOwn(ctx, id) },
 		func(ctx context.Context) error { return p.endInKept(ctx, cloud.BoxDigest(account, key), id) })
 }
 
-// endOwn deletes the sandboxes of a run alone.
+// endOwn deletes the sandboxes that were made for one run.
 func (p *Provider) endOwn(ctx context.Context, id string) error {
 	found, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation, labelRun: cloud.Digest(id)})
 	for _, s := range found {
@@ -29,7 +29,7 @@ func (p *Provider) endOwn(ctx context.Context, id string) error {
 	return err
 }
 
-// endInKept kills the processes of a run in a kept sandbox.
+// endInKept kills the processes of a run in a persistent sandbox.
 func (p *Provider) endInKept(ctx context.Context, box, id string) error {
 	s, err := p.get(ctx, p.nameOf(box))
 	switch {
@@ -47,7 +47,8 @@ func (p *Provider) endInKept(ctx context.Context, box, id string) error {
 	return carry.Swept(p.sweep(ctx, s.ID, t, boxrun.MarkOf(id)))
 }
 
-// sweep ends what is left in a kept sandbox of a command whose program is gone. One that is gone or stopped has nothing left.
+// sweep kills the processes that a command has left in a persistent sandbox, after its program has ended. A sandbox that is gone or
+// stopped has none.
 func (p *Provider) sweep(ctx context.Context, id string, t toolbox, mark string) error {
 	return carry.Sweeping{
 		Sandbox: id, Log: p.log,

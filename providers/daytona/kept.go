@@ -18,8 +18,8 @@ import (
 // attempts is how often a kept sandbox is looked for or made while others do the same.
 const attempts = 8
 
-// Reserve returns the sandbox kept under key, and makes or starts it. One that was made under other rules is deleted and made again. Its
-// name is given once in the organization: of several workers that make it at once one does, and the others find it.
+// Reserve returns the sandbox kept under key, and makes or starts it if necessary. A sandbox that was made with other rules is deleted and
+// made again. Its name is unique in the organization: if several workers make it at once one succeeds, and the others find it.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
@@ -55,10 +55,10 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 	}
 }
 
-// nameOf is the name of the sandbox that is kept under a key.
+// nameOf returns the name of the persistent sandbox of a key.
 func (p *sandboxes) nameOf(box string) string { return p.opt.Installation + "-" + box }
 
-// reserve is one attempt. Codes not_found and conflict: it was changed meanwhile, look again.
+// reserve is one attempt of Reserve. Codes not_found and conflict: the sandbox was changed meanwhile, try again.
 func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	box, rules := cloud.BoxDigest(spec.Account, key), p.rulesOf(spec)
 	s, err := p.get(ctx, p.nameOf(box))
@@ -95,7 +95,7 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 	return ref, p.workspaces.furnishOnce(ctx, s, ref.Epoch, spec.Mounts)
 }
 
-// wake is [sandboxes.awake] of a kept sandbox, which counts where it rests.
+// wake is [sandboxes.awake] for a persistent sandbox; waking a paused one is counted against the limit.
 func (p *Provider) wake(ctx context.Context, s sandbox) (sandbox, error) {
 	within, cancel := context.WithTimeout(ctx, p.opt.Start)
 	defer cancel()
@@ -113,7 +113,7 @@ func (p *Provider) wake(ctx context.Context, s sandbox) (sandbox, error) {
 	return s, err
 }
 
-// epochOf asks a sandbox in which of its starts it is.
+// epochOf reads the current epoch of a sandbox, which changes with each of its starts.
 func (p *Provider) epochOf(ctx context.Context, s sandbox) (string, error) {
 	t, err := p.toolboxOf(s)
 	if err != nil {
@@ -123,7 +123,7 @@ func (p *Provider) epochOf(ctx context.Context, s sandbox) (string, error) {
 	return text, explain("reserve", err)
 }
 
-// stamp notes the epoch in the sandbox's labels, for lists. Others who do the same note the same.
+// stamp stores the epoch in the sandbox's labels, for lists. Concurrent calls store the same value.
 func (p *Provider) stamp(ctx context.Context, s sandbox) (string, error) {
 	epoch, err := p.epochOf(ctx, s)
 	if err != nil || s.Labels[labelEpoch] == epoch {
@@ -134,12 +134,12 @@ func (p *Provider) stamp(ctx context.Context, s sandbox) (string, error) {
 	return epoch, explain("reserve", p.ask(ctx, http.MethodPut, s.ID, "/labels", labels{all}, nil))
 }
 
-// refOf names a kept sandbox. Stopping ends its processes, so that its epoch is its birth and its last start.
+// refOf returns the ref of a persistent sandbox. Stopping ends its processes, so its epoch consists of its birth and its last start.
 func refOf(s sandbox, epoch string) schemas.Ref {
 	return schemas.Ref{ID: s.ID, Epoch: s.Labels[labelBirth] + "." + epoch}
 }
 
-// find is the sandbox that a ref names, in whichever start, and the start that the ref names. Code not_found: it is gone, or not of this
+// find returns the sandbox that a ref names, after whichever start, and the ref's start epoch. Code: not_found, it is gone or not of this
 // installation.
 func (p *Provider) find(ctx context.Context, ref schemas.Ref) (s sandbox, epoch string, err error) {
 	s, err = p.get(ctx, ref.ID)
@@ -156,7 +156,7 @@ func (p *Provider) find(ctx context.Context, ref schemas.Ref) (s sandbox, epoch 
 	return s, epoch, nil
 }
 
-// Release deletes a kept sandbox with all that is in it. Workspaces stay.
+// Release deletes a persistent sandbox with all its processes. Workspaces stay.
 func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	s, _, err := p.find(ctx, ref)
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -168,7 +168,7 @@ func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	return explain("release", p.end(ctx, s.ID))
 }
 
-// Pause stops a kept sandbox: its files stay, on the service's disks. The next Reserve starts it under another Epoch.
+// Pause stops a persistent sandbox; its files stay on the service's disks. The next Reserve starts it with another Epoch.
 func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 	s, want, err := p.find(ctx, ref)
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && s.State != stateStarted {
@@ -202,7 +202,7 @@ func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 	}
 }
 
-// ListKept lists the kept sandboxes of a deployment that are this installation's.
+// ListKept lists the persistent sandboxes of a deployment in this installation.
 func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers.KeptBox, error) {
 	if err := providers.CheckDeployment(deployment); err != nil {
 		return nil, err

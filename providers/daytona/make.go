@@ -33,7 +33,7 @@ const (
 	kindRun  = "run"
 )
 
-// rulesOf is a digest of what a kept sandbox is made of.
+// rulesOf returns a digest of the rules that a persistent sandbox is made with.
 func (p *sandboxes) rulesOf(spec providers.Spec) string {
 	spec.Env, spec.Deployment, spec.Sandbox = nil, "", "" // they are each run's own, and no rule
 	text, err := json.Marshal(struct {
@@ -46,7 +46,7 @@ func (p *sandboxes) rulesOf(spec providers.Spec) string {
 	return cloud.Digest(string(text))
 }
 
-// order is a sandbox that is to be made.
+// order describes a sandbox that is to be made.
 type order struct {
 	name   string // empty: the service gives it one
 	kind   string
@@ -54,8 +54,9 @@ type order struct {
 	labels map[string]string // beside those of all
 }
 
-// make makes a sandbox and waits until it runs. It is not cancelled on its way, because no worker would know what was made: when ctx ends,
-// a sandbox that comes later is deleted. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is taken).
+// make makes a sandbox and waits until it runs. The create request is not cancelled with ctx, because no worker would know what was made:
+// if the sandbox is made after ctx has ended it is deleted. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is
+// taken).
 func (p *sandboxes) make(ctx context.Context, o order) (sandbox, error) {
 	type made struct {
 		box sandbox
@@ -92,7 +93,7 @@ func (p *sandboxes) make(ctx context.Context, o order) (sandbox, error) {
 	}
 }
 
-// checkNetwork refuses a sandbox whose network the service has made another than was asked for. Code: unsupported.
+// checkNetwork returns an error if the service gave a sandbox another network than requested. Code: unsupported.
 func checkNetwork(s sandbox, n schemas.Network) error {
 	if all, allowed := networkOf(n); s.BlockAll != all || s.AllowList != allowed {
 		return schemas.OpErrorf(schemas.Unsupported, "create",
@@ -101,7 +102,8 @@ func checkNetwork(s sandbox, n schemas.Network) error {
 	return nil
 }
 
-// create asks for a sandbox once. When the answer is lost it is looked for by its birth. An error with a sandbox: it is to be deleted.
+// create sends one create request. If the answer is lost it searches for the sandbox by its birth. A sandbox returned with an error is to
+// be deleted.
 func (p *sandboxes) create(ctx context.Context, o order) (box sandbox, err error) {
 	slot, err := p.room.Enter(ctx, "")
 	if err != nil {
@@ -151,7 +153,7 @@ func (p *sandboxes) create(ctx context.Context, o order) (box sandbox, err error
 	return box, err
 }
 
-// lost looks for the sandbox of a create whose answer was lost. One that comes later ends by itself, or is found by its name.
+// lost searches for the sandbox of a create whose answer was lost. If it is made only later it ends by itself, or is found by its name.
 func (p *sandboxes) lost(ctx context.Context, birth string, cause error) (sandbox, error) {
 	const looks = 3
 	again := wait.Backoff{First: 200 * time.Millisecond, Most: time.Second}
@@ -170,7 +172,7 @@ func (p *sandboxes) lost(ctx context.Context, birth string, cause error) (sandbo
 	}
 }
 
-// running lists what runs of this installation, or is about to. Codes: those of [explain].
+// running lists the sandboxes of this installation that run or are starting. Codes: those of [explain].
 func (p *sandboxes) running(ctx context.Context) ([]cloud.Running, error) {
 	all, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation})
 	var running []cloud.Running
@@ -182,7 +184,7 @@ func (p *sandboxes) running(ctx context.Context) ([]cloud.Running, error) {
 	return running, explain("list", err)
 }
 
-// count counts sandboxes that run, or are about to, and those that rest.
+// count returns how many sandboxes run or are starting, and how many are paused.
 func count(all []sandbox) (running, resting int) {
 	for _, s := range all {
 		switch s.State {
@@ -196,8 +198,8 @@ func count(all []sandbox) (running, resting int) {
 	return running, resting
 }
 
-// awake starts a sandbox that rests, recovers one that has failed if it can be recovered, and waits until it runs. Codes: not_found (it is
-// gone, or going), unavailable.
+// awake starts a stopped sandbox, recovers a failed one if possible, and waits until it runs. Codes: not_found (it is gone, or being
+// deleted), unavailable.
 func (p *sandboxes) awake(ctx context.Context, s sandbox) (sandbox, error) {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
 	for n := 1; ; n++ {
@@ -236,8 +238,8 @@ func (p *sandboxes) awake(ctx context.Context, s sandbox) (sandbox, error) {
 	}
 }
 
-// discard deletes a sandbox that no caller knows of, in the background. If that fails the sandbox ends when it gets no more requests of its
-// worker.
+// discard deletes, in the background, a sandbox that no caller knows of. If that fails the sandbox ends when its worker sends it no more
+// requests.
 func (p *sandboxes) discard(id string) {
 	p.work.Go(func() {
 		if err := p.endNow(id); err != nil {
@@ -252,7 +254,7 @@ func (p *sandboxes) endNow(id string) error {
 	return p.end(ctx, id)
 }
 
-// end deletes a sandbox and waits until nothing of it runs. One that is gone is no error.
+// end deletes a sandbox and waits until its processes have ended. A sandbox that is gone is no error.
 func (p *sandboxes) end(ctx context.Context, id string) error {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
 	s := sandbox{ID: id}
@@ -281,7 +283,8 @@ func (p *sandboxes) end(ctx context.Context, id string) error {
 	}
 }
 
-// leave deletes the sandbox of a command that has ended. It waits until the service has taken that, and not until it has done it.
+// leave deletes the sandbox of a command that has ended. It waits until the service has accepted the request, but not until the sandbox is
+// gone.
 func (p *sandboxes) leave(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
@@ -292,7 +295,7 @@ func (p *sandboxes) leave(id string) {
 	p.room.Ended(id)
 }
 
-// explain gives an error of the service a code, for what has not begun yet.
+// explain maps an error of the service to one with a code, for an operation that has not begun.
 func explain(op string, err error) error {
 	var e *cloud.Error
 	if !errors.As(err, &e) {
@@ -309,7 +312,7 @@ func explain(op string, err error) error {
 	return cloud.Explain(op, service, err)
 }
 
-// gone is what is said of a kept sandbox that is not there.
+// gone returns the error for a persistent sandbox that does not exist or does not run. Code: not_found.
 func gone(cause error) error {
 	const text = "the sandbox is gone, or stopped: reserve it again"
 	if cause == nil {

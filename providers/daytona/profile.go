@@ -17,8 +17,8 @@ const level = "L2"
 // mostRanges is how many ranges of addresses the service takes for one sandbox.
 const mostRanges = 10
 
-// Declared is the most that the provider can do. A sandbox's memory, processors and disk are its snapshot's: no limit of a record
-// changes them.
+// Declared returns the most that the provider can offer. A sandbox's memory, processors and disk are those of its snapshot; limits in
+// records do not change them.
 func Declared() providers.Profile {
 	return providers.Profile{
 		Name:       "daytona",
@@ -33,7 +33,7 @@ func Declared() providers.Profile {
 	}
 }
 
-// Profile is what this worker's settings leave of it.
+// Profile returns what the provider offers with this worker's settings.
 func (p *Provider) Profile() providers.Profile {
 	f := Declared()
 	f.Networks = slices.Clone(p.opt.Networks)
@@ -48,7 +48,7 @@ func isolation() schemas.Isolation {
 	}
 }
 
-// refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
+// refuse returns an error for the first requirement that a sandbox cannot meet; nil if there is none. Codes: unsupported, invalid.
 func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
 	offer := carry.Offer{
 		Service: "Daytona", Flag: "--daytona", Networks: p.opt.Networks, Levels: []string{"L0", level}, NoWorkspaces: p.opt.NoWorkspaces,
@@ -77,7 +77,7 @@ func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []provi
 	return nil
 }
 
-// notices are what the result of a run says of its network.
+// notices returns notices about the network for the result of a run.
 func notices(n schemas.Network) []string {
 	if n.Mode != schemas.Restricted || len(n.AllowDomains) == 0 {
 		return nil
@@ -85,7 +85,7 @@ func notices(n schemas.Network) []string {
 	return []string{"network.allowDomains: a sandbox of Daytona is kept to ranges of addresses and not to names, so what these name cannot be reached"}
 }
 
-// networkOf is how the service is asked to keep a mode. An allow list denies all else.
+// networkOf returns the service's settings for a network mode. An allow list denies everything else.
 func networkOf(n schemas.Network) (blockAll bool, allowed string) {
 	switch {
 	case n.Mode == schemas.AllowAll:

@@ -17,7 +17,7 @@ import (
 // StartLimit implements [providers.StartLimiter].
 func (p *Provider) StartLimit() time.Duration { return p.opt.Start }
 
-// Run runs cmd in a sandbox of its own, or in the kept one that it names.
+// Run runs cmd in a new sandbox, or in the persistent one that it names.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	level := isolation()
 	res := providers.Result{Runtime: "daytona/" + level.Level, Isolation: &level, Sandbox: cmd.Sandbox, Notices: notices(cmd.Network)}
@@ -49,7 +49,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 	return run.Carry(ctx, res)
 }
 
-// running is a command on its way.
+// running is a command that is being started or is in progress.
 type running struct {
 	p       *Provider
 	cmd     providers.Command
@@ -60,14 +60,14 @@ type running struct {
 	process *spool.Process
 }
 
-// spec is what the command's sandbox is made of.
+// spec returns the spec of the command's sandbox.
 func (r *running) spec() providers.Spec {
 	spec := r.cmd.Spec
 	spec.Network, spec.Mounts = r.cmd.Network, r.cmd.Mounts
 	return spec
 }
 
-// enter makes the sandbox of a command, or finds the kept one.
+// enter makes the sandbox of a command, or finds the persistent one.
 func (r *running) enter(ctx context.Context) (err error) {
 	if r.fresh {
 		r.box, err = r.p.make(ctx, order{kind: kindRun, spec: r.spec(), labels: map[string]string{labelRun: cloud.Digest(r.cmd.ID)}})
@@ -92,14 +92,14 @@ func (r *running) enter(ctx context.Context) (err error) {
 	return err
 }
 
-// start is the program in the sandbox, which its input starts.
+// start returns the stream to the program in the sandbox, which the first write starts.
 func (r *running) start(ctx context.Context) (boxrun.Stream, error) {
 	r.process = spool.New(ctx, r.toolbox, r.epoch, boxrun.Arguments("bash", carry.SearchPath))
 	r.process.Leave = r.fresh
 	return r.process, nil
 }
 
-// sweep kills all that the command has started, where its program does not.
+// sweep kills the processes that the command has started, if its program did not.
 func (r *running) sweep(mark string) error {
 	if r.fresh {
 		return r.p.endNow(r.box.ID)
@@ -109,7 +109,7 @@ func (r *running) sweep(mark string) error {
 	return r.p.sweep(ctx, r.box.ID, r.toolbox, mark)
 }
 
-// notStarted says why nothing was started.
+// notStarted returns the error for a command that was not started.
 func (r *running) notStarted(ctx context.Context, err error) error {
 	if cause := r.process.Failed(); cause != nil {
 		err = cause

@@ -19,11 +19,11 @@ import (
 // wayBack is how long the way to the toolbox and back may take, beside the time of a command.
 const wayBack = 5 * time.Second
 
-// toolbox is the API in a sandbox. It is a spool.Box.
+// toolbox is the API in a sandbox. It implements spool.Box.
 type toolbox struct{ client *cloud.Client }
 
-// toolboxTable is [table] for the toolbox. Requests of one route do different things there: what they do is a part of their
-// routes here. A fetch may be repeated, for nothing is lost before the next one says that it has arrived, and so may a file.
+// toolboxTable is [table] for the toolbox. Because requests of one route do different things, the use is a part of the route here. A fetch
+// may be retried, since its data is kept until the next fetch acknowledges it, and so may the upload of a file.
 func toolboxTable() []cloud.Retry {
 	return []cloud.Retry{
 		{Route: "POST /process/execute fetch", On: busy(), Lost: true, Tries: 6},
@@ -33,7 +33,8 @@ func toolboxTable() []cloud.Retry {
 	}
 }
 
-// toolboxOf is how a sandbox is spoken to. The key goes nowhere but to https, or where the control plane itself is without.
+// toolboxOf returns the toolbox of a sandbox. The key is sent over https only, unless the control plane itself uses http. Code:
+// unavailable.
 func (p *api) toolboxOf(s sandbox) (toolbox, error) {
 	base, err := cloud.ParseBase("toolboxProxyUrl", s.Toolbox)
 	if err != nil || base.Scheme != "https" && p.control.Base.Scheme == "https" {
@@ -45,7 +46,7 @@ func (p *api) toolboxOf(s sandbox) (toolbox, error) {
 // wordExit is what a short command ends with: its shell says the exit code itself, for toolboxes say it in several ways.
 const wordExit = "sandjet-exit "
 
-// exitOf takes the shell's last word off what a short command has printed.
+// exitOf splits the exit code, which the shell prints last, from the output of a short command.
 func exitOf(text string) (e spool.Executed, ok bool) {
 	text = strings.TrimRight(text, "\n")
 	at := strings.LastIndexByte(text, '\n')
@@ -54,8 +55,8 @@ func exitOf(text string) (e spool.Executed, ok bool) {
 	return spool.Executed{Exit: exit, Result: text[:max(at, 0)]}, found && err == nil
 }
 
-// Execute runs a script of bash with arguments in the sandbox. It is short: the toolbox ends it at the end of limit, and what it
-// printed is lost then. The script's shell gets no input, whichever way the toolbox hands the command over.
+// Execute runs a bash script with arguments in the sandbox. The script must be short: the toolbox ends it after limit, and its output is
+// lost then. Its standard input is empty.
 func (t toolbox) Execute(ctx context.Context, what string, limit time.Duration, script string, args ...string) (spool.Executed, error) {
 	var command strings.Builder
 	command.WriteString("bash -c " + quote(script) + " sandjet")
@@ -101,5 +102,5 @@ func (t toolbox) Upload(ctx context.Context, path string, content []byte) error 
 	return err
 }
 
-// quote writes s as one word of a shell.
+// quote quotes s as one word of a shell command.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

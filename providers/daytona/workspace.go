@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// volumes remembers the volume of this installation.
+// volumes caches the volume of this installation.
 type volumes struct {
 	mu sync.Mutex // held while it is looked for: one of a worker's callers is enough
 	id string
@@ -22,8 +22,8 @@ type volumes struct {
 
 func (p *api) volumeName() string { return p.opt.Installation + "-workspaces" }
 
-// volume is the id of the volume with the files of all workspaces, which is made when there is none. Each workspace is a folder of
-// it, and a sandbox sees its own only.
+// volume returns the id of the volume with the files of all workspaces, making it if there is none. Each workspace is a folder of it, and
+// a sandbox sees only its own.
 func (p *workspaces) volume(ctx context.Context) (string, error) {
 	p.volumes.mu.Lock()
 	defer p.volumes.mu.Unlock()
@@ -101,8 +101,8 @@ func (p *workspaces) furnish(ctx context.Context, box sandbox, mounts []provider
 	return nil
 }
 
-// furnishOnce prepares the workspace of a kept sandbox after each start by any worker, which may have died before it had prepared it. This
-// worker remembers what it has prepared.
+// furnishOnce prepares the workspace of a persistent sandbox after each start, unless this worker has done so already. Any worker may have
+// started the sandbox and died before preparing it.
 func (p *workspaces) furnishOnce(ctx context.Context, box sandbox, epoch string, mounts []providers.Mount) error {
 	if p.furnished.Has(epoch) {
 		return nil

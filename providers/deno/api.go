@@ -19,7 +19,7 @@ const (
 	routeOne     = "/api/v3/sandbox/{id}"
 )
 
-// sandbox is what a list says of one.
+// sandbox is a sandbox as a list shows it.
 type sandbox struct {
 	ID      string            `json:"id"`
 	Created time.Time         `json:"createdAt"`
@@ -30,7 +30,7 @@ type sandbox struct {
 
 const statusRunning = "running"
 
-// config is what a create asks for.
+// config is the configuration in a create request.
 type config struct {
 	StopAt  int64             `json:"stop_at_ms"`
 	Memory  int               `json:"memory_mb"`
@@ -62,7 +62,7 @@ type newVolume struct {
 	Capacity int64  `json:"capacity"`
 }
 
-// volume is one, or a snapshot.
+// volume is a volume or a snapshot.
 type volume struct {
 	Slug     string `json:"slug"`
 	Region   string `json:"region"`

@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Diagnosis is something that the provider needs, for people.
+// Diagnosis is one finding about what the provider needs, for people.
 type Diagnosis struct {
 	About  string
 	Good   bool
@@ -19,8 +19,8 @@ type Diagnosis struct {
 	Remedy string // where it is not good
 }
 
-// Diagnose looks at what the provider needs of the service: whether both of its APIs answer and take the token, how many sandboxes run, the
-// root of sandboxes, and volumes for workspaces. It makes nothing and blocks for a few seconds, or a minute where the service does not
+// Diagnose checks what the provider needs of the service: whether both of its APIs answer and accept the token, how many sandboxes run,
+// the root of sandboxes, and volumes for workspaces. It creates nothing and blocks for a few seconds, or a minute if the service does not
 // answer.
 func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	p, err := Open(o)

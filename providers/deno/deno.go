@@ -136,7 +136,7 @@ var (
 	sandboxPattern      = regexp.MustCompile(`^sbx_([a-z]{2,16})_[A-Za-z0-9]{1,64}$`)
 )
 
-// Provider runs commands in sandboxes. Its methods may be called from many goroutines.
+// Provider runs commands in sandboxes. Its methods are safe for concurrent use.
 type Provider struct {
 	*sandboxes
 
@@ -160,7 +160,7 @@ type workspaces struct {
 	places  places
 }
 
-// api is the service, and the settings for it.
+// api gives access to the service, and holds the settings.
 type api struct {
 	opt     Options
 	log     *slog.Logger
@@ -177,7 +177,7 @@ var (
 	_ providers.Profiler = (*Provider)(nil)
 )
 
-// busy is what means "try again".
+// busy returns the statuses after which a request is retried.
 func busy() []int {
 	return []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
 		http.StatusGatewayTimeout}
@@ -195,7 +195,8 @@ func table() []cloud.Retry {
 	}
 }
 
-// Open checks the options. It asks the service nothing: see [Diagnose]. The caller closes the provider. Code: invalid.
+// Open checks the options and returns a provider. It sends no request to the service: see [Diagnose]. The caller closes the provider.
+// Code: invalid.
 func Open(o Options) (*Provider, error) {
 	o.Domain, o.Region, o.Memory = cmp.Or(o.Domain, DefaultDomain), cmp.Or(o.Region, DefaultRegion), cmp.Or(o.Memory, DefaultMemory)
 	o.Installation, o.Sandboxes = cmp.Or(o.Installation, DefaultInstallation), cmp.Or(o.Sandboxes, DefaultSandboxes)
@@ -255,7 +256,7 @@ func Open(o Options) (*Provider, error) {
 	return p, nil
 }
 
-// client is one of the console or of sandboxes: both take the same token.
+// client returns a client for the console or the sandboxes; both accept the same token.
 func (p *api) client(base *url.URL) *cloud.Client {
 	header := http.Header{"User-Agent": {"sandjet"}}
 	if p.opt.Organization != "" {
@@ -274,7 +275,7 @@ func (p *api) at(region string) *cloud.Client {
 	return p.client(&url.URL{Scheme: "https", Host: region + "." + p.opt.Domain})
 }
 
-// Close waits until the sandboxes of runs that have ended are killed. Kept ones stay.
+// Close waits until the sandboxes of ended runs are killed. Persistent ones stay.
 func (p *Provider) Close() error {
 	p.work.Close()
 	p.opt.HTTP.CloseIdleConnections()

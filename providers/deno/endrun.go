@@ -13,14 +13,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark.
+// EndRun ends all remains of a run: its own sandbox, and its processes in the persistent one, which are found by their mark.
 func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
 	return carry.EndRun(ctx, &p.work, endTimeout,
 		func(ctx context.Context) error { return p.endOwn(ctx, id) },
 		func(ctx context.Context) error { return p.endInKept(ctx, boxOf(account, key), id) })
 }
 
-// endOwn kills the sandboxes of a run alone.
+// endOwn kills the sandboxes that were made for one run.
 func (p *Provider) endOwn(ctx context.Context, id string) error {
 	found, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation, labelBox: kindRun + cloud.Digest(id)})
 	for _, s := range found {
@@ -29,7 +29,7 @@ func (p *Provider) endOwn(ctx context.Context, id string) error {
 	return err
 }
 
-// endInKept kills the processes of a run in a kept sandbox.
+// endInKept kills the processes of a run in a persistent sandbox.
 func (p *Provider) endInKept(ctx context.Context, box, id string) error {
 	found, err := p.kept(ctx, box)
 	for _, s := range found {
@@ -40,7 +40,7 @@ func (p *Provider) endInKept(ctx context.Context, box, id string) error {
 	return err
 }
 
-// sweep ends what is left in a kept sandbox of a command whose program is gone. One that is gone has nothing left.
+// sweep kills the processes that a command has left in a persistent sandbox, after its program has ended. A sandbox that is gone has none.
 func (p *Provider) sweep(ctx context.Context, s sandbox, d *door, mark string) error {
 	return carry.Sweeping{
 		Sandbox: s.ID, Log: p.log,

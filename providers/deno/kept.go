@@ -28,8 +28,8 @@ func boxOf(account schemas.AccountID, key string) string {
 	return kindKept + cloud.BoxDigest(account, key)
 }
 
-// Reserve returns the sandbox kept under key, and makes it where there is none. One that was made under other rules is killed and made
-// again. The service knows no unique names: of several that were made at once one is chosen, and the others are killed.
+// Reserve returns the sandbox kept under key, and makes it if there is none. A sandbox that was made with other rules is killed and made
+// again. The service has no unique names: if several sandboxes were made at once, one is chosen and the others are killed.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
@@ -69,7 +69,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 	}
 }
 
-// reserve is one attempt. Codes not_found and conflict: it was changed meanwhile, look again.
+// reserve is one attempt of Reserve. Codes not_found and conflict: the sandbox was changed meanwhile, try again.
 func (p *Provider) reserve(ctx context.Context, box, key string, spec providers.Spec) (schemas.Ref, error) {
 	found, err := p.kept(ctx, box)
 	if err != nil {
@@ -117,8 +117,8 @@ func isGone(err error) bool {
 	return cloud.StatusOf(err) == http.StatusNotFound || cloud.StatusOf(err) == http.StatusGone
 }
 
-// choose is the one of a key's sandboxes that all take ([cloud.Elect]); the zero sandbox: there is none. The others are ended. What this
-// worker has furnished was chosen. One of them may be made by the caller, and its door stays open.
+// choose returns the one of a key's sandboxes that all workers choose ([cloud.Elect]), the zero sandbox if there is none, and ends the
+// others. A sandbox that this worker has furnished was chosen before. Mine is the open door of a sandbox that the caller has made.
 func (p *Provider) choose(ctx context.Context, found []sandbox, mine *door) (sandbox, error) {
 	if len(found) == 1 {
 		if _, ok := p.workspaces.places.of(found[0].Labels[labelBirth]); ok {
@@ -160,7 +160,7 @@ func (p *Provider) choose(ctx context.Context, found []sandbox, mine *door) (san
 	return sandbox{}, nil
 }
 
-// makeKept makes the sandbox of a key, and gives it up where another one is chosen.
+// makeKept makes the sandbox of a key, and ends it if another one is chosen.
 func (p *Provider) makeKept(ctx context.Context, o order) (schemas.Ref, error) {
 	made, first, err := p.make(ctx, o)
 	if err != nil {
@@ -194,10 +194,10 @@ func (p *Provider) makeKept(ctx context.Context, o order) (schemas.Ref, error) {
 	}
 }
 
-// refOf names a kept sandbox. It is made once and never rests, so that its epoch is its birth.
+// refOf returns the ref of a persistent sandbox. It is never paused, so its epoch is its birth.
 func refOf(s sandbox) schemas.Ref { return schemas.Ref{ID: s.ID, Epoch: s.Labels[labelBirth]} }
 
-// find is the sandbox that a ref names. Code not_found: it is gone, or not of this installation.
+// find returns the sandbox that a ref names. Code: not_found, it is gone or not of this installation.
 func (p *Provider) find(ctx context.Context, ref schemas.Ref) (sandbox, error) {
 	if regionOf(ref.ID) == "" || ref.Epoch == "" {
 		return sandbox{}, gone(nil)
@@ -213,7 +213,7 @@ func (p *Provider) find(ctx context.Context, ref schemas.Ref) (sandbox, error) {
 	return found[i], nil
 }
 
-// Release kills a kept sandbox with all that is in it. Workspaces stay.
+// Release kills a persistent sandbox with all its processes. Workspaces stay.
 func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	s, err := p.find(ctx, ref)
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -225,7 +225,7 @@ func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	return explain("release", p.end(ctx, s))
 }
 
-// ListKept lists the kept sandboxes of a deployment that are this installation's.
+// ListKept lists the persistent sandboxes of a deployment in this installation.
 func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers.KeptBox, error) {
 	if err := providers.CheckDeployment(deployment); err != nil {
 		return nil, err

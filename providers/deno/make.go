@@ -89,7 +89,7 @@ func (p *sandboxes) rulesOf(spec providers.Spec) string {
 	return short(string(text))
 }
 
-// order is a sandbox that is to be made.
+// order describes a sandbox that is to be made.
 type order struct {
 	box  string // of labelBox
 	key  string // of a kept one
@@ -114,8 +114,8 @@ type made struct {
 	err   error
 }
 
-// make makes a sandbox. It is not cancelled on its way, because no worker would know what was made: when ctx ends, a sandbox that comes
-// later is killed. Codes: exhausted, unavailable, denied, unsupported, conflict (a kept one is there meanwhile).
+// make makes a sandbox. The create request is not cancelled with ctx, because no worker would know what was made: if the sandbox is made
+// after ctx has ended it is killed. Codes: exhausted, unavailable, denied, unsupported, conflict (a persistent one exists meanwhile).
 func (p *sandboxes) make(ctx context.Context, o order) (sandbox, *link, error) {
 	done := make(chan made) // there may be no receiver
 	p.work.Go(func() {
@@ -141,7 +141,7 @@ func (p *sandboxes) make(ctx context.Context, o order) (sandbox, *link, error) {
 	}
 }
 
-// create makes a sandbox, once. It waits a little for a workspace that is in another one.
+// create makes a sandbox. It waits briefly if its workspace is in use by another sandbox.
 func (p *sandboxes) create(ctx context.Context, unwanted <-chan struct{}, o order) made {
 	waits := p.opt.Start / 6 // for what has just ended; for what has not the call waits
 	begun := time.Now()
@@ -167,7 +167,7 @@ func (p *sandboxes) create(ctx context.Context, unwanted <-chan struct{}, o orde
 // errHeld says that the workspace of a sandbox is in another one.
 var errHeld = errors.New("the volume of the workspace is in another sandbox")
 
-// tryCreate asks for a sandbox once. When the answer is lost it is looked for by its birth.
+// tryCreate sends one create request. If the answer is lost it searches for the sandbox by its birth.
 func (p *sandboxes) tryCreate(ctx context.Context, o order) made {
 	slot, err := p.admit(ctx, o)
 	if err != nil {
@@ -191,7 +191,7 @@ func (p *sandboxes) tryCreate(ctx context.Context, o order) made {
 	return m
 }
 
-// askFor asks for a sandbox that was admitted.
+// askFor sends the create request of a sandbox for which there is room.
 func (p *sandboxes) askFor(ctx context.Context, o order) made {
 	c, err := p.configOf(ctx, o)
 	if err != nil {
@@ -289,8 +289,8 @@ func ascii(text []byte) []byte {
 	return []byte(b.String())
 }
 
-// lost looks for the sandbox of a create whose answer was lost. One that comes later ends by itself, or is found by its key. Lists are
-// asked as those from which one of several is chosen, so that none of these shows it earlier than others of its key.
+// lost searches for the sandbox of a create whose answer was lost. If it is made only later it ends by itself, or is found by its key. It
+// uses the same list request as the election, so that no list shows it earlier than others of its key.
 func (p *sandboxes) lost(ctx context.Context, labels map[string]string, cause error) made {
 	const looks = 3
 	pause := wait.Backoff{First: 200 * time.Millisecond, Most: time.Second}
@@ -334,13 +334,13 @@ func runningOf(all []sandbox) []cloud.Running {
 	return running
 }
 
-// running lists what runs of this installation. Codes: those of [explain].
+// running lists the running sandboxes of this installation. Codes: those of [explain].
 func (p *sandboxes) running(ctx context.Context) ([]cloud.Running, error) {
 	all, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation})
 	return runningOf(all), explain("list", err)
 }
 
-// discard kills a sandbox that no caller knows of, in the background. If that fails it ends at the end of its time.
+// discard kills, in the background, a sandbox that no caller knows of. If that fails it ends at its time limit.
 func (p *sandboxes) discard(id string) {
 	p.work.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
@@ -351,7 +351,7 @@ func (p *sandboxes) discard(id string) {
 	})
 }
 
-// end kills a sandbox and waits until it is not there any more. One that is gone is no error.
+// end kills a sandbox and waits until it is gone. A sandbox that is gone is no error.
 func (p *sandboxes) end(ctx context.Context, s sandbox) error {
 	const enough = 10 // looks at lists, which may lag behind
 	pause := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
@@ -378,7 +378,7 @@ func (p *sandboxes) endNow(s sandbox) error {
 	return p.end(ctx, s)
 }
 
-// gone is what is said of a kept sandbox that is not there.
+// gone returns the error for a persistent sandbox that does not exist or does not run. Code: not_found.
 func gone(cause error) error {
 	const text = "the sandbox is gone: reserve it again"
 	if cause == nil {

@@ -13,8 +13,8 @@ import (
 // level is what a profile and results say of a sandbox: at least namespaces of its own. It is a virtual machine.
 const level = "L3"
 
-// Declared is the most that the provider can do. A sandbox's memory is the worker's setting, its processors and disk are the service's: no
-// limit of a record changes them.
+// Declared returns the most that the provider can offer. The worker's settings determine a sandbox's memory, the service its processors
+// and disk; limits in records do not change them.
 func Declared() providers.Profile {
 	return providers.Profile{
 		Name:                "deno",
@@ -30,7 +30,7 @@ func Declared() providers.Profile {
 	}
 }
 
-// Profile is what this worker's settings leave of it.
+// Profile returns what the provider offers with this worker's settings.
 func (p *Provider) Profile() providers.Profile {
 	f := Declared()
 	f.Networks = slices.Clone(p.opt.Networks)
@@ -46,7 +46,7 @@ func isolation() schemas.Isolation {
 	}
 }
 
-// refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
+// refuse returns an error for the first requirement that a sandbox cannot meet; nil if there is none. Codes: unsupported, invalid.
 func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
 	offer := carry.Offer{
 		Service: "Deno", Flag: "--deno", Networks: p.opt.Networks, Levels: []string{"L0", "L2", level}, NoWorkspaces: p.opt.NoWorkspaces,
@@ -79,8 +79,8 @@ func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []provi
 	return nil
 }
 
-// allowedOf is how the service is asked to keep a mode: a list of hosts, an empty one for deny-all, none for allow-all. A name without a
-// port opens those of the web, where the service's own name without one opens all.
+// allowedOf returns the service's list of allowed hosts for a network mode: empty for deny-all, nil for allow-all. A name without a port
+// opens ports 80 and 443; in the service's list it would open all ports.
 func allowedOf(n schemas.Network) *[]string {
 	if n.Mode == schemas.AllowAll {
 		return nil

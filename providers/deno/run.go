@@ -18,7 +18,7 @@ import (
 // StartLimit implements [providers.StartLimiter].
 func (p *Provider) StartLimit() time.Duration { return p.opt.Start }
 
-// Run runs cmd in a sandbox of its own, or in the kept one that it names.
+// Run runs cmd in a new sandbox, or in the persistent one that it names.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	level := isolation()
 	res := providers.Result{Runtime: "deno/" + level.Level, Isolation: &level, Sandbox: cmd.Sandbox}
@@ -58,7 +58,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 	return run.Carry(ctx, res)
 }
 
-// running is a command on its way.
+// running is a command that is being started or is in progress.
 type running struct {
 	p       *Provider
 	cmd     providers.Command
@@ -68,14 +68,14 @@ type running struct {
 	process *spool.Process
 }
 
-// spec is what the command's sandbox is made of.
+// spec returns the spec of the command's sandbox.
 func (r *running) spec() providers.Spec {
 	spec := r.cmd.Spec
 	spec.Network, spec.Mounts = r.cmd.Network, r.cmd.Mounts
 	return spec
 }
 
-// enter makes the sandbox of a command, or finds the kept one and lets it live long enough.
+// enter makes the sandbox of a command, or finds the persistent one and extends its lifetime as needed.
 func (r *running) enter(ctx context.Context) (place, error) {
 	limit := carry.ProgramOf(r.cmd, nil).Limit
 	if r.fresh {
@@ -114,7 +114,8 @@ func (r *running) enter(ctx context.Context) (place, error) {
 	return at, err
 }
 
-// leave kills the sandbox of a command that has ended. It waits until the service has taken that, and not until it has done it.
+// leave kills the sandbox of a command that has ended. It waits until the service has accepted the request, but not until the sandbox is
+// gone.
 func (r *running) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), killEach)
 	defer cancel()
@@ -123,14 +124,14 @@ func (r *running) leave() {
 	}
 }
 
-// start is the program in the sandbox, which its input starts.
+// start returns the stream to the program in the sandbox, which the first write starts.
 func (r *running) start(ctx context.Context) (boxrun.Stream, error) {
 	r.process = spool.New(ctx, r.door, "", boxrun.Arguments("bash", carry.SearchPath))
 	r.process.Leave = r.fresh
 	return r.process, nil
 }
 
-// sweep kills all that the command has started, where its program does not.
+// sweep kills the processes that the command has started, if its program did not.
 func (r *running) sweep(mark string) error {
 	if r.fresh {
 		return r.p.endNow(r.box)
@@ -140,7 +141,7 @@ func (r *running) sweep(mark string) error {
 	return r.p.sweep(ctx, r.box, r.door, mark)
 }
 
-// notStarted says why nothing was started.
+// notStarted returns the error for a command that was not started.
 func (r *running) notStarted(ctx context.Context, err error) error {
 	if cause := r.process.Failed(); cause != nil {
 		err = cause

@@ -22,7 +22,7 @@ func (p *workspaces) slugOf(namespace string) string {
 	return "sj-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:letters])
 }
 
-// volume is the slug of the volume with a workspace's files, which is made when there is none.
+// volume returns the slug of the volume with a workspace's files, making it if there is none.
 func (p *workspaces) volume(ctx context.Context, namespace string) (string, error) {
 	slug := p.slugOf(namespace)
 	if p.volumes.Has(slug) {
@@ -147,7 +147,8 @@ func readPlace(text string, bound map[string][]string) (place, error) {
 	return at, nil
 }
 
-// furnishOnce is furnish, for a kept sandbox: the worker that made it may have died on its way. This worker remembers what it has prepared.
+// furnishOnce is furnish for a persistent sandbox, unless this worker has done so already. The worker that made the sandbox may have died
+// before preparing it.
 func (p *workspaces) furnishOnce(ctx context.Context, d *door, birth string, spec providers.Spec) (place, error) {
 	if at, ok := p.places.of(birth); ok {
 		return at, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/cloud"
 )
 
-// sandbox is what the control plane says of one.
+// sandbox is a sandbox as the control plane describes it.
 type sandbox struct {
 	ID       string            `json:"sandboxID"`
 	Domain   string            `json:"domain"`
@@ -27,7 +27,7 @@ const (
 	statePaused  = "paused"
 )
 
-// newSandbox is what a create asks for.
+// newSandbox is the body of a create request.
 type newSandbox struct {
 	Template string            `json:"templateID"`
 	Timeout  int               `json:"timeout"` // seconds
@@ -54,7 +54,7 @@ type volume struct {
 	Name string `json:"name"`
 }
 
-// seconds rounds up: what is asked for is never less.
+// seconds returns d in seconds, rounded up.
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 func at(id, verb string) (path, route string) {
@@ -72,13 +72,13 @@ func (p *api) get(ctx context.Context, id string) (s sandbox, err error) {
 	return s, err
 }
 
-// connect wakes a sandbox that is paused, and lets it live for so long at least.
+// connect wakes a paused sandbox, and ensures that it lives for at least life.
 func (p *api) connect(ctx context.Context, id string, life time.Duration) (s sandbox, err error) {
 	_, err = p.ask(ctx, http.MethodPost, id, "/connect", map[string]int{"timeout": seconds(life)}, &s)
 	return s, err
 }
 
-// end kills a sandbox. One that is gone is no error.
+// end kills a sandbox. A sandbox that is gone is no error.
 func (p *sandboxes) end(ctx context.Context, id string) error {
 	_, err := p.ask(ctx, http.MethodDelete, id, "", nil, nil)
 	if err == nil || cloud.StatusOf(err) == http.StatusNotFound {

@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Diagnosis is something that the provider needs, for people.
+// Diagnosis is one finding about what the provider needs, for people.
 type Diagnosis struct {
 	About  string
 	Good   bool
@@ -19,8 +19,8 @@ type Diagnosis struct {
 	Remedy string // where it is not good
 }
 
-// Diagnose looks at what the provider needs of the service: whether it answers, the key, the template, volumes for workspaces, and how many
-// sandboxes run. It makes nothing and blocks for a few seconds, or a minute where the service does not answer.
+// Diagnose checks what the provider needs of the service: whether it answers, the key, the template, volumes for workspaces, and how many
+// sandboxes run. It creates nothing and blocks for a few seconds, or a minute if the service does not answer.
 func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	p, err := Open(o)
 	if err != nil {
@@ -52,7 +52,7 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	return append(out, p.diagnoseTemplate(ctx), p.workspaces.diagnoseVolumes(ctx))
 }
 
-// diagnoseTemplate asks for the template by its name. One that is known by its id alone is not found so.
+// diagnoseTemplate checks that the template exists, by its name. A template that has only an id is not found this way.
 func (p *api) diagnoseTemplate(ctx context.Context) Diagnosis {
 	d := Diagnosis{About: "e2b template", Good: true, Says: p.opt.Template + " is there"}
 	_, err := p.control.Do(ctx, cloud.Call{

@@ -83,7 +83,7 @@ const (
 	spareTime  = 2 * time.Minute  // that a sandbox lives longer than its command may, at least
 )
 
-// Options are the settings of [Open]. Key must be set.
+// Options are the settings of [Open]. Key is required.
 type Options struct {
 	Key        string // the API key: a secret
 	Domain     string // of the service; empty: DefaultDomain
@@ -107,7 +107,7 @@ var (
 	installationPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,39}$`)
 )
 
-// Provider runs commands in sandboxes. Its methods may be called from many goroutines.
+// Provider runs commands in sandboxes. Its methods are safe for concurrent use.
 type Provider struct {
 	*sandboxes
 
@@ -132,7 +132,7 @@ type workspaces struct {
 	furnished cloud.Known // births of sandboxes whose workspace is prepared
 }
 
-// api is the service, and the settings for it.
+// api gives access to the service, and holds the settings.
 type api struct {
 	opt     Options
 	log     *slog.Logger
@@ -149,7 +149,7 @@ var (
 	_ providers.Profiler = (*Provider)(nil)
 )
 
-// table says which requests are tried again. Those that make a sandbox or start a process have no row: their outcome is looked up instead.
+// table returns which requests are retried. Requests that make a sandbox or start a process are not: their outcome is looked up instead.
 func table() []cloud.Retry {
 	busy := []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
 		http.StatusGatewayTimeout}
@@ -163,7 +163,8 @@ func table() []cloud.Retry {
 	}
 }
 
-// Open checks the options. It asks the service nothing: see [Diagnose]. The caller closes the provider. Code: invalid.
+// Open checks the options and returns a provider. It sends no request to the service: see [Diagnose]. The caller closes the provider.
+// Code: invalid.
 func Open(o Options) (*Provider, error) {
 	o.Domain, o.Template = cmp.Or(o.Domain, DefaultDomain), cmp.Or(o.Template, DefaultTemplate)
 	o.Installation, o.Sandboxes = cmp.Or(o.Installation, DefaultInstallation), cmp.Or(o.Sandboxes, DefaultSandboxes)
@@ -212,14 +213,14 @@ func Open(o Options) (*Provider, error) {
 	return p, nil
 }
 
-// Close waits until the sandboxes of runs that have ended are killed. Kept ones stay.
+// Close waits until the sandboxes of ended runs are killed. Persistent ones stay.
 func (p *Provider) Close() error {
 	p.work.Close()
 	p.opt.HTTP.CloseIdleConnections()
 	return nil
 }
 
-// hostOf is where a sandbox is reached.
+// hostOf returns the URL at which a sandbox is reached.
 func (p *api) hostOf(id, domain string) *url.URL {
 	domain = cmp.Or(domain, p.opt.Domain)
 	switch {

@@ -11,15 +11,15 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark. A
-// sandbox that is paused is woken for that.
+// EndRun ends all remains of a run: its own sandbox, and its processes in the persistent one, which are found by their mark. A paused
+// sandbox is woken for that.
 func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
 	return carry.EndRun(ctx, &p.work, endTimeout,
 		func(ctx context.Context) error { return p.endOwn(ctx, id) },
 		func(ctx context.Context) error { return p.endInKept(ctx, cloud.BoxDigest(account, key), id) })
 }
 
-// endOwn kills the sandboxes of a run alone.
+// endOwn kills the sandboxes that were made for one run.
 func (p *Provider) endOwn(ctx context.Context, id string) error {
 	found, err := p.list(ctx, map[string]string{metaInstallation: p.opt.Installation, metaRun: cloud.Digest(id)})
 	for _, s := range found {
@@ -28,7 +28,7 @@ func (p *Provider) endOwn(ctx context.Context, id string) error {
 	return err
 }
 
-// endInKept kills the processes of a run in a kept sandbox.
+// endInKept kills the processes of a run in a persistent sandbox.
 func (p *Provider) endInKept(ctx context.Context, box, id string) error {
 	found, err := p.kept(ctx, box)
 	for _, s := range found {
@@ -45,8 +45,8 @@ func (p *Provider) endInKept(ctx context.Context, box, id string) error {
 	return err
 }
 
-// sweep ends what is left in a kept sandbox of a command whose program is gone: as root, for the command may have become root. One that
-// is gone has nothing left.
+// sweep kills the processes that a command has left in a persistent sandbox, after its program has ended: as root, because the command may
+// have become root. A sandbox that is gone has none.
 func (p *Provider) sweep(ctx context.Context, id string, d daemon, mark string) error {
 	return carry.Sweeping{
 		Sandbox: id, Log: p.log,

@@ -28,12 +28,12 @@ const (
 	userRoot  = "root"
 )
 
-// daemon is envd in a sandbox.
+// daemon gives access to envd in a sandbox.
 type daemon struct {
 	client *cloud.Client
 }
 
-// daemonOf is how a sandbox is spoken to.
+// daemonOf returns the daemon of a sandbox.
 func (p *api) daemonOf(s sandbox) daemon {
 	return daemon{&cloud.Client{
 		Base: p.hostOf(s.ID, s.Domain), Auth: http.Header{"X-Access-Token": {s.Token}},
@@ -60,7 +60,7 @@ type processEvent struct {
 	} `json:"event"`
 }
 
-// process is a process in a sandbox, with its standard input and outputs. It is a boxrun.Stream.
+// process is a process in a sandbox, with its standard input and outputs. It implements boxrun.Stream.
 type process struct {
 	daemon daemon
 	frames *cloud.Frames
@@ -74,8 +74,8 @@ type process struct {
 	exited bool
 }
 
-// start starts a process and returns when it runs. It is killed at the end of limit, by the daemon itself. ctx bounds the start alone. It
-// is never tried again: after an error that is no refusal it is unknown whether it runs.
+// start starts a process and returns when it runs. The daemon kills it after limit. Ctx bounds only the start, which is never retried:
+// after an error that is no refusal it is unknown whether the process runs.
 func (d daemon) start(ctx context.Context, user string, limit time.Duration, stdin bool, args ...string) (*process, error) {
 	p := &process{daemon: d}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -104,7 +104,7 @@ func (d daemon) start(ctx context.Context, user string, limit time.Duration, std
 	return p, nil
 }
 
-// send sends a message about the process.
+// send sends a request about the process.
 func (p *process) send(ctx context.Context, method string, body map[string]any) error {
 	body["process"] = map[string]int{"pid": p.pid}
 	_, err := p.daemon.client.Do(ctx, cloud.Call{
@@ -113,7 +113,7 @@ func (p *process) send(ctx context.Context, method string, body map[string]any) 
 	return err
 }
 
-// Write writes to its standard input. When that fails the outputs end too.
+// Write writes to the standard input of the process. If that fails its outputs end too.
 func (p *process) Write(b []byte) (int, error) {
 	for sent := 0; ; {
 		n := min(len(b)-sent, longestInput)
@@ -127,7 +127,7 @@ func (p *process) Write(b []byte) (int, error) {
 	}
 }
 
-// Copy hands over its outputs until it has ended. Without a word on its end that is an error.
+// Copy copies the outputs of the process until it has ended. If the stream does not report the end it returns an error.
 func (p *process) Copy(stdout, stderr io.Writer) error {
 	for {
 		var e processEvent
@@ -149,7 +149,7 @@ func (p *process) Copy(stdout, stderr io.Writer) error {
 	}
 }
 
-// Close ends Copy and Write, and the process's standard input: the program of package boxrun ends its command then.
+// Close ends Copy and Write, and the process's standard input, upon which the boxrun program ends its command.
 func (p *process) Close() error {
 	p.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), endTimeout)
@@ -163,13 +163,13 @@ func (p *process) Close() error {
 	return nil
 }
 
-// run runs a short program to its end, as root or not. When it fails the error has what it printed.
+// run runs a short program as that user and waits for its end. The error of a failed program contains its output.
 func (d daemon) run(ctx context.Context, user string, args ...string) error {
 	_, err := d.output(ctx, user, args...)
 	return err
 }
 
-// output is run, and returns the beginning of what it printed.
+// output is run, and returns the beginning of the program's output.
 func (d daemon) output(ctx context.Context, user string, args ...string) (string, error) {
 	code, said, err := d.execute(ctx, user, args...)
 	if err == nil && code != 0 {
@@ -178,7 +178,7 @@ func (d daemon) output(ctx context.Context, user string, args ...string) (string
 	return said, err
 }
 
-// execute runs a short program to its end, and returns its exit code, -1 where it was killed, and the beginning of what it printed.
+// execute runs a short program, waits for its end, and returns its exit code (-1 if it was killed) and the beginning of its output.
 func (d daemon) execute(ctx context.Context, user string, args ...string) (code int, said string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
@@ -200,7 +200,7 @@ func (d daemon) execute(ctx context.Context, user string, args ...string) (code 
 	return p.code, string(out.text), nil
 }
 
-// limited keeps the beginning of what is written.
+// limited stores the beginning of what is written.
 type limited struct{ text []byte }
 
 func (l *limited) Write(p []byte) (int, error) {

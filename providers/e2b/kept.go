@@ -18,8 +18,8 @@ import (
 // attempts is how often a kept sandbox is looked for or made while others do the same.
 const attempts = 6
 
-// Reserve returns the sandbox kept under key, and makes or wakes it. One that was made under other rules is killed and made again. The
-// service knows no unique names: of several that were made at once one is chosen, and the others are killed.
+// Reserve returns the sandbox kept under key, and makes or wakes it if necessary. A sandbox that was made with other rules is killed and
+// made again. The service has no unique names: if several sandboxes were made at once, one is chosen and the others are killed.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
@@ -54,7 +54,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 	}
 }
 
-// reserve is one attempt. Codes not_found and conflict: it was changed meanwhile, look again.
+// reserve is one attempt of Reserve. Codes not_found and conflict: the sandbox was changed meanwhile, try again.
 func (p *Provider) reserve(ctx context.Context, name, key string, spec providers.Spec) (schemas.Ref, error) {
 	rules := p.rulesOf(spec)
 	found, err := p.kept(ctx, name)
@@ -104,17 +104,17 @@ func (p *Provider) reserve(ctx context.Context, name, key string, spec providers
 	return refOf(first), err
 }
 
-// unrouted reports whether E2B's gateway has found no sandbox to hand a request to. One that is ending may be listed and woken still.
+// unrouted reports whether E2B's gateway found no sandbox for a request. A sandbox that is ending may still be listed and woken.
 func unrouted(err error) bool { return cloud.StatusOf(err) == http.StatusBadGateway }
 
-// isGone reports whether a sandbox is not there any more. One that is is woken.
+// isGone reports whether a sandbox no longer exists. An existing one is woken.
 func (p *Provider) isGone(ctx context.Context, id string) bool {
 	_, err := p.connect(ctx, id, p.opt.Idle)
 	return cloud.StatusOf(err) == http.StatusNotFound
 }
 
-// choose is the one of a key's sandboxes that all take ([cloud.Elect]); the zero sandbox: there is none. The others are killed. What is
-// paused is woken for that. This worker remembers what was chosen.
+// choose returns the one of a key's sandboxes that all workers choose ([cloud.Elect]), the zero sandbox if there is none, and kills the
+// others. Paused ones are woken for that. The choice is cached.
 func (p *Provider) choose(ctx context.Context, found []sandbox) (sandbox, error) {
 	if len(found) == 1 && p.chosen.Has(found[0].ID) {
 		return found[0], nil
@@ -165,7 +165,7 @@ func (p *Provider) kept(ctx context.Context, box string) ([]sandbox, error) {
 	return found, nil
 }
 
-// makeKept makes the sandbox of a key, and gives it up where another one is chosen.
+// makeKept makes the sandbox of a key, and ends it if another one is chosen.
 func (p *Provider) makeKept(ctx context.Context, box, key, rules string, spec providers.Spec) (schemas.Ref, error) {
 	made, err := p.make(ctx, order{kind: kindKept, spec: spec, life: p.opt.Idle, metadata: map[string]string{
 		metaBox: box, metaKey: key, metaRules: rules, metaDeployment: cloud.Digest(spec.Deployment),
@@ -193,10 +193,10 @@ func (p *Provider) makeKept(ctx context.Context, box, key, rules string, spec pr
 	}
 }
 
-// refOf names a kept sandbox. Pausing keeps its processes, so that its epoch is its birth.
+// refOf returns the ref of a persistent sandbox. Its processes survive a pause, so its epoch is its birth.
 func refOf(s sandbox) schemas.Ref { return schemas.Ref{ID: s.ID, Epoch: s.Metadata[metaBirth]} }
 
-// find is the sandbox that a ref names. Code not_found: it is gone, or not of this installation.
+// find returns the sandbox that a ref names. Code: not_found, it is gone or not of this installation.
 func (p *Provider) find(ctx context.Context, ref schemas.Ref) (sandbox, error) {
 	s, err := p.get(ctx, ref.ID)
 	switch {
@@ -210,7 +210,7 @@ func (p *Provider) find(ctx context.Context, ref schemas.Ref) (sandbox, error) {
 	return s, nil
 }
 
-// Release kills a kept sandbox with all that is in it. Workspaces stay.
+// Release kills a persistent sandbox with all its processes. Workspaces stay.
 func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	s, err := p.find(ctx, ref)
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -222,8 +222,8 @@ func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	return explain("release", p.end(ctx, s.ID))
 }
 
-// Pause lets a kept sandbox rest, with its memory on the service's disks. The next Reserve lets its processes continue, under the same
-// Epoch.
+// Pause pauses a persistent sandbox, with its memory stored on the service's disks. After the next Reserve its processes continue, with
+// the same Epoch.
 func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 	s, err := p.find(ctx, ref)
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && s.State == statePaused {
@@ -243,7 +243,7 @@ func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 	return explain("pause", err)
 }
 
-// ListKept lists the kept sandboxes of a deployment that are this installation's.
+// ListKept lists the persistent sandboxes of a deployment in this installation.
 func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers.KeptBox, error) {
 	if err := providers.CheckDeployment(deployment); err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ const (
 	kindRun  = "run"
 )
 
-// rulesOf is a digest of what a kept sandbox is made of.
+// rulesOf returns a digest of the rules that a persistent sandbox is made with.
 func (p *sandboxes) rulesOf(spec providers.Spec) string {
 	spec.Env, spec.Deployment = nil, "" // they are each run's own, and no rule
 	text, err := json.Marshal(struct {
@@ -45,7 +45,7 @@ func (p *sandboxes) rulesOf(spec providers.Spec) string {
 	return cloud.Digest(string(text))
 }
 
-// order is a sandbox that is to be made.
+// order describes a sandbox that is to be made.
 type order struct {
 	kind     string
 	spec     providers.Spec
@@ -53,8 +53,8 @@ type order struct {
 	life     time.Duration
 }
 
-// make makes a sandbox and prepares its workspace. It is not cancelled on its way, because no worker would know what was made: when ctx
-// ends, a sandbox that comes later is killed. Codes: exhausted, unavailable, denied, unsupported.
+// make makes a sandbox and prepares its workspace. The create request is not cancelled with ctx, because no worker would know what was
+// made: if the sandbox is made after ctx has ended it is killed. Codes: exhausted, unavailable, denied, unsupported.
 func (p *sandboxes) make(ctx context.Context, o order) (sandbox, error) {
 	type made struct {
 		box sandbox
@@ -84,7 +84,8 @@ func (p *sandboxes) make(ctx context.Context, o order) (sandbox, error) {
 	}
 }
 
-// create asks for a sandbox once. When the answer is lost it is looked for by its birth. An error with a sandbox: it is to be killed.
+// create sends one create request. If the answer is lost it searches for the sandbox by its birth. A sandbox returned with an error is to
+// be killed.
 func (p *sandboxes) create(ctx context.Context, o order) (box sandbox, err error) {
 	slot, err := p.room.Enter(ctx, "")
 	if err != nil {
@@ -122,8 +123,8 @@ func (p *sandboxes) create(ctx context.Context, o order) (box sandbox, err error
 	return box, err
 }
 
-// lost looks for the sandbox of a create whose answer was lost. One that comes later ends by itself, or is found by its key. For a kept one
-// lists are asked as those from which one of several is chosen, so that none of these shows it earlier than others of its key.
+// lost searches for the sandbox of a create whose answer was lost. If it is made only later it ends by itself, or is found by its key. For
+// a persistent sandbox it uses the same list request as the election, so that no list shows it earlier than others of its key.
 func (p *sandboxes) lost(ctx context.Context, metadata map[string]string, cause error) (sandbox, error) {
 	want := map[string]string{metaInstallation: p.opt.Installation, metaBirth: metadata[metaBirth]}
 	if box := metadata[metaBox]; box != "" {
@@ -146,7 +147,7 @@ func (p *sandboxes) lost(ctx context.Context, metadata map[string]string, cause 
 	}
 }
 
-// running lists what runs of this installation. Codes: those of [explain].
+// running lists the running sandboxes of this installation. Codes: those of [explain].
 func (p *sandboxes) running(ctx context.Context) ([]cloud.Running, error) {
 	all, err := p.list(ctx, map[string]string{metaInstallation: p.opt.Installation})
 	var running []cloud.Running
@@ -158,7 +159,7 @@ func (p *sandboxes) running(ctx context.Context) ([]cloud.Running, error) {
 	return running, explain("list", err)
 }
 
-// volume is the name of the volume with a workspace's files, which is made when there is none.
+// volume returns the name of the volume with a workspace's files, making it if there is none.
 func (p *workspaces) volume(ctx context.Context, namespace string) (string, error) {
 	name := p.opt.Installation + "-ws-" + cloud.Digest(namespace)
 	name = strings.ReplaceAll(name, ".", "_") // which names of volumes cannot have
@@ -218,8 +219,8 @@ func (p *workspaces) furnish(ctx context.Context, box sandbox, mounts []provider
 	return nil
 }
 
-// furnishOnce prepares the workspace of a kept sandbox that another worker has made: that may have died on its way. This one
-// remembers what it has prepared.
+// furnishOnce prepares the workspace of a persistent sandbox, unless this worker has done so already. Another worker may have made the
+// sandbox and died before preparing it.
 func (p *workspaces) furnishOnce(ctx context.Context, box sandbox, mounts []providers.Mount) error {
 	birth := box.Metadata[metaBirth]
 	if p.furnished.Has(birth) {
@@ -232,7 +233,7 @@ func (p *workspaces) furnishOnce(ctx context.Context, box sandbox, mounts []prov
 	return nil
 }
 
-// discard kills a sandbox that no caller knows of, in the background. If that fails it ends at the end of its time.
+// discard kills, in the background, a sandbox that no caller knows of. If that fails it ends at its time limit.
 func (p *sandboxes) discard(id string) {
 	p.work.Go(func() {
 		if err := p.endNow(id); err != nil {
@@ -247,7 +248,7 @@ func (p *sandboxes) endNow(id string) error {
 	return p.end(ctx, id)
 }
 
-// explain gives an error of the service a code, for what has not begun yet.
+// explain maps an error of the service to one with a code, for an operation that has not begun.
 func explain(op string, err error) error {
 	if code := cloud.StatusOf(err); code == http.StatusNotFound && op == "create" {
 		return schemas.Wrap(schemas.Unsupported, op, "E2B has no such template: \"sandjet doctor\" explains", err)
@@ -255,7 +256,7 @@ func explain(op string, err error) error {
 	return cloud.Explain(op, service, err)
 }
 
-// gone is what is said of a kept sandbox that is not there.
+// gone returns the error for a persistent sandbox that does not exist or does not run. Code: not_found.
 func gone(cause error) error {
 	const text = "the sandbox is gone, or paused: reserve it again"
 	if cause == nil {

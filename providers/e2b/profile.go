@@ -12,8 +12,8 @@ import (
 // level is what a profile and results say of a sandbox: at least namespaces of its own. It is a virtual machine.
 const level = "L3"
 
-// Declared is the most that the provider can do. A sandbox's memory, processors and disk are its template's: no limit of a record
-// changes them.
+// Declared returns the most that the provider can offer. A sandbox's memory, processors and disk are those of its template; limits in
+// records do not change them.
 func Declared() providers.Profile {
 	return providers.Profile{
 		Name:       "e2b",
@@ -28,7 +28,7 @@ func Declared() providers.Profile {
 	}
 }
 
-// Profile is what this worker's settings leave of it.
+// Profile returns what the provider offers with this worker's settings.
 func (p *Provider) Profile() providers.Profile {
 	f := Declared()
 	f.Networks = slices.Clone(p.opt.Networks)
@@ -43,7 +43,7 @@ func isolation() schemas.Isolation {
 	}
 }
 
-// refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
+// refuse returns an error for the first requirement that a sandbox cannot meet; nil if there is none. Codes: unsupported, invalid.
 func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
 	offer := carry.Offer{
 		Service: "E2B", Flag: "--e2b", Networks: p.opt.Networks, Levels: []string{"L0", "L2", level}, NoWorkspaces: p.opt.NoWorkspaces,
@@ -66,8 +66,8 @@ func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []provi
 	return nil
 }
 
-// networkOf is how the service is asked to keep a mode: deny-all by its own switch, restricted by denying everything and
-// allowing a list, which wins.
+// networkOf returns the service's settings for a network mode: deny-all by a switch of its own, restricted by denying everything and
+// allowing a list, which takes precedence.
 func networkOf(n schemas.Network) (internet bool, rules *network) {
 	switch n.Mode {
 	case schemas.AllowAll:

@@ -19,7 +19,7 @@ const ownPipes = `exec > >(exec cat) 2> >(exec cat >&2); exec "$@"`
 // StartLimit implements [providers.StartLimiter].
 func (p *Provider) StartLimit() time.Duration { return p.opt.Start }
 
-// Run runs cmd in a sandbox of its own, or in the kept one that it names.
+// Run runs cmd in a new sandbox, or in the persistent one that it names.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	level := isolation()
 	res := providers.Result{Runtime: "e2b/" + p.opt.Template, Isolation: &level, Sandbox: cmd.Sandbox}
@@ -49,7 +49,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 	return run.Carry(ctx, res)
 }
 
-// running is a command on its way.
+// running is a command that is being started or is in progress.
 type running struct {
 	p       *Provider
 	cmd     providers.Command
@@ -59,7 +59,7 @@ type running struct {
 	fresh   bool // the sandbox is for this command only
 }
 
-// enter makes the sandbox of a command, or finds the kept one and lets it live long enough.
+// enter makes the sandbox of a command, or finds the persistent one and extends its lifetime as needed.
 func (r *running) enter(ctx context.Context) (err error) {
 	life := r.program.Limit + max(spareTime, r.p.opt.Start)
 	if r.fresh {
@@ -91,7 +91,7 @@ func (r *running) enter(ctx context.Context) (err error) {
 	return nil
 }
 
-// keptSpec is the spec with which the sandbox of the command was reserved.
+// keptSpec returns the spec with which the command's sandbox was reserved.
 func (r *running) keptSpec() providers.Spec {
 	spec := r.cmd.Spec
 	spec.Network, spec.Mounts = r.cmd.Network, r.cmd.Mounts
@@ -115,7 +115,7 @@ func (r *running) start(ctx context.Context) (boxrun.Stream, error) {
 	return stream, nil
 }
 
-// sweep kills all that the command has started, where its program does not.
+// sweep kills the processes that the command has started, if its program did not.
 func (r *running) sweep(mark string) error {
 	if r.fresh {
 		return r.p.endNow(r.box.ID)
@@ -125,7 +125,7 @@ func (r *running) sweep(mark string) error {
 	return r.p.sweep(ctx, r.box.ID, r.daemon, mark)
 }
 
-// notStarted says why nothing was started.
+// notStarted returns the error for a command that was not started.
 func (r *running) notStarted(ctx context.Context, err error) error {
 	var told *boxrun.NotStartedError
 	switch {

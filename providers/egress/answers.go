@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/internal/wait"
 )
 
-// answerAll answers the questions that come to a socket, each from the address that was asked.
+// answerAll answers the DNS queries that arrive at a socket, each from the address to which it was sent.
 func (r *Relay) answerAll(ctx context.Context, socket net.PacketConn) {
 	conn := ipv4.NewPacketConn(socket)
 	_ = conn.SetControlMessage(ipv4.FlagDst, true) // without it answers come from an address of the system's choice
@@ -47,7 +47,7 @@ func (r *Relay) answerAll(ctx context.Context, socket net.PacketConn) {
 	}
 }
 
-// answerStream answers the questions of a connection, one after the other.
+// answerStream answers the DNS queries of a connection, one after the other.
 func (r *Relay) answerStream(ctx context.Context, c net.Conn) {
 	const patience = 10 * time.Second
 	for ctx.Err() == nil {

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// authority signs the certificates by which the relay is the hosts that secrets of one sandbox are bound to. Its key never leaves this
-// process, and its own certificate says that it is for these hosts only.
+// authority signs the certificates with which the relay acts as the hosts that secrets of one sandbox are bound to. Its key never leaves
+// this process, and its own certificate is limited to these hosts.
 type authority struct {
 	pem  []byte
 	cert *x509.Certificate
@@ -42,7 +42,7 @@ func newAuthority(hosts []string) (*authority, error) {
 	return newAuthorityOf(key, hosts)
 }
 
-// newAuthorityOf is one with a key that is there.
+// newAuthorityOf makes an authority with an existing key.
 func newAuthorityOf(key *ecdsa.PrivateKey, hosts []string) (*authority, error) {
 	template, err := certificate("sandjet relay of this sandbox")
 	if err != nil {
@@ -58,7 +58,7 @@ func newAuthorityOf(key *ecdsa.PrivateKey, hosts []string) (*authority, error) {
 	return authorityOf(key, der)
 }
 
-// authorityOf is the one that a certificate was made for.
+// authorityOf returns the authority with that key and certificate.
 func authorityOf(key *ecdsa.PrivateKey, der []byte) (*authority, error) {
 	a := &authority{key: key, leaves: map[string]*tls.Certificate{}, pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 	var err error
@@ -71,7 +71,7 @@ func authorityOf(key *ecdsa.PrivateKey, der []byte) (*authority, error) {
 	return a, nil
 }
 
-// deriveKey is the key of an authority, the same for the same seed.
+// deriveKey derives the key of an authority, the same for the same seed.
 func deriveKey(seed []byte) (*ecdsa.PrivateKey, error) {
 	const bytes, tries = 32, 16 // one in four thousand million is no key of the curve
 	for i := range tries {
@@ -86,7 +86,7 @@ func deriveKey(seed []byte) (*ecdsa.PrivateKey, error) {
 	return nil, errors.New("no key can be derived")
 }
 
-// certificate is what all certificates of an authority have.
+// certificate returns a template with the fields that all certificates of an authority share.
 func certificate(name string) (*x509.Certificate, error) {
 	const bits = 127
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), bits))
@@ -99,7 +99,7 @@ func certificate(name string) (*x509.Certificate, error) {
 	}, nil
 }
 
-// leaf is the certificate of a host.
+// leaf returns the certificate for a host.
 func (a *authority) leaf(host string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

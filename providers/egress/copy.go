@@ -14,7 +14,7 @@ const bufferSize = 32 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }} //nolint:gochecknoglobals // a pool is shared
 
-// pipe carries bytes both ways until both sides have ended, one fails, or neither says anything for the idle time.
+// pipe copies bytes both ways until both sides have ended, one fails, or neither sends anything for the idle time.
 func (r *Relay) pipe(a, b net.Conn) {
 	p := &piping{relay: r}
 	p.said.Store(time.Now().UnixNano())
@@ -29,7 +29,7 @@ type piping struct {
 	said  atomic.Int64 // when either side last said something
 }
 
-// carry carries what src says to dst. Whatever goes wrong ends both ways.
+// carry copies what src sends to dst. An error closes both connections.
 func (p *piping) carry(dst, src net.Conn) {
 	err := p.copy(dst, src)
 	if half, ok := dst.(interface{ CloseWrite() error }); ok && err == nil && half.CloseWrite() == nil {
@@ -39,7 +39,7 @@ func (p *piping) carry(dst, src net.Conn) {
 	_ = src.Close()
 }
 
-// copy ends without an error at the end of src. While a connection is silent it has no buffer.
+// copy copies until the end of src, which is no error. It holds no buffer while the connection is silent.
 func (p *piping) copy(dst, src net.Conn) error {
 	idle := p.relay.limits.Idle
 	read := reader(src)
@@ -75,7 +75,7 @@ func (p *piping) copy(dst, src net.Conn) error {
 	}
 }
 
-// plainReader reads with a buffer that is held while it waits.
+// plainReader returns a reader that holds its buffer while it waits.
 func plainReader(c io.Reader) func() ([]byte, func(), error) {
 	return func() ([]byte, func(), error) {
 		buf, _ := buffers.Get().(*[bufferSize]byte)

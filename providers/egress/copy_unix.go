@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// reader returns a function that waits for what a connection says and returns it in a buffer, to be released. The buffer is taken only when
-// there is something: sandboxes hold many silent connections.
+// reader returns a function that waits for data on a connection and returns it in a buffer, with a function that releases the buffer. It
+// takes the buffer only when there is data: sandboxes have many silent connections.
 func reader(c net.Conn) func() ([]byte, func(), error) {
 	kernel, ok := c.(syscall.Conn)
 	if !ok {

@@ -21,9 +21,9 @@ import (
 // markPrefix begins what stands for a secret in a sandbox.
 const markPrefix = "sjsec_"
 
-// Credentials keep the secrets of one sandbox that are bound to hosts. The sandbox has a random text in place of each. The relay puts the
-// secret there in the headers of requests to the hosts that it is bound to, and nowhere else: see [Options]. Its methods may be called
-// from many goroutines.
+// Credentials stores the secrets of one sandbox that are bound to hosts. The sandbox has a random placeholder for each. The relay replaces
+// placeholders by secrets in the headers of requests to the hosts that they are bound to, and nowhere else: see [Options]. Its methods are
+// safe for concurrent use.
 type Credentials struct {
 	hosts     map[string][]string // by variable
 	marks     map[string]string   // by variable: what stands for its value
@@ -43,7 +43,7 @@ const (
 	lookWithin = 5 * time.Second // values are looked up
 )
 
-// NewCredentials makes those of a sandbox with these rules; nil where they bind no secrets. There are no values before
+// NewCredentials returns the credentials of a sandbox with these rules; nil if they bind no secrets. It has no values before
 // [Credentials.Take].
 func NewCredentials(r *Rules) (*Credentials, error) {
 	if len(r.credentials) == 0 {
@@ -58,9 +58,9 @@ func NewCredentials(r *Rules) (*Credentials, error) {
 	return c, err
 }
 
-// DeriveCredentials is [NewCredentials] for a sandbox that outlives this process: what stands for values and the key of the authority are
-// derived from a seed of 32 secret bytes, and are the same in each process that has it. Certificate is what [Credentials.Authority]
-// returned where the sandbox was made; nil: it is made now.
+// DeriveCredentials is [NewCredentials] for a sandbox that outlives this process: the placeholders and the authority's key are derived
+// from a seed of 32 secret bytes, and are the same in each process with the seed. Certificate is what [Credentials.Authority] returned
+// when the sandbox was made; nil makes a new one.
 func DeriveCredentials(r *Rules, seed, certificate []byte) (*Credentials, error) {
 	if len(r.credentials) == 0 {
 		return nil, nil //nolint:nilnil // most sandboxes have none
@@ -86,7 +86,7 @@ func DeriveCredentials(r *Rules, seed, certificate []byte) (*Credentials, error)
 	return c, err
 }
 
-// bound are all hosts that secrets are bound to.
+// bound returns all hosts that secrets are bound to.
 func (c *Credentials) bound() []string {
 	var hosts []string
 	for _, bound := range c.hosts {
@@ -96,17 +96,17 @@ func (c *Credentials) bound() []string {
 	return slices.Compact(hosts)
 }
 
-// Authority is the certificate of the sandbox's own authority in DER, for [DeriveCredentials].
+// Authority returns the certificate of the sandbox's own authority in DER, for [DeriveCredentials].
 func (c *Credentials) Authority() []byte { return c.authority.cert.Raw }
 
-// Follow has the relay ask for the values of variables itself, at most once a second, where requests need them: commands are
-// then run by others too. It is called before the relay is. Where look fails as unavailable what is known is used, and nothing
-// where it fails otherwise.
+// Follow makes the relay read the values of variables with look, at most once a second, when requests need them: other workers run
+// commands in the sandbox too. It must be called before the relay is started. If look fails with unavailable the relay uses the last
+// values; after another error it uses none.
 func (c *Credentials) Follow(look func(context.Context) (map[string]string, error)) {
 	c.look, c.looking = look, make(chan struct{}, 1)
 }
 
-// refresh looks values up, where that is due.
+// refresh reads the values, if that is due.
 func (c *Credentials) refresh(ctx context.Context) {
 	if c.look == nil {
 		return
@@ -138,17 +138,18 @@ func (c *Credentials) refresh(ctx context.Context) {
 	c.values = map[string]string{}
 }
 
-// TrustVariables are the variables that name the file with the certificates that programs trust.
+// TrustVariables returns the environment variables that name the file of trusted certificates.
 func TrustVariables() []string {
 	return []string{"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT",
 		"DENO_CERT", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO"}
 }
 
-// Certificate is that of the sandbox's own authority, as PEM. Programs in it have to trust it beside those that they trust anyway.
+// Certificate returns the certificate of the sandbox's own authority, as PEM. Programs in the sandbox must trust it in addition to their
+// usual ones.
 func (c *Credentials) Certificate() []byte { return c.authority.pem }
 
-// Take takes the values of bound variables out of an environment: from now on they are what the relay uses. It returns the environment with
-// what stands for them; env itself is not changed. Code: invalid (a variable is missing, or its value cannot be sent in a header).
+// Take stores the values of bound variables from an environment; the relay uses them from now on. It returns a copy of env with their
+// placeholders. Code: invalid (a variable is missing, or its value cannot be sent in a header).
 func (c *Credentials) Take(env map[string]string) (map[string]string, error) {
 	taken := map[string]string{}
 	for name := range c.marks {
@@ -167,7 +168,7 @@ func (c *Credentials) Take(env map[string]string) (map[string]string, error) {
 	return c.Hide(env), nil
 }
 
-// Hide returns an environment with what stands for bound variables, whose values are not taken.
+// Hide returns a copy of an environment with placeholders for bound variables, without storing their values.
 func (c *Credentials) Hide(env map[string]string) map[string]string {
 	shown := maps.Clone(env)
 	for name, mark := range c.marks {
@@ -191,7 +192,7 @@ func (c *Credentials) binds(host string) bool {
 	return false
 }
 
-// keys are the secrets that are for a host. Missing is a variable whose value is not known; empty: all are.
+// keys returns the secrets for a host. Missing is a variable whose value is unknown; empty if all are known.
 func (c *Credentials) keys(ctx context.Context, host string) (k keys, missing string) {
 	c.refresh(ctx)
 	c.mu.Lock()
@@ -211,13 +212,13 @@ func (c *Credentials) keys(ctx context.Context, host string) (k keys, missing st
 	return k, missing
 }
 
-// keys are the secrets that one request may have.
+// keys are the secrets that one request may use.
 type keys struct {
 	put     *strings.Replacer // them in place of what stands for them
 	secrets []string          // what must not come back
 }
 
-// unlock puts secrets into headers, which change: anywhere in a value, and in what Basic authentication says.
+// unlock replaces placeholders by secrets in headers, anywhere in a value and within Basic authentication.
 func (k *keys) unlock(h http.Header) {
 	for name, values := range h {
 		for i, value := range values {
@@ -229,7 +230,7 @@ func (k *keys) unlock(h http.Header) {
 	}
 }
 
-// unlockBasic puts secrets into the user and password of Basic authentication. What it made of them is a secret too.
+// unlockBasic replaces placeholders in the user and password of Basic authentication. It adds the resulting value to the secrets.
 func (k *keys) unlockBasic(value string) string {
 	scheme, encoded, ok := strings.Cut(value, " ")
 	if !ok || !strings.EqualFold(scheme, "Basic") {

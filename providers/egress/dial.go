@@ -20,12 +20,12 @@ const (
 	mostAddresses = 16
 )
 
-// Resolver looks names up. [net.Resolver] is one.
+// Resolver looks names up. [net.Resolver] implements it.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// target is where a connection is to go.
+// target is the destination of a connection.
 type target struct {
 	host netguard.Host
 	port uint16
@@ -33,12 +33,12 @@ type target struct {
 
 func (t target) String() string { return net.JoinHostPort(t.host.String(), strconv.Itoa(int(t.port))) }
 
-// refusal makes one about the target.
+// refusal returns a refusal of a connection to the target.
 func (t target) refusal(rule, text string) *Refusal {
 	return &Refusal{Name: t.host.Name, Addr: t.host.Addr, Port: t.port, Rule: rule, Text: text}
 }
 
-// decide asks the rules about a target.
+// decide returns why the rules refuse a target; nil if they allow it.
 func (r *Relay) decide(t target) *Refusal {
 	var v Verdict
 	if t.host.Name != "" {
@@ -52,7 +52,7 @@ func (r *Relay) decide(t target) *Refusal {
 	return t.refusal(v.Rule, v.Text)
 }
 
-// dial connects to a target. Rules are asked again here, for this is the only place that connects.
+// dial connects to a target, if the rules allow it. It checks them again because it is the only place that connects.
 func (r *Relay) dial(ctx context.Context, t target) (net.Conn, *Refusal) {
 	if refusal := r.decide(t); refusal != nil {
 		return nil, refusal
@@ -94,13 +94,13 @@ func (r *Relay) dial(ctx context.Context, t target) (net.Conn, *Refusal) {
 	return nil, t.refusal(RuleUnreachable, fmt.Sprintf("%s is allowed, but cannot be connected to: %s", t, reason(last)))
 }
 
-// share is the part of the time left that one of n attempts gets.
+// share returns the part of the remaining time for one of n attempts.
 func share(ctx context.Context, n int) time.Duration {
 	deadline, _ := ctx.Deadline()
 	return time.Until(deadline) / time.Duration(max(n, 1))
 }
 
-// reason is why a connection failed, without addresses of this host.
+// reason describes why a connection failed, without addresses of this host.
 func reason(err error) string {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -114,7 +114,7 @@ func reason(err error) string {
 	}
 }
 
-// direct dials an address that was checked, and looks at it once more when it is about to be connected to.
+// direct returns a function that dials a checked address, and checks it once more just before it connects.
 func direct(rules *Rules) func(context.Context, netip.AddrPort) (net.Conn, error) {
 	return func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 		d := net.Dialer{KeepAlive: 30 * time.Second, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {

@@ -17,9 +17,9 @@ const (
 // errNoQuestion says that a message is nothing that wants an answer.
 var errNoQuestion = errors.New("no question for a name server")
 
-// answer answers a question for a name, from the rules alone: no server is asked, so a question carries nothing out. A name that is not
-// allowed does not exist; one that is has an address of version 4 and nothing else: no version 6, and no keys that would hide to whom a
-// connection is. An error means that there is no answer to be given. Refused is why the name does not exist.
+// answer answers a DNS query from the rules alone, without asking a server, so that a query carries no data out. A name that is not
+// allowed does not exist; an allowed one has one IPv4 address and no other records: no IPv6, and no keys that would hide the host of a
+// connection. Refused is why the name does not exist. On an error there is no answer to send.
 func answer(rules *Rules, names *names, question []byte) (reply []byte, refused *Refusal, err error) {
 	var p dnsmessage.Parser
 	if len(question) > longestQuestion {
@@ -60,7 +60,7 @@ func answer(rules *Rules, names *names, question []byte) (reply []byte, refused 
 	return build(out, &q, &a)
 }
 
-// build writes an answer.
+// build builds a DNS message.
 func build(h dnsmessage.Header, q *dnsmessage.Question, a *dnsmessage.AResource) ([]byte, *Refusal, error) {
 	b := dnsmessage.NewBuilder(make([]byte, 0, 512), h)
 	b.EnableCompression()

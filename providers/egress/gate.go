@@ -38,8 +38,8 @@ const (
 	mostGuestLogged = 20
 )
 
-// Gate is an HTTP proxy for many sandboxes, each with a [Relay] of its own. Which of them a connection belongs to, and what it
-// may reach, is what its [Pass] says, the password of Proxy-Authorization. It keeps nothing: any of several may serve any connection.
+// Gate is an HTTP proxy for many sandboxes, each with its own [Relay]. The password in Proxy-Authorization is a [Pass], which says which
+// sandbox a connection belongs to and what it may reach. A gate stores nothing: any of several gates can serve any connection.
 type Gate struct {
 	// Keys are those by which passes are signed.
 	Keys []ed25519.PublicKey
@@ -56,7 +56,7 @@ type Gate struct {
 	work      sync.WaitGroup
 }
 
-// guest is a sandbox that uses the gate.
+// guest is a sandbox with connections to the gate.
 type guest struct {
 	conns  chan net.Conn
 	ctx    context.Context //nolint:containedctx // of its relay's life
@@ -64,7 +64,7 @@ type guest struct {
 	users  int // connections, of the gate's mutex
 }
 
-// Run serves a listener until ctx ends. Then all connections end, and it returns when nothing is left of any.
+// Run serves a listener until ctx ends. It then ends all connections and returns when they are closed.
 func (g *Gate) Run(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer g.work.Wait()
@@ -96,7 +96,7 @@ func (g *Gate) Run(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// enter counts a connection that has not shown a pass yet; false: there are too many from there.
+// enter counts a connection that has not shown a pass yet; false if there are too many from that address.
 func (g *Gate) enter(from netip.Addr) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -115,7 +115,7 @@ func (g *Gate) known(from netip.Addr) {
 	}
 }
 
-// meet reads the pass of a connection and hands it to the relay of its sandbox.
+// meet reads the pass of a connection and passes the connection to the relay of its sandbox.
 func (g *Gate) meet(ctx context.Context, c net.Conn, from netip.Addr) {
 	defer g.known(from)
 	stop := context.AfterFunc(ctx, func() { reset(c) })
@@ -148,8 +148,8 @@ func (g *Gate) meet(ctx context.Context, c net.Conn, from netip.Addr) {
 	}
 }
 
-// readAuthorization reads the header of a request by the parser that its server has, and returns its only Proxy-Authorization (empty:
-// there is none), and all that was read.
+// readAuthorization reads the header of the first request, with the parser that the relay's server uses. It returns the value of
+// Proxy-Authorization (empty unless there is exactly one), and all bytes read.
 func readAuthorization(c io.Reader, limit int) (auth string, read []byte, err error) {
 	var all bytes.Buffer
 	req, err := http.ReadRequest(bufio.NewReader(io.TeeReader(io.LimitReader(c, int64(limit)), &all)))
@@ -162,7 +162,7 @@ func readAuthorization(c io.Reader, limit int) (auth string, read []byte, err er
 	return auth, all.Bytes(), nil
 }
 
-// check reads the pass of a request from an address. Code: denied.
+// check validates the pass of a request from an address. Code: denied.
 func (g *Gate) check(auth string, from netip.Addr) (Pass, error) {
 	scheme, encoded, _ := strings.Cut(auth, " ")
 	plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(encoded))
@@ -182,7 +182,7 @@ func (g *Gate) check(auth string, from netip.Addr) (Pass, error) {
 	return p, nil
 }
 
-// guest finds the relay of a sandbox with a network, or makes one. Codes: exhausted, and those of [Compile].
+// guest returns the guest of a sandbox and network, making one with a relay if there is none. Codes: exhausted, and those of [Compile].
 func (g *Gate) guest(ctx context.Context, p Pass) (*guest, error) {
 	network, err := json.Marshal(p.Network)
 	if err != nil {
@@ -232,7 +232,7 @@ func (g *Gate) guest(ctx context.Context, p Pass) (*guest, error) {
 	return v, nil
 }
 
-// leave counts a connection of a sandbox as ended. A while after the last one its relay ends.
+// leave counts a connection of a sandbox as ended. Some time after the last one its relay ends.
 func (g *Gate) leave(v *guest) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -249,7 +249,7 @@ func (g *Gate) leave(v *guest) {
 	context.AfterFunc(v.ctx, func() { idle.Stop() })
 }
 
-// visit is a connection whose pass was read.
+// visit is a connection with a valid pass.
 type visit struct {
 	net.Conn
 
@@ -269,7 +269,7 @@ func (v *visit) Close() error {
 	return v.Conn.Close()
 }
 
-// CloseWrite ends what is said to the sandbox.
+// CloseWrite closes the direction to the sandbox.
 func (v *visit) CloseWrite() error {
 	half, ok := v.tcp.(interface{ CloseWrite() error })
 	if !ok {
@@ -278,7 +278,7 @@ func (v *visit) CloseWrite() error {
 	return half.CloseWrite()
 }
 
-// SetLinger is for [reset].
+// SetLinger is called by [reset].
 func (v *visit) SetLinger(sec int) error {
 	tcp, ok := v.tcp.(interface{ SetLinger(sec int) error })
 	if !ok {
@@ -287,7 +287,7 @@ func (v *visit) SetLinger(sec int) error {
 	return tcp.SetLinger(sec)
 }
 
-// authOf is what each request on a connection has to show; empty: nothing.
+// authOf returns the authorization that each request on a connection must contain; empty if none.
 func authOf(c net.Conn) string {
 	if e, ok := c.(*entered); ok {
 		c = e.Conn
@@ -298,7 +298,7 @@ func authOf(c net.Conn) string {
 	return ""
 }
 
-// turnAway answers the first request of a connection that may not be here.
+// turnAway answers the first request of a connection without a valid pass with an error.
 func turnAway(c net.Conn, err error) {
 	const patience = 5 * time.Second
 	text := "sandjet: network: " + schemas.Public(err).Message + "\n"

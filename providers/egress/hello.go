@@ -22,7 +22,7 @@ const encryptedHello = 0xfe0d
 // errHello says that a hello was read whole.
 var errHello = errors.New("the hello is read")
 
-// listening is a connection that is read from and not written to. What was read is kept.
+// listening is a connection that can be read but not written to. It records what was read.
 type listening struct {
 	net.Conn
 	read bytes.Buffer
@@ -36,8 +36,8 @@ func (l *listening) Read(p []byte) (int, error) {
 
 func (l *listening) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// hello reads what a TLS client says first and returns the name that it wants and all that was read. Nothing is answered.
-// The reading is that of crypto/tls.
+// hello reads a TLS ClientHello with the parser of crypto/tls, without answering. It returns the server name, whether that is hidden by
+// encrypted client hello, and all bytes read.
 func hello(c net.Conn) (name string, hidden bool, read []byte, err error) {
 	l := &listening{Conn: c}
 	if err := c.SetReadDeadline(time.Now().Add(helloWithin)); err != nil {
@@ -56,7 +56,8 @@ func hello(c net.Conn) (name string, hidden bool, read []byte, err error) {
 	return name, hidden, l.read.Bytes(), c.SetReadDeadline(time.Time{})
 }
 
-// checkHello reads what a client says first on a connection to a named host, and returns it if it is TLS for that host.
+// checkHello reads the first bytes on a connection to a named host. It returns them if they are a TLS ClientHello for that host, and a
+// refusal otherwise.
 func checkHello(c net.Conn, t target) ([]byte, *Refusal) {
 	name, hidden, read, err := hello(c)
 	switch {

@@ -7,14 +7,14 @@ import (
 	"net/http"
 )
 
-// maskAll replaces every byte of every occurrence of a secret.
+// maskAll overwrites every byte of every occurrence of a secret in text.
 func maskAll(text []byte, secrets []string) {
 	hit := make([]bool, len(text))
 	mark(text, hit, secrets)
 	apply(text, hit)
 }
 
-// mark notes the bytes of text that belong to an occurrence of a secret, also where occurrences overlap.
+// mark sets hit for the bytes of text that belong to an occurrence of a secret. Occurrences may overlap.
 func mark(text []byte, hit []bool, secrets []string) {
 	for _, s := range secrets {
 		for at := 0; ; {
@@ -49,8 +49,8 @@ func maskHeader[H ~map[string][]string](h H, secrets []string) {
 	}
 }
 
-// masked is a body in which secrets are masked while it is read. It keeps no more back than may be the beginning of a secret, so that
-// a body which comes in pieces is passed on in pieces.
+// masked masks secrets in a body while it is read. It holds back only bytes that may be the beginning of a secret, so that a body which
+// arrives in pieces is passed on in pieces.
 type masked struct {
 	body    io.ReadCloser
 	secrets []string
@@ -80,7 +80,7 @@ func (m *masked) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads more of the body.
+// fill reads more of the body and masks it.
 func (m *masked) fill() {
 	const piece = 16 << 10
 	chunk := make([]byte, piece)
@@ -96,7 +96,7 @@ func (m *masked) fill() {
 	}
 }
 
-// begun is how many bytes at the end of text may be the beginning of a secret.
+// begun returns how many bytes at the end of text may be the beginning of a secret.
 func begun(text []byte, secrets []string) (most int) {
 	for _, s := range secrets {
 		for n := min(len(s)-1, len(text)); n > most; n-- {

@@ -18,8 +18,8 @@ const (
 	poolSize  = 1 << 17
 )
 
-// names gives names addresses of the pool, each sandbox its own. The addresses of names that were not asked for or
-// connected to for long are taken back and lead nowhere; they are given to other names only after all of the pool was.
+// names assigns addresses of a pool to host names, for one sandbox. Addresses of names that were not used for long are withdrawn and then
+// refused; they are reused only after the whole pool was used.
 type names struct {
 	most int
 
@@ -41,7 +41,7 @@ func newNames(most int) *names {
 	}
 }
 
-// addr returns the address of a name.
+// addr returns the address of a name, assigning one if necessary.
 func (n *names) addr(name string) netip.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -72,7 +72,7 @@ func (n *names) addr(name string) netip.Addr {
 	}
 }
 
-// name returns the name that an address of the pool was given to.
+// name returns the name that an address of the pool is assigned to; false if there is none.
 func (n *names) name(a netip.Addr) (string, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -17,7 +17,7 @@ var own struct { //nolint:gochecknoglobals // one host
 	addrs []netip.Addr
 }
 
-// hostAddresses lists the addresses of this host's interfaces.
+// hostAddresses returns the addresses of this host's interfaces, which it caches.
 func hostAddresses() []netip.Addr {
 	own.mu.Lock()
 	defer own.mu.Unlock()

@@ -19,8 +19,8 @@ const (
 	passPurpose = "sandjet egress pass 1\n" //nolint:gosec // no password
 )
 
-// Pass lets one sandbox use a [Gate]: it says what the sandbox may reach, from where, and until when. It is signed by the worker that the
-// sandbox belongs to, and is good for connections from its addresses only.
+// Pass authorizes one sandbox to use a [Gate]: it contains what the sandbox may reach, from which addresses, and until when. The sandbox's
+// worker signs it; it is valid for connections from the sandbox's addresses only.
 type Pass struct {
 	Sandbox string            `json:"sandbox"` // whose connections count together
 	Account schemas.AccountID `json:"account"`
@@ -29,7 +29,7 @@ type Pass struct {
 	Network schemas.Network   `json:"network"`
 }
 
-// Sign makes the text that a sandbox shows. Code: unsupported (its network is too long to be sent with each request).
+// Sign returns the signed text that a sandbox sends. Code: unsupported (its network is too long to be sent with each request).
 func (p Pass) Sign(key ed25519.PrivateKey) (string, error) {
 	said, err := json.Marshal(p)
 	if err != nil {
@@ -43,7 +43,7 @@ func (p Pass) Sign(key ed25519.PrivateKey) (string, error) {
 	return text, nil
 }
 
-// ReadPass reads a pass that one of some keys has signed and that is good at a time. Code: denied.
+// ReadPass verifies a pass, which one of the keys must have signed and which must be valid at that time. Code: denied.
 func ReadPass(text string, keys []ed25519.PublicKey, now time.Time) (Pass, error) {
 	first, second, ok := strings.Cut(text, ".")
 	said, err1 := decode(first)
@@ -71,7 +71,7 @@ func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
 func decode(s string) ([]byte, error) { return base64.RawURLEncoding.Strict().DecodeString(s) }
 
-// ParseKey reads the text of a public key, as [KeyText] writes it. Code: invalid.
+// ParseKey parses a public key in the form of [KeyText]. Code: invalid.
 func ParseKey(text string) (ed25519.PublicKey, error) {
 	key, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(key) != ed25519.PublicKeySize {
@@ -80,5 +80,5 @@ func ParseKey(text string) (ed25519.PublicKey, error) {
 	return key, nil
 }
 
-// KeyText is a public key for people and configuration.
+// KeyText returns a public key as text, for people and configuration.
 func KeyText(key ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(key) }

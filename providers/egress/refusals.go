@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Refusal is something that a sandbox wanted and did not get.
+// Refusal is a connection or DNS query of a sandbox that was refused.
 type Refusal struct {
 	Name string     `json:"name,omitzero"` // empty: an address was asked for
 	Addr netip.Addr `json:"address,omitzero"`
@@ -22,7 +22,7 @@ type Refusal struct {
 // mostRefusals is how many different refusals are remembered.
 const mostRefusals = 64
 
-// refusals remembers the latest different ones.
+// refusals stores the latest distinct refusals.
 type refusals struct {
 	mu   sync.Mutex
 	seq  uint64
@@ -35,7 +35,7 @@ type numbered struct {
 	seq uint64
 }
 
-// add remembers a refusal and reports whether it is a new one.
+// add stores a refusal and reports whether it is a new one.
 func (l *refusals) add(r Refusal) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +61,7 @@ func (l *refusals) mark() uint64 {
 	return l.seq
 }
 
-// since lists the different refusals after a mark, the first first, and whether there were more.
+// since returns the distinct refusals after a mark, oldest first, and whether more were dropped.
 func (l *refusals) since(mark uint64) (list []Refusal, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,8 +76,8 @@ func (l *refusals) since(mark uint64) (list []Refusal, more bool) {
 // mostNotices is how many refusals are shown to the caller of a command.
 const mostNotices = 8
 
-// Notices words what was refused since a mark, a line for each reason, for the user of a command in the sandbox. Commands that ran there
-// at the same time share them. Nothing was refused: nil.
+// Notices describes the refusals since a mark, one line for each reason, for the user of a command in the sandbox; nil if there are none.
+// Commands that run there at the same time share them.
 func (r *Relay) Notices(mark uint64) []byte {
 	list, more := r.Since(mark)
 	var b bytes.Buffer

@@ -50,7 +50,7 @@ func (l Limits) orDefault() Limits {
 	return l
 }
 
-// Options says what a relay does. Rules are needed.
+// Options configures a relay. Rules is required.
 type Options struct {
 	Rules  *Rules
 	Limits Limits
@@ -67,7 +67,7 @@ type Options struct {
 	Refused func(Refusal)
 }
 
-// Inside are the sockets at which what a sandbox sends arrives. [Relay.Serve] closes them.
+// Inside holds the sockets that receive a sandbox's traffic. [Relay.Serve] closes them.
 type Inside struct {
 	// TCP are listeners whose connections have as their local address the one that the sandbox wanted to reach. Port 53 is for names.
 	TCP []net.Listener
@@ -92,7 +92,7 @@ type Relay struct {
 	over  bool
 }
 
-// New makes a relay. It does nothing before [Relay.Serve].
+// New returns a relay. It does nothing before [Relay.Serve].
 func New(o Options) *Relay {
 	r := &Relay{opt: o, limits: o.Limits.orDefault(), conns: map[net.Conn]struct{}{}}
 	if r.opt.Resolver == nil {
@@ -107,14 +107,14 @@ func New(o Options) *Relay {
 	return r
 }
 
-// Mark is a place among the refusals, for [Relay.Since].
+// Mark returns the current position in the list of refusals, for [Relay.Since].
 func (r *Relay) Mark() uint64 { return r.refusals.mark() }
 
-// Since lists the different refusals after a mark, at most 64, the first first. More: there were others that are forgotten.
+// Since returns the distinct refusals after a mark, at most 64, oldest first. More reports that others were dropped.
 func (r *Relay) Since(mark uint64) (list []Refusal, more bool) { return r.refusals.since(mark) }
 
-// Serve carries what arrives at the sockets until ctx ends or the sockets do. Then it closes them and all connections, and returns when
-// nothing is left of any. It is called once.
+// Serve serves the sockets until ctx ends or they are closed. It then closes all sockets and connections, and returns when all are closed.
+// It is called once.
 func (r *Relay) Serve(ctx context.Context, in Inside) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -154,7 +154,7 @@ func closeInside(in Inside) {
 	}
 }
 
-// accept hands connections to f, each in a goroutine of work. F takes the connection over.
+// accept passes connections to f, each in a goroutine of work. F closes the connection.
 func (r *Relay) accept(ctx context.Context, l net.Listener, work *sync.WaitGroup, f func(net.Conn)) {
 	for {
 		if r.pace.Wait(ctx) != nil {
@@ -180,7 +180,7 @@ func (r *Relay) accept(ctx context.Context, l net.Listener, work *sync.WaitGroup
 	}
 }
 
-// enter notes a connection; false: there are too many, or the relay ends.
+// enter counts a connection; false if there are too many, or the relay is ending.
 func (r *Relay) enter(c net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -219,7 +219,7 @@ func (r *Relay) closeAll() {
 	}
 }
 
-// count adds to the bytes that were carried.
+// count adds to the bytes transferred. It returns an error if the limit is exceeded.
 func (r *Relay) count(n int) error {
 	if r.limits.Bytes > 0 && r.bytes.Add(int64(n)) > r.limits.Bytes {
 		r.note(Refusal{Rule: RuleLimit, Text: "this sandbox has carried as many bytes as it may"})
@@ -228,20 +228,20 @@ func (r *Relay) count(n int) error {
 	return nil
 }
 
-// note remembers a refusal and reports it, if it is a new one.
+// note stores a refusal, and reports it if it is a new one.
 func (r *Relay) note(f Refusal) {
 	if r.refusals.add(f) && r.opt.Refused != nil {
 		r.opt.Refused(f)
 	}
 }
 
-// refuse ends a connection at once: the client sees a reset, no silence.
+// refuse closes a connection at once: the client gets a reset instead of silence.
 func (r *Relay) refuse(f *Refusal, c net.Conn) {
 	r.note(*f)
 	reset(c)
 }
 
-// reset closes a connection so that the other side learns at once that it has failed.
+// reset closes a connection with a TCP reset, so that the other side notices the failure at once.
 func reset(c net.Conn) {
 	under := c
 	if e, ok := c.(*entered); ok {
@@ -253,7 +253,7 @@ func reset(c net.Conn) {
 	_ = c.Close()
 }
 
-// destination is where a connection was going, by its local address.
+// destination returns the destination of a redirected connection, which is its local address.
 func destination(c net.Conn) (target, error) {
 	a, err := netip.ParseAddrPort(c.LocalAddr().String())
 	if err != nil {
@@ -262,7 +262,7 @@ func destination(c net.Conn) (target, error) {
 	return target{netguard.Host{Addr: a.Addr().Unmap()}, a.Port()}, nil
 }
 
-// transparent carries a connection of a program that does not know of the relay.
+// transparent serves a redirected connection, of a program that does not know of the relay.
 func (r *Relay) transparent(ctx context.Context, c net.Conn, web *web) {
 	t, err := destination(c)
 	if err != nil {
@@ -295,7 +295,7 @@ const (
 	portDNS   = 53
 )
 
-// carry carries a connection to an allowed target, looking at what is said where a rule is for names.
+// carry connects c to an allowed target, and checks that what the client sends is for the target's host name if the rules are for names.
 func (r *Relay) carry(ctx context.Context, c net.Conn, t target, web *web) {
 	var first []byte
 	if r.opt.Rules.checksNames() && t.host.Name != "" {
@@ -323,8 +323,8 @@ func (r *Relay) carry(ctx context.Context, c net.Conn, t target, web *web) {
 	r.join(c, r.outgoing(out), first)
 }
 
-// outgoing counts a connection to the outside until it is closed. It must be called before the sandbox learns that there is one: its
-// next connection must find this one counted.
+// outgoing counts a connection to the outside until it is closed. It must be called before the sandbox learns of the connection, so that
+// the limit applies to its next connection.
 func (r *Relay) outgoing(c net.Conn) net.Conn {
 	r.mu.Lock()
 	over := r.over
@@ -338,7 +338,7 @@ func (r *Relay) outgoing(c net.Conn) net.Conn {
 	return &entered{Conn: c, relay: r}
 }
 
-// join carries bytes between a sandbox's connection and one of [Relay.outgoing], and closes both.
+// join copies bytes between a sandbox's connection and one of [Relay.outgoing], beginning with first, and closes both.
 func (r *Relay) join(c, out net.Conn, first []byte) {
 	defer c.Close()   //nolint:errcheck // it has ended
 	defer out.Close() //nolint:errcheck // it has ended

@@ -28,14 +28,14 @@ const (
 	RuleUnreachable = "unreachable" // allowed, but no server answers there
 )
 
-// domain is a rule for names.
+// domain is a rule for host names.
 type domain struct {
 	name string // without its "*."
 	sub  bool   // strict sub-domains of name, not name itself
 	port uint16 // 0: 80 and 443
 }
 
-// matches reports whether the rule is about a name. Labels are compared whole: evilexample.com is no sub-domain of example.com.
+// matches reports whether the rule applies to a name. It compares whole labels: evilexample.com is no sub-domain of example.com.
 func (d domain) matches(name string) bool {
 	if !d.sub {
 		return name == d.name
@@ -50,7 +50,7 @@ func (d domain) opens(port uint16) bool {
 	return port == 80 || port == 443
 }
 
-// Rules is the network of a sandbox, ready to decide by. It does not change and may be used by many goroutines.
+// Rules is the compiled network of a sandbox. It is immutable and safe for concurrent use.
 type Rules struct {
 	mode    schemas.NetworkMode
 	domains []domain
@@ -63,10 +63,10 @@ type Rules struct {
 	credentials map[string][]string
 }
 
-// Compile makes rules of a network. Private are the networks that sandboxes may reach though they are not public, if their allow list names
-// them too: so an author of records cannot open the operator's networks.
+// Compile compiles a network to rules. Private are the operator's networks that sandboxes may reach though they are not public, if their
+// allow list names them too: the author of a record alone cannot open them.
 //
-// Errors are invalid and name the field; they are unsupported where the network lists something that is not public and not in private.
+// Codes: invalid (the error names the field), unsupported (the network lists addresses that are neither public nor in private).
 func Compile(n schemas.Network, private []netip.Prefix) (*Rules, error) {
 	r := &Rules{mode: cmp.Or(n.Mode, schemas.DenyAll), private: private, own: hostAddresses}
 	if !slices.Contains([]schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted}, r.mode) {
@@ -112,7 +112,7 @@ func Compile(n schemas.Network, private []netip.Prefix) (*Rules, error) {
 	return r, r.bind(n.Credentials)
 }
 
-// bind reads which variables are bound to which hosts.
+// bind reads which variables are bound to which hosts. Code: invalid.
 func (r *Rules) bind(credentials map[string][]string) error {
 	for _, name := range slices.Sorted(maps.Keys(credentials)) {
 		field := "network.credentials." + name
@@ -136,7 +136,7 @@ func (r *Rules) bind(credentials map[string][]string) error {
 	return nil
 }
 
-// listed says what is allowed, in few words.
+// listed describes briefly what is allowed.
 func listed(n schemas.Network) string {
 	const most = 8
 	all := slices.Concat(n.AllowDomains, n.AllowCIDRs)
@@ -150,7 +150,7 @@ func listed(n schemas.Network) string {
 	}
 }
 
-// parseDomain reads example.com, *.example.com and either with a port.
+// parseDomain parses example.com or *.example.com, each optionally with a port.
 func parseDomain(s string) (domain, error) {
 	var d domain
 	if host, port, ok := strings.Cut(s, ":"); ok {
@@ -172,7 +172,7 @@ func parseDomain(s string) (domain, error) {
 	return d, nil
 }
 
-// Verdict is what rules say of a wish.
+// Verdict is the decision of rules about a connection or name.
 type Verdict struct {
 	Allowed bool
 	// Rule is why not, one of the Rule constants.
@@ -191,7 +191,7 @@ func (r *Rules) refuse(rule, format string, args ...any) Verdict {
 
 var allowed = Verdict{Allowed: true} //nolint:gochecknoglobals // a constant
 
-// Knows reports whether a name is allowed on any port: whether it exists for the sandbox at all.
+// Knows decides whether a name is allowed on any port, i.e. exists for the sandbox at all.
 func (r *Rules) Knows(name string) Verdict {
 	switch {
 	case r.mode == schemas.AllowAll:
@@ -203,7 +203,7 @@ func (r *Rules) Knows(name string) Verdict {
 	}
 }
 
-// Name decides on a connection to a name. Its addresses are decided on by [Rules.Resolved].
+// Name decides on a connection to a name. [Rules.Resolved] decides on its addresses.
 func (r *Rules) Name(name string, port uint16) Verdict {
 	if v := r.Knows(name); !v.Allowed || r.mode == schemas.AllowAll {
 		return v
@@ -214,7 +214,7 @@ func (r *Rules) Name(name string, port uint16) Verdict {
 	return r.refuse(RulePort, "host %s is not allowed on port %d: its rule opens %s", name, port, r.ports(name))
 }
 
-// ports lists the ports that are open for a name.
+// ports describes the ports that are open for a name.
 func (r *Rules) ports(name string) string {
 	var ports []string
 	for _, d := range r.domains {
@@ -230,7 +230,7 @@ func (r *Rules) ports(name string) string {
 	return strings.Join(slices.Compact(ports), ", ")
 }
 
-// Addr decides on a connection to an address that was asked for as such, without a name.
+// Addr decides on a connection to an address that was requested without a name.
 func (r *Rules) Addr(a netip.Addr, port uint16) Verdict {
 	a = netguard.Carried(a)
 	if r.mode != schemas.AllowAll && !contains(r.allow, a) {
@@ -239,7 +239,7 @@ func (r *Rules) Addr(a netip.Addr, port uint16) Verdict {
 	return r.Resolved(a)
 }
 
-// Resolved decides on an address that an allowed name resolves to, or that is allowed as such.
+// Resolved decides on an address that an allowed name resolves to, or that the rules allow as an address.
 func (r *Rules) Resolved(a netip.Addr) Verdict {
 	if a.Zone() != "" || !a.IsValid() {
 		return r.refuse(RuleNotPublic, "an address with a zone is not allowed")
@@ -262,10 +262,10 @@ func (r *Rules) Resolved(a netip.Addr) Verdict {
 	}
 }
 
-// checksNames reports whether what is said on a connection must be for the name that was asked for.
+// checksNames reports whether the data on a connection must be for the name that the connection was opened for.
 func (r *Rules) checksNames() bool { return r.mode == schemas.Restricted }
 
-// Ports are the TCP ports that a sandbox may want to reach, for providers that have to listen on each. It is never empty.
+// Ports returns the TCP ports that a sandbox may want to reach, for providers that must listen on each. It is never empty.
 func (r *Rules) Ports() []uint16 {
 	ports := []uint16{80, 443}
 	for _, d := range r.domains {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// openTLS is the host that the sandbox asked for, as the sandbox's own authority says, on a connection whose hello was read and
-// checked. What is said on it is looked at by web. Secrets are bound to that host.
+// openTLS terminates TLS on a connection, as the host that the sandbox asked for with a certificate of the sandbox's own authority, so
+// that web can read its requests. The ClientHello was read and checked already. Secrets are bound to that host.
 func (r *Relay) openTLS(ctx context.Context, c net.Conn, t target, hello []byte, web *web) {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
@@ -32,13 +32,13 @@ func (r *Relay) openTLS(ctx context.Context, c net.Conn, t target, hello []byte,
 	web.give(secure)
 }
 
-// unlocker sends requests on with the secrets that are for their hosts, and passes nothing on that has them.
+// unlocker adds secrets to requests to the hosts that they are bound to, and masks secrets in the answers.
 type unlocker struct {
 	creds *Credentials
 	next  http.RoundTripper
 }
 
-// RoundTrip sends a request on.
+// RoundTrip sends a request with its secrets.
 func (u unlocker) RoundTrip(req *http.Request) (*http.Response, error) {
 	t, _ := req.Context().Value(targetKey{}).(target)
 	k, missing := u.creds.keys(req.Context(), t.host.Name)
@@ -67,7 +67,7 @@ func (u unlocker) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// makeSecure makes what speaks HTTP on connections to hosts that secrets are bound to.
+// makeSecure makes the HTTP server and client for hosts that secrets are bound to.
 func (w *web) makeSecure(ctx context.Context, quiet *log.Logger) {
 	const headerPatience, expectPatience, keep, streams = 15 * time.Second, time.Second, 30 * time.Second, 64
 	w.secureIdle = &http.Transport{

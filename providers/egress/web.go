@@ -20,8 +20,8 @@ import (
 	"github.com/sandjet/sandjet/internal/netguard"
 )
 
-// web speaks plain HTTP with the sandbox: as the server of the names that it may reach, whose every request is looked at, and as a proxy
-// for programs that want one. Requests are read by net/http and written again, so no server can read the same bytes in another way.
+// web serves the sandbox's plain HTTP: as the server of the names that it may reach, checking every request, and as a proxy for programs
+// that use one. net/http parses each request and writes it again, so that no server can parse the same bytes differently.
 type web struct {
 	relay   *Relay
 	ctx     context.Context //nolint:containedctx // of the relay's life: a request's own ends with its connection
@@ -43,7 +43,7 @@ type web struct {
 	over   bool
 }
 
-// webConn is a connection that HTTP is spoken on.
+// webConn is a connection with HTTP requests.
 type webConn struct {
 	net.Conn
 
@@ -78,7 +78,7 @@ func newWeb(ctx context.Context, r *Relay) *web {
 	return w
 }
 
-// run serves until close.
+// run serves until close is called.
 func (w *web) run() {
 	var secure sync.WaitGroup
 	if w.secure != nil {
@@ -97,7 +97,7 @@ func (w *web) run() {
 	w.tunnels.Wait()
 }
 
-// begin notes a request; false: it is too late for one.
+// begin counts a request; false if web is closing.
 func (w *web) begin() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,7 +116,7 @@ func (w *web) close() {
 	}
 }
 
-// give has HTTP spoken on a connection.
+// give passes a connection to the HTTP server.
 func (w *web) give(c net.Conn) {
 	to := w.conns
 	if _, secure := c.(*tls.Conn); secure {
@@ -129,7 +129,7 @@ func (w *web) give(c net.Conn) {
 	}
 }
 
-// handed is a listener whose connections are handed to it.
+// handed is a listener that returns the connections sent to a channel.
 type handed struct {
 	ctx   context.Context //nolint:containedctx // it ends with its web
 	conns chan net.Conn
@@ -180,10 +180,10 @@ func (w *web) serve(rw http.ResponseWriter, req *http.Request) {
 // targetKey is the key of a request's target in its context.
 type targetKey struct{}
 
-// hostOf reads whom a request is for.
+// hostOf returns the target of a request.
 func hostOf(req *http.Request) (target, error) { return hostOn(req, portHTTP) }
 
-// hostOn reads whom a request is for where the port is usually another.
+// hostOn returns the target of a request; usual is the port if the request names none.
 func hostOn(req *http.Request, usual uint16) (target, error) {
 	text, port := req.Host, usual
 	if host, p, err := net.SplitHostPort(text); err == nil {
@@ -206,7 +206,7 @@ func hostOn(req *http.Request, usual uint16) (target, error) {
 	return target{h, port}, err
 }
 
-// rewrite makes the request that is sent on: the same, but for what concerns only one connection.
+// rewrite builds the request to send: the same, without the headers that concern a single connection.
 func rewrite(p *httputil.ProxyRequest) {
 	t, _ := p.In.Context().Value(targetKey{}).(target)
 	p.Out.URL.Scheme, p.Out.URL.Host = "http", t.String()
@@ -225,12 +225,12 @@ func rewrite(p *httputil.ProxyRequest) {
 	p.Out.Header.Del("Proxy-Authorization")
 }
 
-// refused is a refusal as an error, on its way out of the transport.
+// refused is a refusal as an error of the transport.
 type refused struct{ *Refusal }
 
 func (r refused) Error() string { return r.Text }
 
-// dial connects for the transport.
+// dial connects to an address for the transport.
 func (w *web) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	host, p, err := net.SplitHostPort(address)
 	if err != nil {
@@ -251,7 +251,7 @@ func (w *web) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	return &counted{Conn: conn, relay: w.relay}, nil
 }
 
-// counted is a connection whose bytes count.
+// counted is a connection whose bytes count towards the limit.
 type counted struct {
 	net.Conn
 	relay *Relay
@@ -269,7 +269,7 @@ func (c *counted) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// failed answers a request that could not be sent on.
+// failed answers a request that could not be sent.
 func (w *web) failed(rw http.ResponseWriter, req *http.Request, err error) {
 	t, _ := req.Context().Value(targetKey{}).(target)
 	refusal := t.refusal(RuleUnreachable, "the request to "+t.String()+" failed")
@@ -289,7 +289,7 @@ func (w *web) failed(rw http.ResponseWriter, req *http.Request, err error) {
 	w.refuse(rw, status, refusal)
 }
 
-// refuse answers a request with the reason why it goes nowhere, and ends its connection.
+// refuse answers a request with the reason why it is refused, and ends its connection.
 func (w *web) refuse(rw http.ResponseWriter, status int, f *Refusal) {
 	w.relay.note(*f)
 	maps.Copy(rw.Header(), http.Header{
@@ -299,7 +299,7 @@ func (w *web) refuse(rw http.ResponseWriter, status int, f *Refusal) {
 	_, _ = io.WriteString(rw, "sandjet: network: "+f.Text+"\n") //nolint:gosec // plain text, and said to be
 }
 
-// tunnel carries a connection whose client asked a proxy for a host.
+// tunnel serves a CONNECT request: it connects the client to a host.
 func (w *web) tunnel(rw http.ResponseWriter, t target) {
 	if refusal := w.relay.decide(t); refusal != nil {
 		w.refuse(rw, http.StatusForbidden, refusal)
@@ -365,7 +365,7 @@ func (w *web) tunnel(rw http.ResponseWriter, t target) {
 	})
 }
 
-// preceded is a connection of which something was read already.
+// preceded is a connection of which some bytes were read already; they are read again first.
 type preceded struct {
 	net.Conn
 	early []byte

@@ -17,7 +17,7 @@ const level = "L2"
 // memory is that of the functions of deploy/lambda.
 const memory = 512 << 20
 
-// Declared is the most that the provider can do. Nothing is kept between runs but files of workspaces.
+// Declared returns the most that the provider can offer. Between runs only the files of workspaces persist.
 func Declared() providers.Profile {
 	return providers.Profile{
 		Name:       "lambda",
@@ -33,7 +33,7 @@ func Declared() providers.Profile {
 	}
 }
 
-// Profile is what this worker's settings leave of it.
+// Profile returns what the provider offers with this worker's settings.
 func (p *Provider) Profile() providers.Profile {
 	f := Declared()
 	f.Networks = nil

@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Diagnosis is something that the provider needs, for people.
+// Diagnosis is one finding about what the provider needs, for people.
 type Diagnosis struct {
 	About  string
 	Good   bool
@@ -18,8 +18,8 @@ type Diagnosis struct {
 	Remedy string // where it is not good
 }
 
-// Diagnose looks at what the provider needs of the service: whether it answers, the token, the image, and how many sandboxes run. It
-// makes nothing and blocks for a few seconds, or a minute where the service does not answer.
+// Diagnose checks what the provider needs of the service: whether it answers, the token, the image, and how many sandboxes run. It creates
+// nothing and blocks for a few seconds, or a minute if the service does not answer.
 func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	p, err := Open(o)
 	if err != nil {
@@ -45,7 +45,7 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	}, p.diagnoseImage(ctx), p.diagnoseWorkspaces()}
 }
 
-// diagnoseImage asks for the image, where it is one that is there already.
+// diagnoseImage checks that the image exists, if it is one that need not be built.
 func (p *Provider) diagnoseImage(ctx context.Context) Diagnosis {
 	const about = "modal image"
 	err := p.modal.image(ctx)

@@ -20,9 +20,9 @@ const attempts = 8
 // lookEvery is how often a caller looks whether another of this worker has what both want.
 const lookEvery = 20 * time.Millisecond
 
-// Reserve returns the sandbox kept under key, and makes it where none runs. One that was made under other rules, or whose day will be over
-// before a call may have ended, is ended and made again. Its name is given once among those that run: of several workers that make it at
-// once one does, and the others find it.
+// Reserve returns the sandbox kept under key, and makes it if none runs. A sandbox that was made with other rules, or whose maximal
+// lifetime of a day could end during a call, is ended and made again. Its name is unique among running sandboxes: if several workers make
+// it at once one succeeds, and the others find it.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
@@ -62,10 +62,10 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 	}
 }
 
-// nameOf is the name of the sandbox that is kept under a key.
+// nameOf returns the name of the persistent sandbox of a key.
 func nameOf(box string) string { return "kept-" + box }
 
-// reserve is one attempt. Codes not_found and conflict: it was changed meanwhile, look again.
+// reserve is one attempt of Reserve. Codes not_found and conflict: the sandbox was changed meanwhile, try again.
 func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	digest, rules := cloud.BoxDigest(spec.Account, key), p.rulesOf(spec)
 	id, err := p.modal.byName(ctx, nameOf(digest))
@@ -146,10 +146,10 @@ func (p *Provider) checkMarks(ctx context.Context, id string) error {
 	return nil
 }
 
-// refOf names a kept sandbox. It lives once: its birth is its epoch.
+// refOf returns the ref of a persistent sandbox. It is never paused, so its epoch is its birth.
 func refOf(s sandbox) schemas.Ref { return schemas.Ref{ID: s.ID, Epoch: s.Tags[tagBirth]} }
 
-// find is the sandbox that a ref names. Code not_found: it is gone, or not of this installation.
+// find returns the sandbox that a ref names. Code: not_found, it is gone or not of this installation.
 func (p *Provider) find(ctx context.Context, ref schemas.Ref) (sandbox, error) {
 	s, err := p.get(ctx, ref.ID)
 	if err == nil && (s.Tags[tagKind] != kindKept || refOf(s) != ref) {
@@ -158,7 +158,7 @@ func (p *Provider) find(ctx context.Context, ref schemas.Ref) (sandbox, error) {
 	return s, err
 }
 
-// Release ends a kept sandbox with all that is in it. Workspaces stay.
+// Release ends a persistent sandbox with all its processes. Workspaces stay.
 func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	s, err := p.find(ctx, ref)
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -170,7 +170,7 @@ func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	return explain("release", p.end(ctx, s.ID))
 }
 
-// ListKept lists the kept sandboxes of a deployment that are this installation's.
+// ListKept lists the persistent sandboxes of a deployment in this installation.
 func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers.KeptBox, error) {
 	if err := providers.CheckDeployment(deployment); err != nil {
 		return nil, err
@@ -189,14 +189,14 @@ func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers
 	return boxes, nil
 }
 
-// EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark.
+// EndRun ends all remains of a run: its own sandbox, and its processes in the persistent one, which are found by their mark.
 func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
 	return carry.EndRun(ctx, &p.work, endTimeout,
 		func(ctx context.Context) error { return p.endOwn(ctx, id) },
 		func(ctx context.Context) error { return p.endInKept(ctx, cloud.BoxDigest(account, key), id) })
 }
 
-// endOwn ends the sandboxes of a run alone.
+// endOwn ends the sandboxes that were made for one run.
 func (p *Provider) endOwn(ctx context.Context, id string) error {
 	found, err := p.modal.list(ctx, map[string]string{tagRun: cloud.Digest(id)})
 	for _, s := range found {
@@ -205,7 +205,7 @@ func (p *Provider) endOwn(ctx context.Context, id string) error {
 	return err
 }
 
-// endInKept kills the processes of a run in a kept sandbox.
+// endInKept kills the processes of a run in a persistent sandbox.
 func (p *Provider) endInKept(ctx context.Context, digest, id string) error {
 	name := nameOf(digest)
 	box, err := p.modal.byName(ctx, name)
@@ -218,7 +218,7 @@ func (p *Provider) endInKept(ctx context.Context, digest, id string) error {
 	return carry.Swept(p.sweep(ctx, box, boxrun.MarkOf(id)))
 }
 
-// sweep ends what is left in a kept sandbox of a command whose program is gone. In one that is gone nothing is left.
+// sweep kills the processes that a command has left in a persistent sandbox, after its program has ended. A sandbox that is gone has none.
 func (p *Provider) sweep(ctx context.Context, id, mark string) error {
 	return carry.Sweeping{
 		Sandbox: id, Log: p.log,

@@ -82,7 +82,7 @@ func ageOf(s sandbox, now time.Time) time.Duration {
 	return max(age, 0)
 }
 
-// rulesOf is a digest of what a kept sandbox is made of.
+// rulesOf returns a digest of the rules that a persistent sandbox is made with.
 func (p *Provider) rulesOf(spec providers.Spec) string {
 	spec.Env, spec.Deployment, spec.Sandbox = nil, "", "" // they are each run's own, and no rule
 	text, err := json.Marshal(struct {
@@ -98,7 +98,7 @@ func (p *Provider) rulesOf(spec providers.Spec) string {
 	return cloud.Digest(string(text))
 }
 
-// order is a sandbox that is to be made.
+// order describes a sandbox that is to be made.
 type order struct {
 	name string // empty: one of its own
 	kind string
@@ -110,8 +110,9 @@ type order struct {
 // box is a sandbox that was made.
 type box struct{ id, birth string }
 
-// make makes a sandbox and waits until it runs. It is not cancelled on its way, because no worker would know what was made: when ctx ends,
-// a sandbox that comes later is ended. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is taken).
+// make makes a sandbox and waits until it runs. The create request is not cancelled with ctx, because no worker would know what was made:
+// if the sandbox is made after ctx has ended it is ended. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is
+// taken).
 func (p *Provider) make(ctx context.Context, o order) (box, error) {
 	type made struct {
 		box box
@@ -138,7 +139,8 @@ func (p *Provider) make(ctx context.Context, o order) (box, error) {
 	}
 }
 
-// create asks for a sandbox once. When the answer is lost it is looked for by its name. An error with a sandbox: it is to be ended.
+// create sends one create request. If the answer is lost it searches for the sandbox by its name. A sandbox returned with an error is to
+// be ended.
 func (p *Provider) create(ctx context.Context, o order) (box, error) {
 	slot, err := p.room.Enter(ctx, "")
 	if err != nil {
@@ -197,8 +199,8 @@ func (p *Provider) volumeOf(namespace string) string {
 	return p.opt.App + "-" + cloud.Digest(namespace)
 }
 
-// lost looks for the sandbox of a create whose answer was lost, or whose second try says that there is one. Code conflict: another's
-// has the name.
+// lost searches for the sandbox of a create whose answer was lost, or whose retry reported that the name exists. Code: conflict, another
+// worker's sandbox has the name.
 func (p *Provider) lost(ctx context.Context, name, birth string, cause error) (box, error) {
 	const looks = 3
 	again := wait.Backoff{First: 200 * time.Millisecond, Most: time.Second}
@@ -222,7 +224,7 @@ func (p *Provider) lost(ctx context.Context, name, birth string, cause error) (b
 	}
 }
 
-// running lists what runs of this installation. Codes: those of [explain].
+// running lists the running sandboxes of this installation. Codes: those of [explain].
 func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
 	all, err := p.modal.list(ctx, nil)
 	var running []cloud.Running
@@ -232,7 +234,7 @@ func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
 	return running, explain("list", err)
 }
 
-// discard ends a sandbox that no caller knows of, in the background. If that fails it ends at the end of its time.
+// discard ends, in the background, a sandbox that no caller knows of. If that fails it ends at its time limit.
 func (p *Provider) discard(id string) {
 	p.work.Go(func() {
 		if err := p.endNow(id); err != nil {
@@ -247,7 +249,7 @@ func (p *Provider) endNow(id string) error {
 	return p.end(ctx, id)
 }
 
-// end ends a sandbox and waits until nothing of it runs. One that is gone is no error.
+// end ends a sandbox and waits until its processes have ended. A sandbox that is gone is no error.
 func (p *Provider) end(ctx context.Context, id string) error {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
 	if err := p.modal.end(ctx, id); cloud.StatusOf(err) == http.StatusNotFound {
@@ -268,7 +270,8 @@ func (p *Provider) end(ctx context.Context, id string) error {
 	}
 }
 
-// leave ends the sandbox of a command that has ended. It waits until the service has taken that, and not until it has done it.
+// leave ends the sandbox of a command that has ended. It waits until the service has accepted the request, but not until the sandbox is
+// gone.
 func (p *Provider) leave(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
@@ -279,7 +282,7 @@ func (p *Provider) leave(id string) {
 	p.room.Ended(id)
 }
 
-// explain gives an error of the service a code, for what has not begun yet.
+// explain maps an error of the service to one with a code, for an operation that has not begun.
 func explain(op string, err error) error {
 	var e *cloud.Error
 	if !errors.As(err, &e) {
@@ -296,7 +299,7 @@ func explain(op string, err error) error {
 	return cloud.Explain(op, service, err)
 }
 
-// gone is what is said of a kept sandbox that is not there.
+// gone returns the error for a persistent sandbox that does not exist or does not run. Code: not_found.
 func gone(cause error) error {
 	const text = "the sandbox is gone: reserve it again"
 	if cause == nil {

@@ -113,7 +113,7 @@ type Options struct {
 
 var appPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,29}$`)
 
-// Provider runs commands in sandboxes. Its methods may be called from many goroutines.
+// Provider runs commands in sandboxes. Its methods are safe for concurrent use.
 type Provider struct {
 	opt    Options
 	log    *slog.Logger
@@ -176,7 +176,8 @@ func (o Options) check() error {
 	return nil
 }
 
-// Open checks the options. It asks the service nothing: see [Diagnose]. The caller closes the provider. Code: invalid.
+// Open checks the options and returns a provider. It sends no request to the service: see [Diagnose]. The caller closes the provider.
+// Code: invalid.
 func Open(o Options) (*Provider, error) {
 	o = o.filled()
 	if err := o.check(); err != nil {
@@ -191,7 +192,7 @@ func Open(o Options) (*Provider, error) {
 	return p, nil
 }
 
-// Close waits until the sandboxes of runs that have ended are ended. Kept ones stay.
+// Close waits until the sandboxes of ended runs are ended. Persistent ones stay.
 func (p *Provider) Close() error {
 	p.work.Close()
 	p.cancel()

@@ -13,8 +13,8 @@ import (
 // virtual machine.
 const level = "L3"
 
-// Declared is the most that the provider can do. Memory and processors are the operator's settings: no limit of a record changes
-// them. A sandbox that has ended does not come back, so that none is paused.
+// Declared returns the most that the provider can offer. The operator's settings determine memory and processors; limits in records do not
+// change them. A sandbox that has ended cannot be restarted, so pausing is not supported.
 func Declared() providers.Profile {
 	return providers.Profile{
 		Name:       "modal",
@@ -28,7 +28,7 @@ func Declared() providers.Profile {
 	}
 }
 
-// Profile is what this worker's settings leave of it.
+// Profile returns what the provider offers with this worker's settings.
 func (p *Provider) Profile() providers.Profile {
 	f := Declared()
 	f.Networks = slices.Clone(p.opt.Networks)
@@ -43,7 +43,7 @@ func isolation() schemas.Isolation {
 	}
 }
 
-// refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
+// refuse returns an error for the first requirement that a sandbox cannot meet; nil if there is none. Codes: unsupported, invalid.
 func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
 	offer := carry.Offer{
 		Service: "Modal", Flag: "--modal", Networks: p.opt.Networks, Levels: []string{"L0", "L2", level}, NoWorkspaces: p.opt.NoWorkspaces,
@@ -71,7 +71,8 @@ func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []provi
 	return nil
 }
 
-// setNetwork is how the service is asked to keep a mode. Lists deny all else; an empty one beside the other denies all of its kind.
+// setNetwork sets the service's settings for a network mode. Lists deny everything else; an empty list beside a non-empty one denies all
+// of its kind.
 func (n *newSandbox) setNetwork(want schemas.Network) {
 	switch {
 	case want.Mode == schemas.AllowAll:

@@ -218,7 +218,7 @@ func (p *process) write(ctx context.Context, b []byte, end bool) error {
 	return err
 }
 
-// failed is why something was not written; nil: all was.
+// failed returns why a write failed; nil if none did.
 func (p *process) failed() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,7 +250,7 @@ func (p *process) Copy(stdout, stderr io.Writer) error {
 	return errors.Join(errs[:]...)
 }
 
-// Close ends Copy and Write, and the program with its command where they have not ended.
+// Close ends Copy and Write, and also the program and its command if they have not ended.
 func (p *process) Close() error {
 	p.once.Do(func() {
 		p.cancel(nil)

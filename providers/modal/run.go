@@ -26,7 +26,7 @@ const commitFor = 10 * time.Second
 // StartLimit implements [providers.StartLimiter]: the image may have to be built before the first sandbox.
 func (p *Provider) StartLimit() time.Duration { return p.opt.Build + p.opt.Start }
 
-// Run runs cmd in a sandbox of its own, or in the kept one that it names.
+// Run runs cmd in a new sandbox, or in the persistent one that it names.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	level := isolation()
 	res := providers.Result{Runtime: "modal/" + level.Level, Isolation: &level, Sandbox: cmd.Sandbox}
@@ -61,7 +61,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 	return res, err
 }
 
-// running is a command on its way.
+// running is a command that is being started or is in progress.
 type running struct {
 	p       *Provider
 	cmd     providers.Command
@@ -73,14 +73,14 @@ type running struct {
 	swept   bool // the sandbox was ended with the command
 }
 
-// spec is what the command's sandbox is made of.
+// spec returns the spec of the command's sandbox.
 func (r *running) spec() providers.Spec {
 	spec := r.cmd.Spec
 	spec.Network, spec.Mounts = r.cmd.Network, r.cmd.Mounts
 	return spec
 }
 
-// enter makes the sandbox of a command, or finds the kept one, and connects to it.
+// enter makes the sandbox of a command, or finds the persistent one, and connects to it.
 func (r *running) enter(ctx context.Context) error {
 	if r.fresh {
 		made, err := r.p.make(ctx, order{kind: kindRun, spec: r.spec(), life: r.program.Limit + max(spareTime, r.p.opt.Start),
@@ -162,7 +162,7 @@ func (r *running) commit(res providers.Result) error {
 	return nil
 }
 
-// sweep kills all that the command has started, where its program does not.
+// sweep kills the processes that the command has started, if its program did not.
 func (r *running) sweep(mark string) error {
 	if !r.fresh {
 		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
@@ -180,7 +180,7 @@ func (r *running) sweep(mark string) error {
 	return r.p.endNow(r.id)
 }
 
-// notStarted says why nothing was started.
+// notStarted returns the error for a command that was not started.
 func (r *running) notStarted(ctx context.Context, err error) error {
 	if r.process != nil {
 		if cause := r.process.failed(); cause != nil {

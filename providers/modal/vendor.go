@@ -44,14 +44,14 @@ type vendor interface {
 	enter(ctx context.Context, id string) (*router, error)
 }
 
-// sandbox is what a list says of one.
+// sandbox is a sandbox as a list shows it.
 type sandbox struct {
 	ID      string
 	Created float64 // seconds since 1970, by the service's clock
 	Tags    map[string]string
 }
 
-// newSandbox is what a create asks for. Times are whole seconds.
+// newSandbox describes a create request. Times are in whole seconds.
 type newSandbox struct {
 	Name    string
 	Tags    map[string]string
@@ -70,7 +70,7 @@ type volumeMount struct {
 	ReadOnly bool
 }
 
-// busy is what means "try again".
+// busy returns the statuses after which a request is retried.
 func busy() []int {
 	return []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
 }

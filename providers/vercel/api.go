@@ -72,7 +72,7 @@ func alive(status string) bool {
 	return status == statusPending || status == statusRunning || status == statusStopping || status == statusSnapshotting
 }
 
-// newSandbox is what a create asks for. Times are milliseconds.
+// newSandbox is the body of a create request. Times are in milliseconds.
 type newSandbox struct {
 	Project    string            `json:"projectId"`
 	Name       string            `json:"name"`

@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Diagnosis is something that the provider needs, for people.
+// Diagnosis is one finding about what the provider needs, for people.
 type Diagnosis struct {
 	About  string
 	Good   bool
@@ -17,8 +17,8 @@ type Diagnosis struct {
 	Remedy string // where it is not good
 }
 
-// Diagnose looks at what the provider needs of the service: whether it answers, the token, team and project, drives for workspaces, and
-// how many sandboxes run. It makes nothing and blocks for a few seconds, or a minute where the service does not answer.
+// Diagnose checks what the provider needs of the service: whether it answers, the token, team and project, drives for workspaces, and how
+// many sandboxes run. It creates nothing and blocks for a few seconds, or a minute if the service does not answer.
 func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	p, err := Open(o)
 	if err != nil {
@@ -48,7 +48,7 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	}, p.diagnoseDrives(ctx)}
 }
 
-// diagnoseDrives asks for the drives of workspaces.
+// diagnoseDrives checks access to the drives of workspaces.
 func (p *api) diagnoseDrives(ctx context.Context) Diagnosis {
 	const about = "vercel workspaces"
 	if p.opt.NoWorkspaces {

@@ -10,8 +10,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark. In a
-// sandbox whose session has ended nothing runs.
+// EndRun ends all remains of a run: its own sandbox, and its processes in the persistent one, which are found by their mark. A sandbox
+// whose session has ended has none.
 func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
 	return carry.EndRun(ctx, &p.work, endTimeout,
 		func(ctx context.Context) error { return p.endOwn(ctx, id) },
@@ -30,7 +30,7 @@ func (p *api) there(ctx context.Context, name string) (b box, ok bool, err error
 	return b, b.Sandbox.Tags[tagInstallation] == p.opt.Installation, nil
 }
 
-// endOwn deletes the sandbox of a run alone.
+// endOwn deletes the sandbox that was made for one run.
 func (p *Provider) endOwn(ctx context.Context, id string) error {
 	if id == "" {
 		return nil
@@ -42,7 +42,7 @@ func (p *Provider) endOwn(ctx context.Context, id string) error {
 	return p.end(ctx, b.Sandbox.Name, b.Session.ID)
 }
 
-// endInKept kills the processes of a run in a kept sandbox.
+// endInKept kills the processes of a run in a persistent sandbox.
 func (p *Provider) endInKept(ctx context.Context, digest, id string) error {
 	b, ok, err := p.there(ctx, p.nameOf(kindKept, digest))
 	if err != nil || !ok || b.Session.Status != statusRunning {
@@ -51,8 +51,8 @@ func (p *Provider) endInKept(ctx context.Context, digest, id string) error {
 	return carry.Swept(p.sweep(ctx, b, boxrun.MarkOf(id)))
 }
 
-// sweep ends what is left in a kept sandbox of a command whose program is gone: as root, for the command may have become root. Where that
-// cannot be, the session is ended, with all that runs in it, and the files stay. One that has ended has nothing left.
+// sweep kills the processes that a command has left in a persistent sandbox, after its program has ended: as root, because the command may
+// have become root. If that fails it ends the session with all its processes; the files stay. A session that has ended has none.
 func (p *Provider) sweep(ctx context.Context, b box, mark string) error {
 	s := session{p.api, b.Session.ID}
 	return carry.Sweeping{

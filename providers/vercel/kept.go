@@ -16,8 +16,8 @@ import (
 // attempts is how often a kept sandbox is looked for or made while others do the same.
 const attempts = 8
 
-// Reserve returns the sandbox kept under key, and makes or resumes it. One that was made under other rules is deleted and made again. Its
-// name is given once in the project: of several workers that make it at once one does, and the others find it.
+// Reserve returns the sandbox kept under key, and makes or resumes it if necessary. A sandbox that was made with other rules is deleted
+// and made again. Its name is unique in the project: if several workers make it at once one succeeds, and the others find it.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return schemas.Ref{}, err
@@ -53,7 +53,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 	}
 }
 
-// reserve is one attempt. Codes not_found and conflict: it was changed meanwhile, look again.
+// reserve is one attempt of Reserve. Codes not_found and conflict: the sandbox was changed meanwhile, try again.
 func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	name, rules := p.nameOf(kindKept, cloud.BoxDigest(spec.Account, key)), p.rulesOf(spec)
 	b, err := p.get(ctx, name, false)
@@ -88,7 +88,7 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 	return refOf(b), p.workspaces.furnishOnce(ctx, b.Session.ID, spec.Mounts)
 }
 
-// wake is [sandboxes.awake] of a kept sandbox, which counts where its session has ended.
+// wake is [sandboxes.awake] for a persistent sandbox; resuming one whose session has ended is counted against the limit.
 func (p *Provider) wake(ctx context.Context, b box) (box, error) {
 	within, cancel := context.WithTimeout(ctx, p.opt.Start)
 	defer cancel()
@@ -140,14 +140,14 @@ func (p *api) extend(ctx context.Context, b box, life, least time.Duration) erro
 	return nil
 }
 
-// refOf names a kept sandbox. Stopping ends its processes, so that its epoch is its birth and its session.
+// refOf returns the ref of a persistent sandbox. Stopping ends its processes, so its epoch consists of its birth and its session.
 func refOf(b box) schemas.Ref {
 	birth, _ := birthOf(b.Sandbox)
 	return schemas.Ref{ID: b.Sandbox.Name, Epoch: birth + "." + b.Session.ID}
 }
 
-// find is the sandbox that a ref names, in whichever session, and the session that the ref names. Code not_found: it is gone, or not
-// of this installation.
+// find returns the sandbox that a ref names, in whichever session, and the ref's session id. Code: not_found, it is gone or not of this
+// installation.
 func (p *Provider) find(ctx context.Context, ref schemas.Ref) (b box, id string, err error) {
 	want, id, _ := strings.Cut(ref.Epoch, ".")
 	if !idPattern.MatchString(ref.ID) {
@@ -166,7 +166,7 @@ func (p *Provider) find(ctx context.Context, ref schemas.Ref) (b box, id string,
 	return b, id, nil
 }
 
-// Release deletes a kept sandbox with all that is in it. Workspaces stay.
+// Release deletes a persistent sandbox with all its processes. Workspaces stay.
 func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	b, _, err := p.find(ctx, ref)
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -178,7 +178,7 @@ func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	return explain("release", p.end(ctx, b.Sandbox.Name, b.Session.ID))
 }
 
-// Pause ends the session that ref names, which saves the sandbox's files. The next Reserve resumes it under another Epoch.
+// Pause ends the session that ref names, which saves the sandbox's files. The next Reserve resumes the sandbox with another Epoch.
 func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 	_, id, err := p.find(ctx, ref)
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && !idPattern.MatchString(id) {
@@ -203,7 +203,7 @@ func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 	return explain("pause", err)
 }
 
-// ListKept lists the kept sandboxes of a deployment that are this installation's.
+// ListKept lists the persistent sandboxes of a deployment in this installation.
 func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers.KeptBox, error) {
 	if err := providers.CheckDeployment(deployment); err != nil {
 		return nil, err

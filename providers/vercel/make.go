@@ -64,7 +64,7 @@ func birthOf(s sandbox) (birth, rules string) {
 	return birth, rules
 }
 
-// rulesOf is a digest of what a kept sandbox is made of.
+// rulesOf returns a digest of the rules that a persistent sandbox is made with.
 func (p *sandboxes) rulesOf(spec providers.Spec) string {
 	spec.Env, spec.Deployment, spec.Sandbox = nil, "", "" // they are each run's own, and no rule
 	text, err := json.Marshal(struct {
@@ -78,7 +78,7 @@ func (p *sandboxes) rulesOf(spec providers.Spec) string {
 	return cloud.Digest(string(text))
 }
 
-// order is a sandbox that is to be made.
+// order describes a sandbox that is to be made.
 type order struct {
 	name string
 	kept bool
@@ -87,8 +87,9 @@ type order struct {
 	tags map[string]string // beside those of all
 }
 
-// make makes a sandbox and waits until it runs. It is not cancelled on its way, because no worker would know what was made: when ctx ends,
-// a sandbox that comes later is deleted. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is taken).
+// make makes a sandbox and waits until it runs. The create request is not cancelled with ctx, because no worker would know what was made:
+// if the sandbox is made after ctx has ended it is deleted. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is
+// taken).
 func (p *sandboxes) make(ctx context.Context, o order) (box, error) {
 	type made struct {
 		box box
@@ -125,7 +126,8 @@ func (p *sandboxes) make(ctx context.Context, o order) (box, error) {
 	}
 }
 
-// create asks for a sandbox. While its drive is another's it waits. When the answer is lost the sandbox is looked for by its name.
+// create sends create requests for a sandbox, and waits while another sandbox writes to its drive. If the answer is lost it searches for
+// the sandbox by its name.
 func (p *sandboxes) create(ctx context.Context, o order) (box, error) {
 	slot, err := p.room.Enter(ctx, "")
 	if err != nil {
@@ -179,7 +181,7 @@ func (p *sandboxes) create(ctx context.Context, o order) (box, error) {
 	}
 }
 
-// createOnce asks for a sandbox once.
+// createOnce sends one create request.
 func (p *sandboxes) createOnce(ctx context.Context, n newSandbox, birth string) (b box, err error) {
 	_, err = p.client.Do(ctx, cloud.Call{
 		Method: http.MethodPost, Path: "/v3/sandboxes", Query: p.query(), Body: n, Into: &b, Wait: p.opt.Start,
@@ -194,7 +196,7 @@ func (p *sandboxes) createOnce(ctx context.Context, n newSandbox, birth string) 
 	return p.lost(ctx, n.Name, birth, err)
 }
 
-// lost looks for the sandbox of a create whose answer was lost. One that comes later ends by itself, or is found by its name.
+// lost searches for the sandbox of a create whose answer was lost. If it is made only later it ends by itself, or is found by its name.
 func (p *sandboxes) lost(ctx context.Context, name, birth string, cause error) (box, error) {
 	const looks = 3
 	again := wait.Backoff{First: 200 * time.Millisecond, Most: time.Second}
@@ -209,7 +211,7 @@ func (p *sandboxes) lost(ctx context.Context, name, birth string, cause error) (
 	}
 }
 
-// running lists what runs of this installation, or is about to. Codes: those of [explain].
+// running lists the sandboxes of this installation that run or are starting. Codes: those of [explain].
 func (p *sandboxes) running(ctx context.Context) ([]cloud.Running, error) {
 	run, _, err := p.count(ctx, true)
 	return run, explain("list", err)
@@ -240,8 +242,8 @@ func (p *sandboxes) count(ctx context.Context, running bool) (run []cloud.Runnin
 	return run, rest, err
 }
 
-// awake resumes a sandbox whose session has ended, and waits until it runs. Codes: not_found (it is gone, or cannot be resumed with its
-// files: then it is deleted), unavailable.
+// awake resumes a sandbox whose session has ended, and waits until it runs. Codes: not_found (it is gone, or was deleted because it cannot
+// be resumed with its files), unavailable.
 func (p *sandboxes) awake(ctx context.Context, b box) (box, error) {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
 	resume := !alive(b.Session.Status)
@@ -269,7 +271,7 @@ func (p *sandboxes) awake(ctx context.Context, b box) (box, error) {
 	return b, nil
 }
 
-// discard deletes a sandbox that no caller knows of, in the background. If that fails it ends at its time limit.
+// discard deletes, in the background, a sandbox that no caller knows of. If that fails it ends at its time limit.
 func (p *sandboxes) discard(name, session string) {
 	p.work.Go(func() {
 		if err := p.endNow(name, session); err != nil {
@@ -317,7 +319,8 @@ func (p *api) ended(ctx context.Context, id string) error {
 	return nil
 }
 
-// leave deletes the sandbox of a command that has ended. It waits until the service has taken that, and not until it has done it.
+// leave deletes the sandbox of a command that has ended. It waits until the service has accepted the request, but not until the sandbox is
+// gone.
 func (p *sandboxes) leave(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
@@ -329,7 +332,7 @@ func (p *sandboxes) leave(name string) {
 	p.room.Ended(name)
 }
 
-// explain gives an error of the service a code, for what has not begun yet.
+// explain maps an error of the service to one with a code, for an operation that has not begun.
 func explain(op string, err error) error {
 	e, ours := errors.AsType[*cloud.Error](err)
 	if !ours {
@@ -358,7 +361,7 @@ func explain(op string, err error) error {
 	return cloud.Explain(op, service, err)
 }
 
-// gone is what is said of a kept sandbox that is not there.
+// gone returns the error for a persistent sandbox that does not exist or does not run. Code: not_found.
 func gone(cause error) error {
 	const text = "the sandbox is gone, or stopped: reserve it again"
 	if cause == nil {

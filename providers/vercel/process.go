@@ -104,7 +104,7 @@ func (p *process) write(b []byte) error {
 	return nil
 }
 
-// failed is why something was not written; nil: all was.
+// failed returns why a write failed; nil if none did.
 func (p *process) failed() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -308,7 +308,7 @@ mv "$1" "$1.gone" 2>/dev/null && rm -rf "$1.gone"; rm -f "$1.first"; true`
 // overSoon is how long the word that the program has ended may come after its outputs' ends.
 const overSoon = 200 * time.Millisecond
 
-// Close ends Copy and Write, and the program with its command where they have not ended.
+// Close ends Copy and Write, and also the program and its command if they have not ended.
 func (p *process) Close() error {
 	p.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), endTimeout)

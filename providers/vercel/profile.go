@@ -12,8 +12,8 @@ import (
 // level is what a profile and results say of a sandbox: it is a virtual machine.
 const level = "L3"
 
-// Declared is the most that the provider can do. A sandbox's memory and processors are the operator's setting, its disk is the
-// service's: no limit of a record changes them.
+// Declared returns the most that the provider can offer. The operator's settings determine a sandbox's memory and processors, the service
+// its disk; limits in records do not change them.
 func Declared() providers.Profile {
 	return providers.Profile{
 		Name:                "vercel",
@@ -29,7 +29,7 @@ func Declared() providers.Profile {
 	}
 }
 
-// Profile is what this worker's settings leave of it.
+// Profile returns what the provider offers with this worker's settings.
 func (p *Provider) Profile() providers.Profile {
 	f := Declared()
 	f.Networks = slices.Clone(p.opt.Networks)
@@ -44,7 +44,7 @@ func isolation() schemas.Isolation {
 	}
 }
 
-// refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
+// refuse returns an error for the first requirement that a sandbox cannot meet; nil if there is none. Codes: unsupported, invalid.
 func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
 	offer := carry.Offer{
 		Service: "Vercel", Flag: "--vercel", Networks: p.opt.Networks, Levels: []string{"L0", "L2", level}, NoWorkspaces: p.opt.NoWorkspaces,
@@ -61,7 +61,8 @@ func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []provi
 	return nil
 }
 
-// networkOf is how the service is asked to keep a mode. Lists deny all that they do not allow, and a denied range wins.
+// networkOf returns the service's settings for a network mode. Lists deny everything that they do not allow; denied ranges take
+// precedence.
 func networkOf(n schemas.Network) rules {
 	switch {
 	case n.Mode == schemas.AllowAll:
@@ -78,7 +79,7 @@ func networkOf(n schemas.Network) rules {
 	}
 }
 
-// checkNetwork refuses a sandbox whose network the service has made another than was asked for, or does not say. Code: unsupported.
+// checkNetwork returns an error if the service gave a sandbox another network than requested, or does not report it. Code: unsupported.
 func checkNetwork(b box, n schemas.Network) error {
 	kept, want := b.Session.Policy, networkOf(n)
 	if kept == nil {

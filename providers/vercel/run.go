@@ -16,7 +16,7 @@ import (
 // StartLimit implements [providers.StartLimiter].
 func (p *Provider) StartLimit() time.Duration { return p.opt.Start }
 
-// Run runs cmd in a sandbox of its own, or in the kept one that it names.
+// Run runs cmd in a new sandbox, or in the persistent one that it names.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	level := isolation()
 	res := providers.Result{Runtime: "vercel/" + level.Level, Isolation: &level, Sandbox: cmd.Sandbox}
@@ -46,7 +46,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 	return run.Carry(ctx, res)
 }
 
-// running is a command on its way.
+// running is a command that is being started or is in progress.
 type running struct {
 	p       *Provider
 	cmd     providers.Command
@@ -56,7 +56,7 @@ type running struct {
 	process *process
 }
 
-// spec is what the command's sandbox is made of.
+// spec returns the spec of the command's sandbox.
 func (r *running) spec() providers.Spec {
 	spec := r.cmd.Spec
 	spec.Network, spec.Mounts = r.cmd.Network, r.cmd.Mounts
@@ -71,7 +71,7 @@ func digest(id string) string {
 	return cloud.Digest(id)
 }
 
-// enter makes the sandbox of a command, or finds the kept one and lets it live long enough.
+// enter makes the sandbox of a command, or finds the persistent one and extends its lifetime as needed.
 func (r *running) enter(ctx context.Context) (err error) {
 	life := r.program.Limit + max(spareTime, r.p.opt.Start)
 	if r.fresh {
@@ -103,7 +103,7 @@ func (r *running) start(ctx context.Context) (boxrun.Stream, error) {
 	return r.process, nil
 }
 
-// sweep kills all that the command has started, where its program does not.
+// sweep kills the processes that the command has started, if its program did not.
 func (r *running) sweep(mark string) error {
 	if r.fresh {
 		return r.p.endNow(r.box.Sandbox.Name, r.box.Session.ID)
@@ -113,7 +113,7 @@ func (r *running) sweep(mark string) error {
 	return r.p.sweep(ctx, r.box, mark)
 }
 
-// notStarted says why nothing was started.
+// notStarted returns the error for a command that was not started.
 func (r *running) notStarted(ctx context.Context, err error) error {
 	if cause := r.process.failed(); cause != nil {
 		err = cause

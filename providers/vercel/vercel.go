@@ -122,7 +122,7 @@ var (
 	regionPattern       = regexp.MustCompile(`^[a-z]{3}[0-9]{1,2}$`)
 )
 
-// Provider runs commands in sandboxes. Its methods may be called from many goroutines.
+// Provider runs commands in sandboxes. Its methods are safe for concurrent use.
 type Provider struct {
 	*sandboxes
 
@@ -146,7 +146,7 @@ type workspaces struct {
 	furnished cloud.Known // sessions whose workspace is prepared
 }
 
-// api is the service, and the settings for it.
+// api gives access to the service, and holds the settings.
 type api struct {
 	opt     Options
 	log     *slog.Logger
@@ -185,7 +185,8 @@ func table() []cloud.Retry {
 	}
 }
 
-// Open checks the options. It asks the service nothing: see [Diagnose]. The caller closes the provider. Code: invalid.
+// Open checks the options and returns a provider. It sends no request to the service: see [Diagnose]. The caller closes the provider.
+// Code: invalid.
 func Open(o Options) (*Provider, error) {
 	o.APIURL, o.User = cmp.Or(o.APIURL, DefaultAPIURL), cmp.Or(o.User, DefaultUser)
 	o.Installation, o.Sandboxes = cmp.Or(o.Installation, DefaultInstallation), cmp.Or(o.Sandboxes, DefaultSandboxes)
@@ -248,12 +249,12 @@ func (o Options) check() error {
 	return nil
 }
 
-// Close waits until the sandboxes of runs that have ended are deleted. Kept ones stay.
+// Close waits until the sandboxes of ended runs are deleted. Persistent ones stay.
 func (p *Provider) Close() error {
 	p.work.Close()
 	p.opt.HTTP.CloseIdleConnections()
 	return nil
 }
 
-// home is that of the user of sandboxes.
+// home returns the home directory of the user of sandboxes.
 func (p *api) home() string { return "/home/" + p.opt.User }

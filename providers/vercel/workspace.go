@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// drive is the name of the drive with a workspace's files, which is made when there is none.
+// drive returns the name of the drive with a workspace's files, making it if there is none.
 func (p *workspaces) drive(ctx context.Context, namespace string) (string, error) {
 	name := p.opt.Installation + "-ws-" + cloud.Digest(namespace)
 	if p.drives.Has(name) {
@@ -114,8 +114,8 @@ func (p *workspaces) furnish(ctx context.Context, id string, mounts []providers.
 	return nil
 }
 
-// furnishOnce prepares the workspace of a kept sandbox in each session, begun by any worker, which may have died before it had prepared it.
-// This worker remembers what it has prepared.
+// furnishOnce prepares the workspace of a persistent sandbox in each session, unless this worker has done so already. Any worker may have
+// begun the session and died before preparing it.
 func (p *workspaces) furnishOnce(ctx context.Context, id string, mounts []providers.Mount) error {
 	if p.furnished.Has(id) {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// InfoOf is what a file's own description says of it, as far as it says that.
+// InfoOf returns the fields of Info that a file's fs.FileInfo provides.
 func InfoOf(f fs.FileInfo) Info {
 	i := Info{Size: f.Size(), ModTime: f.ModTime()}
 	if st, ok := f.Sys().(*syscall.Stat_t); ok {

@@ -4,5 +4,5 @@ package workspacefs
 
 import "io/fs"
 
-// InfoOf is what a file's own description says of it, as far as it says that.
+// InfoOf returns the fields of Info that a file's fs.FileInfo provides.
 func InfoOf(f fs.FileInfo) Info { return Info{Size: f.Size(), ModTime: f.ModTime()} }

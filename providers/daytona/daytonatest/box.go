@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/servicetest"
 )
 
-// box is a sandbox. The service's lock protects it.
+// box is a sandbox of the service, protected by the service's lock.
 type box struct {
 	s        *Service
 	creation creation
@@ -28,12 +28,12 @@ type box struct {
 	sessions    map[string]*session
 }
 
-// goes lets it change its state by way of another.
+// goes sets the state by, which changes to the state to after some reads.
 func (b *box) goes(by, to string) {
 	b.state, b.next, b.looks = by, to, b.s.opt.Looks
 }
 
-// look is what a client sees of it; its state may change with that look.
+// look returns the state that a client sees; each read may advance the state.
 func (b *box) look() string {
 	seen := b.state
 	if b.next != "" {
@@ -45,7 +45,7 @@ func (b *box) look() string {
 	return seen
 }
 
-// public is what the service says of it.
+// public returns the box as the service describes it.
 func (b *box) public(toolbox string) map[string]any {
 	d := map[string]any{
 		"id": b.id, "organizationId": "org", "name": b.creation.Name, "snapshot": Snapshot, "user": b.creation.User, "env": b.creation.Env,
@@ -62,7 +62,7 @@ func (b *box) public(toolbox string) map[string]any {
 	return d
 }
 
-// boot starts what runs in it: a moment later the sandbox is started.
+// boot starts the processes of the box: shortly after, its state is started.
 func (b *box) boot() error {
 	dir, err := os.MkdirTemp(b.dir, "start-")
 	if err != nil {
@@ -95,13 +95,13 @@ func (b *box) boot() error {
 	return nil
 }
 
-// touch counts as use. The lock is held, as below.
+// touch records a use of the box. The lock is held, as in the methods below.
 func (b *box) touch() {
 	b.used = b.s.now()
 	b.after(*b.creation.AutoStop, b.idle)
 }
 
-// after does something in some minutes, in place of what was to be done.
+// after schedules do in some minutes, in place of what was scheduled before.
 func (b *box) after(minutes int, do func()) {
 	if b.clock != nil {
 		b.clock.Stop()
@@ -120,14 +120,14 @@ func (b *box) after(minutes int, do func()) {
 	b.clock = mine
 }
 
-// idle is what happens when it was unused for its time.
+// idle stops the box when it was unused for its idle time.
 func (b *box) idle() {
 	if b.state == "started" {
 		b.halt()
 	}
 }
 
-// halt stops it, and lets its time until it is deleted begin.
+// halt stops the box, and schedules its deletion.
 func (b *box) halt() {
 	b.running.End()
 	b.goes("stopping", "stopped")
@@ -137,7 +137,7 @@ func (b *box) halt() {
 	}
 }
 
-// destroy deletes it: it is gone when nothing of it runs.
+// destroy deletes the box: it is gone when all its processes have ended.
 func (b *box) destroy() {
 	if b.state == "destroying" {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/servicetest"
 )
 
-// creation is what a create asks for.
+// creation is the body of a create request.
 type creation struct {
 	Name       string            `json:"name"`
 	Snapshot   string            `json:"snapshot"`
@@ -37,7 +37,7 @@ type creation struct {
 	} `json:"buildInfo"`
 }
 
-// read reads the body of a request. If it is invalid, the answer is written.
+// read decodes the body of a request. If that fails it writes an error response and returns false.
 func read(w http.ResponseWriter, r *http.Request, into ...any) bool {
 	var raw json.RawMessage
 	err := json.NewDecoder(r.Body).Decode(&raw)
@@ -114,7 +114,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 	s.boot(w, r, b, b.state)
 }
 
-// mounts finds the folders that a sandbox is to have.
+// mounts resolves the volumes that a sandbox mounts.
 func (s *Service) mounts(b *box) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +136,7 @@ func (s *Service) mounts(b *box) error {
 	return nil
 }
 
-// boot starts a sandbox and answers.
+// boot starts a sandbox and writes the response.
 func (s *Service) boot(w http.ResponseWriter, r *http.Request, b *box, by string) {
 	if err := b.boot(); err != nil {
 		s.mu.Lock()
@@ -155,7 +155,7 @@ func (s *Service) boot(w http.ResponseWriter, r *http.Request, b *box, by string
 	servicetest.Answer(w, http.StatusOK, b.public(proxyOf(r)))
 }
 
-// one finds the sandbox of a request by its id or name, and holds the lock meanwhile.
+// one returns a handler that finds the sandbox of a request by its id or name and calls h with the lock held.
 func (s *Service) one(h func(http.ResponseWriter, *http.Request, *box)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()

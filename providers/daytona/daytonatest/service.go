@@ -47,7 +47,7 @@ const (
 	Half   = servicetest.Half   // it was carried out, and half of the answer arrives
 )
 
-// Service is the control plane and all sandboxes. Its methods may be called from many goroutines.
+// Service simulates the control plane and all sandboxes. Its methods are safe for concurrent use.
 type Service struct {
 	opt    Options
 	dir    string
@@ -70,8 +70,8 @@ type volume struct {
 	Last  string `json:"updatedAt"`
 }
 
-// Start starts a service that ends with tb, with all sandboxes, and returns the address of its API. Where sandboxes cannot be, the
-// test is skipped with the reason; it fails instead when CI is set.
+// Start starts a service and returns the address of its API. The service and its sandboxes end with tb. If no sandboxes can be made here
+// the test is skipped; if CI is set it fails instead.
 func Start(tb testing.TB, o Options) (*Service, string) {
 	tb.Helper()
 	servicetest.Need(tb)
@@ -86,7 +86,7 @@ func Start(tb testing.TB, o Options) (*Service, string) {
 	return s, server.URL + "/api"
 }
 
-// New is a service with its files in a folder, as an [http.Handler]. The caller closes it.
+// New returns a service as an [http.Handler], with its files in a folder. The caller closes it.
 func New(dir string, o Options) *Service {
 	servicetest.CloseOnExec()
 	o.MaxRunning, o.Looks = cmp.Or(o.MaxRunning, 20), cmp.Or(o.Looks, 1)
@@ -131,7 +131,7 @@ func New(dir string, o Options) *Service {
 	return s
 }
 
-// ServeHTTP answers a request, or does with it what a fault says.
+// ServeHTTP answers a request, or applies a fault.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/api")
 	if rest, ok := strings.CutPrefix(path, "/toolbox/"); ok {
@@ -141,10 +141,10 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.faults.Serve(s.mux, w, r, r.Method+" "+path, fail)
 }
 
-// Fail makes something go wrong. A fault that is used up is gone.
+// Fail adds a fault, which applies f.Times times.
 func (s *Service) Fail(f Fault) { s.faults.Add(f) }
 
-// end ends all sandboxes, and waits for none.
+// end ends all sandboxes, without waiting.
 func (s *Service) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,13 +153,13 @@ func (s *Service) end() {
 	}
 }
 
-// Close ends all sandboxes.
+// Close ends all sandboxes and waits for their end.
 func (s *Service) Close() {
 	s.end()
 	s.work.Wait()
 }
 
-// Run serves at an address until ctx ends.
+// Run serves the service at an address until ctx ends.
 func (s *Service) Run(ctx context.Context, address string) error {
 	server := &http.Server{Addr: address, Handler: s, ReadHeaderTimeout: time.Minute}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
@@ -171,7 +171,7 @@ func (s *Service) Run(ctx context.Context, address string) error {
 	return nil
 }
 
-// Boxes are the ids of the sandboxes that are there, in whatever state; those that are being deleted are not among them.
+// Boxes returns the ids of all sandboxes, in any state except those being deleted.
 func (s *Service) Boxes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,14 +184,14 @@ func (s *Service) Boxes() []string {
 	return ids
 }
 
-// Made is how many sandboxes were ever made.
+// Made returns how many sandboxes were ever made.
 func (s *Service) Made() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.made
 }
 
-// Idle lets a sandbox's time without use pass.
+// Idle treats a sandbox as unused for its idle time.
 func (s *Service) Idle(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +200,7 @@ func (s *Service) Idle(id string) {
 	}
 }
 
-// Break ends a sandbox, as when its machine fails.
+// Break ends a sandbox as if its machine had failed.
 func (s *Service) Break(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +209,7 @@ func (s *Service) Break(id string) {
 	}
 }
 
-// Damage stops a sandbox by a failure, from which it can be recovered or not.
+// Damage stops a sandbox by a simulated failure, from which it is recoverable or not.
 func (s *Service) Damage(id string, recoverable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,7 +219,7 @@ func (s *Service) Damage(id string, recoverable bool) {
 	}
 }
 
-// Created is the body with which a sandbox was created.
+// Created returns the body of the request that created a sandbox; nil if there is no such sandbox.
 func (s *Service) Created(id string) map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,13 +229,13 @@ func (s *Service) Created(id string) map[string]any {
 	return nil
 }
 
-// Folders are the folders with the files of workspaces: those below all volumes.
+// Folders returns the folders with the files of workspaces, in all volumes.
 func (s *Service) Folders() []string {
 	found, _ := filepath.Glob(filepath.Join(s.dir, "volumes", "*", "*")) // the pattern is right
 	return found
 }
 
-// withKey lets in who has the key.
+// withKey refuses requests without the key.
 func (s *Service) withKey(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+Key {
@@ -254,10 +254,10 @@ func fail(w http.ResponseWriter, status int, format string, args ...any) {
 
 func now() string { return time.Now().UTC().Format(time.RFC3339Nano) }
 
-// now is the time by the service's clock.
+// now returns the time of the service's clock.
 func (s *Service) now() string { return time.Now().Add(s.opt.Skew).UTC().Format(time.RFC3339Nano) }
 
-// newID is an id as the service's are.
+// newID returns a random id in the service's format.
 func newID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -265,12 +265,12 @@ func newID() string {
 	return t[:8] + "-" + t[8:12] + "-" + t[12:16] + "-" + t[16:20] + "-" + t[20:]
 }
 
-// failNoAddress is what its proxy answers for a sandbox that does not run.
+// failNoAddress writes the proxy's response for a sandbox that does not run.
 func failNoAddress(w http.ResponseWriter) {
 	fail(w, http.StatusBadRequest, "bad request: no IP address found. Is the Sandbox started?")
 }
 
-// inBox finds the sandbox that a request is for, as its proxy does.
+// inBox returns a handler that finds the sandbox of a request, as the proxy does.
 func (s *Service) inBox(h func(http.ResponseWriter, *http.Request, *box)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()

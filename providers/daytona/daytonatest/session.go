@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/servicetest"
 )
 
-// session is a shell that stays, and takes one command after the other.
+// session is a persistent shell that executes one command after the other.
 type session struct {
 	id    string
 	in    io.WriteCloser
@@ -77,7 +77,7 @@ func (s *Service) makeSession(w http.ResponseWriter, r *http.Request, b *box) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// the finds the session of a request. Where there is none, the answer is written.
+// the returns the session of a request. If there is none it writes an error response and returns nil.
 func (s *Service) the(w http.ResponseWriter, r *http.Request, b *box) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func (s *Service) sessionExec(w http.ResponseWriter, r *http.Request, b *box) {
 	servicetest.Answer(w, http.StatusOK, d)
 }
 
-// command finds a command of a session, and holds the session's lock for f.
+// command finds the command of a request and calls f with the session's lock held.
 func (s *Service) command(w http.ResponseWriter, r *http.Request, b *box, f func(c *sessionCommand)) {
 	t := s.the(w, r, b)
 	if t == nil {

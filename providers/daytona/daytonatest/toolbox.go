@@ -89,7 +89,7 @@ func (s *Service) execute(w http.ResponseWriter, r *http.Request, b *box) {
 	servicetest.Answer(w, http.StatusOK, map[string]any{"exitCode": code, "result": out.String()})
 }
 
-// absolute is a path of a request, which may begin at the user's home.
+// absolute returns the absolute path for a path in a request, which may be relative to the user's home.
 func (b *box) absolute(name string) string {
 	if !path.IsAbs(name) {
 		return path.Join("/home/daytona", name)
@@ -97,7 +97,7 @@ func (b *box) absolute(name string) string {
 	return path.Clean(name)
 }
 
-// write makes a file with a content.
+// write creates a file.
 func (b *box) write(name string, content io.Reader) error {
 	cmd := b.running.Command(b.creation.User, "/", nil, "bash", "-c", `mkdir -p -- "${1%/*}" && cat >"$1"`, "write", b.absolute(name))
 	cmd.Stdin = content
@@ -108,7 +108,7 @@ func (b *box) write(name string, content io.Reader) error {
 	return nil
 }
 
-// upload takes one file whose path is in the query, or several, each after its path.
+// upload stores one file whose path is in the query, or several, each preceded by its path.
 func (s *Service) upload(w http.ResponseWriter, r *http.Request, b *box) {
 	form, err := r.MultipartReader()
 	name := r.URL.Query().Get("path")
@@ -135,7 +135,7 @@ func (s *Service) upload(w http.ResponseWriter, r *http.Request, b *box) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// content reads a file. Where there is none, the answer is written.
+// content returns the content of a file.
 func (b *box) content(name string) ([]byte, error) {
 	out, err := b.running.Command(b.creation.User, "/", nil, "cat", "--", b.absolute(name)).Output()
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request, b *box) {
 	_, _ = w.Write(out) // the client may be gone
 }
 
-// bulkDownload sends several files as the parts of one answer, and what went wrong in place of one.
+// bulkDownload sends several files as the parts of one response, with an error in place of a file that cannot be read.
 func (s *Service) bulkDownload(w http.ResponseWriter, r *http.Request, b *box) {
 	var req struct {
 		Paths []string `json:"paths"`

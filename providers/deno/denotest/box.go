@@ -17,7 +17,7 @@ import (
 // extension is how far the end of a sandbox's time is put off at most.
 const extension = 30 * time.Minute
 
-// creation is what a create asks for.
+// creation is the body of a create request.
 type creation struct {
 	StopAt  *int64            `json:"stop_at_ms"`
 	Memory  int               `json:"memory_mb"`
@@ -36,7 +36,7 @@ type mount struct {
 	Path   string `json:"path"`
 }
 
-// box is a sandbox. The service's lock protects it.
+// box is a sandbox of the service, protected by the service's lock.
 type box struct {
 	*servicetest.Box // nil: it has not booted yet
 
@@ -181,7 +181,7 @@ func (b *box) bound() {
 	}
 }
 
-// boot starts its first process.
+// boot starts the first process of the box.
 func (b *box) boot() error {
 	dir, err := os.MkdirTemp(b.s.dir, "box-")
 	if err != nil {
@@ -220,7 +220,7 @@ func (b *box) lives() {
 	})
 }
 
-// end kills it with all that is in it.
+// end kills all processes of the box.
 func (b *box) end() {
 	b.ending = true
 	if b.clock != nil {

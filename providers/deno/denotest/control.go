@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/servicetest"
 )
 
-// one finds the sandbox of a request that is there. Where there is none, the answer is written. The lock is held then, or not.
+// one returns the sandbox of a request with the lock held. If there is none it writes an error response and returns nil, without the lock.
 func (s *Service) one(w http.ResponseWriter, r *http.Request) *box {
 	s.mu.Lock()
 	b := s.boxes[r.PathValue("id")]

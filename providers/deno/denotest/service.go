@@ -53,7 +53,7 @@ const (
 	Half   = servicetest.Half   // it was carried out, and half of the answer arrives
 )
 
-// Service is the API and all sandboxes. Its methods may be called from many goroutines.
+// Service simulates the API and all sandboxes. Its methods are safe for concurrent use.
 type Service struct {
 	opt    Options
 	dir    string
@@ -72,7 +72,7 @@ type Service struct {
 	closing   bool // sockets that open now are cut at once
 }
 
-// volume is one, or a snapshot.
+// volume is a volume or a snapshot.
 type volume struct {
 	id, slug, region string
 	capacity         int64
@@ -81,8 +81,8 @@ type volume struct {
 	holder           *box   // that it is in
 }
 
-// Start starts a service that ends with tb, with all sandboxes, and returns its address. Where sandboxes cannot be, the test is
-// skipped with the reason; it fails instead when CI is set.
+// Start starts a service and returns its address. The service and its sandboxes end with tb. If no sandboxes can be made here the test is
+// skipped; if CI is set it fails instead.
 func Start(tb testing.TB, o Options) (*Service, string) {
 	tb.Helper()
 	servicetest.Need(tb)
@@ -98,7 +98,7 @@ func Start(tb testing.TB, o Options) (*Service, string) {
 	return s, server.URL
 }
 
-// New is a service with its files in a folder, as an [http.Handler]. The caller closes it.
+// New returns a service as an [http.Handler], with its files in a folder. The caller closes it.
 func New(dir string, o Options) *Service {
 	servicetest.CloseOnExec()
 	o.MaxRunning = cmp.Or(o.MaxRunning, 20)
@@ -126,10 +126,10 @@ func New(dir string, o Options) *Service {
 	return s
 }
 
-// now is the service's own time.
+// now returns the time of the service's clock.
 func (s *Service) now() time.Time { return time.Now().Add(s.opt.Clock) }
 
-// ServeHTTP answers a request, or does with it what a fault says.
+// ServeHTTP answers a request, or applies a fault.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.work.Add(1) // so that what it starts is counted before a caller waits for the last
 	defer s.work.Done()
@@ -138,10 +138,10 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.faults.Serve(s.mux, w, r, r.Method+" "+r.URL.Path, fail)
 }
 
-// Fail makes something go wrong. A fault that is used up is gone.
+// Fail adds a fault, which applies f.Times times.
 func (s *Service) Fail(f Fault) { s.faults.Add(f) }
 
-// withToken lets in who has a token.
+// withToken refuses requests without a valid token.
 func (s *Service) withToken(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -174,7 +174,7 @@ func newID(n int) string {
 	return hex.EncodeToString(b)[:n]
 }
 
-// end ends all sandboxes, and waits for none.
+// end ends all sandboxes, without waiting.
 func (s *Service) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,7 @@ func (s *Service) end() {
 	}
 }
 
-// Close ends all sandboxes.
+// Close ends all sandboxes and waits for their end.
 func (s *Service) Close() {
 	s.mu.Lock()
 	s.closing = true
@@ -193,7 +193,7 @@ func (s *Service) Close() {
 	s.work.Wait()
 }
 
-// Run serves at an address until ctx ends.
+// Run serves the service at an address until ctx ends.
 func (s *Service) Run(ctx context.Context, address string) error {
 	server := &http.Server{Addr: address, Handler: s, ReadHeaderTimeout: time.Minute}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
@@ -215,7 +215,7 @@ func (s *Service) CutSockets() {
 	}
 }
 
-// Boxes are the ids of the sandboxes that are there.
+// Boxes returns the ids of all sandboxes.
 func (s *Service) Boxes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +235,7 @@ func (s *Service) Ended(size int) {
 	s.ended = size
 }
 
-// Made is how many sandboxes were ever made.
+// Made returns how many sandboxes were ever made.
 func (s *Service) Made() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,7 +249,7 @@ func (s *Service) Spawned() int {
 	return s.spawned
 }
 
-// End ends a sandbox, as when its time is over or its machine fails.
+// End ends a sandbox as if its time had ended or its machine had failed.
 func (s *Service) End(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,7 +278,7 @@ func (s *Service) Stops(id string) time.Time {
 	return time.Time{}
 }
 
-// Volumes are the folders with the files of all volumes.
+// Volumes returns the folders with the files of all volumes.
 func (s *Service) Volumes() []string {
 	found, _ := filepath.Glob(filepath.Join(s.dir, "volumes", "*")) // the pattern is right
 	return found

@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/servicetest"
 )
 
-// box is a sandbox. The service's lock protects it.
+// box is a sandbox of the service, protected by the service's lock.
 type box struct {
 	*servicetest.Box // nil: it has not booted yet
 
@@ -35,14 +35,14 @@ func (b *box) state() string {
 	return "running"
 }
 
-// public is the answer to who makes or wakes it.
+// public returns the response to a request that makes or wakes the box.
 func (b *box) public() map[string]any {
 	return map[string]any{
 		"templateID": Template, "sandboxID": b.id, "clientID": "6532622b", "envdVersion": "0.6.13", "envdAccessToken": b.token, "domain": nil,
 	}
 }
 
-// listed is what lists say.
+// listed returns the box as lists show it.
 func (b *box) listed() map[string]any {
 	d := b.public()
 	delete(d, "envdAccessToken")
@@ -53,12 +53,12 @@ func (b *box) listed() map[string]any {
 	return d
 }
 
-// isolated reports whether the network keeps it from everything.
+// isolated reports whether the box has no network access at all.
 func (b *box) isolated() bool {
 	return b.creation.Internet != nil && !*b.creation.Internet || len(b.creation.Network.Deny) > 0
 }
 
-// boot starts its first process.
+// boot starts the first process of the box.
 func (b *box) boot() error {
 	dir, err := os.MkdirTemp(b.s.dir, "box-")
 	if err != nil {
@@ -76,7 +76,7 @@ func (b *box) boot() error {
 	return nil
 }
 
-// forget takes it out of the service.
+// forget removes the box from the service.
 func (b *box) forget() {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
@@ -86,7 +86,7 @@ func (b *box) forget() {
 	delete(b.s.boxes, b.id)
 }
 
-// lives sets the end of its time. The lock is held, as below.
+// lives sets the remaining lifetime of the box. The lock is held, as in the methods below.
 func (b *box) lives(d time.Duration) {
 	b.ends = time.Now().Add(d)
 	if b.clock != nil {
@@ -101,7 +101,7 @@ func (b *box) lives(d time.Duration) {
 	})
 }
 
-// expire does what is done at the end of its time.
+// expire pauses or ends the box at the end of its lifetime.
 func (b *box) expire() {
 	switch {
 	case b.paused:
@@ -112,7 +112,7 @@ func (b *box) expire() {
 	}
 }
 
-// end kills it with all that is in it.
+// end kills all processes of the box.
 func (b *box) end() {
 	if b.Box != nil {
 		b.End()

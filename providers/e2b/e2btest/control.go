@@ -19,7 +19,7 @@ import (
 
 // The control plane: sandboxes, the template and volumes.
 
-// creation is what a create asks for.
+// creation is the body of a create request.
 type creation struct {
 	Template string            `json:"templateID"`
 	Timeout  *int              `json:"timeout"`
@@ -91,7 +91,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 	servicetest.Answer(w, http.StatusCreated, b.public())
 }
 
-// lifetime is a request that sets the end of a sandbox's time.
+// lifetime is a request that sets the lifetime of a sandbox.
 type lifetime struct {
 	Timeout *int `json:"timeout"`
 }
@@ -101,7 +101,7 @@ type named struct {
 	Name string `json:"name"`
 }
 
-// life reads a timeout. Where it cannot be, the answer is written.
+// life returns a timeout. If it is invalid it writes an error response and returns false.
 func (s *Service) life(w http.ResponseWriter, seconds *int) (time.Duration, bool) {
 	d := 300 * time.Second
 	if seconds != nil {
@@ -114,7 +114,7 @@ func (s *Service) life(w http.ResponseWriter, seconds *int) (time.Duration, bool
 	return d, true
 }
 
-// the finds the sandbox of a request. Where there is none, the answer is written. The lock is held then, or not.
+// the returns the sandbox of a request with the lock held. If there is none it writes an error response and returns nil, without the lock.
 func (s *Service) the(w http.ResponseWriter, r *http.Request) *box {
 	s.mu.Lock()
 	b := s.boxes[r.PathValue("id")]
@@ -252,7 +252,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) {
 	servicetest.Answer(w, http.StatusOK, page)
 }
 
-// metadataOf reads a filter: pairs whose names and values are escaped, in a query that is escaped once more.
+// metadataOf decodes a filter: pairs with escaped names and values, in a query that is escaped once more.
 func metadataOf(text string) (map[string]string, error) {
 	pairs, err := url.ParseQuery(text)
 	if err != nil {

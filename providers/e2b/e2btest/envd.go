@@ -23,7 +23,7 @@ import (
 // endKept is how long the end of a process can be asked for.
 const endKept = 30 * time.Second
 
-// process is one of a sandbox that was started through envd.
+// process is a process in a sandbox that was started through envd.
 type process struct {
 	box    *box
 	pid    int // its name, and not the kernel's
@@ -51,12 +51,12 @@ type stream struct {
 	cut    context.CancelFunc
 }
 
-// rpcError answers a unary request as Connect says.
+// rpcError writes the error response to a unary Connect request.
 func rpcError(w http.ResponseWriter, status int, code, format string, args ...any) {
 	servicetest.Answer(w, status, map[string]string{"code": code, "message": fmt.Sprintf(format, args...)})
 }
 
-// userOf reads who a request is for.
+// userOf returns the user of a request, and whether it is a known one.
 func userOf(r *http.Request) (string, bool) {
 	user, _, ok := r.BasicAuth()
 	if !ok {
@@ -112,7 +112,7 @@ func (s *Service) startProcess(w http.ResponseWriter, r *http.Request, b *box) {
 	s.follow(ctx, w, r, p, t)
 }
 
-// join attaches a request to a process. Its time is the client's deadline.
+// join attaches a request to a process.
 func (s *Service) join(r *http.Request, p *process) (*stream, context.Context, func()) {
 	ctx, cut := context.WithCancel(r.Context())
 	t := &stream{events: make(chan map[string]any), done: ctx.Done(), cut: cut}
@@ -133,7 +133,7 @@ func (s *Service) join(r *http.Request, p *process) (*stream, context.Context, f
 	}
 }
 
-// start starts it, with readers of what it prints.
+// start starts the process, and goroutines that read its output.
 func (p *process) start() error {
 	var outputs, theirs [2]*os.File
 	for i := range outputs {
@@ -172,7 +172,7 @@ func (p *process) start() error {
 	return nil
 }
 
-// publish passes an event to all attached clients. Without one it is lost.
+// publish sends an event to all attached clients. Without clients it is lost.
 func (p *process) publish(event map[string]any) {
 	p.mu.Lock()
 	readers := make([]*stream, 0, len(p.readers))
@@ -188,7 +188,7 @@ func (p *process) publish(event map[string]any) {
 	}
 }
 
-// ended publishes how it ended. Zero values are left out, as JSON of protobuf does.
+// ended publishes how the process ended. Zero values are omitted, as in protobuf's JSON.
 func (p *process) ended(err error) {
 	end := map[string]any{"status": "exit status 0", "exited": true}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -210,7 +210,7 @@ func (p *process) ended(err error) {
 	})
 }
 
-// follow writes what comes from a process until its end.
+// follow writes the events of a process until its end.
 func (s *Service) follow(ctx context.Context, w http.ResponseWriter, r *http.Request, p *process, t *stream) {
 	var deadline <-chan time.Time
 	if ms, err := strconv.Atoi(r.Header.Get("Connect-Timeout-Ms")); err == nil && ms > 0 {
@@ -271,7 +271,7 @@ func streamError(w http.ResponseWriter, code, message string) {
 	frame(w, 2, map[string]any{"error": map[string]string{"code": code, "message": message}})
 }
 
-// readFrame reads the one message of a request for a stream. Where there is none, the answer is written.
+// readFrame decodes the one message of a streaming request. If that fails it writes an error response and returns false.
 func readFrame(w http.ResponseWriter, r *http.Request, into any) bool {
 	head := make([]byte, 5)
 	_, err := io.ReadFull(r.Body, head)
@@ -292,7 +292,7 @@ type selector struct {
 	} `json:"process"`
 }
 
-// find finds a process of a sandbox that has not ended, or with ended one that has not long ago.
+// find returns a running process of a sandbox, with ended also one that has ended recently; nil if there is none.
 func (s *Service) find(b *box, sel selector, ended bool) *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -353,7 +353,7 @@ func (s *Service) listProcesses(w http.ResponseWriter, _ *http.Request, b *box) 
 	servicetest.Answer(w, http.StatusOK, map[string]any{"processes": all})
 }
 
-// chosen reads a unary request about a process. Where there is none, the answer is written.
+// chosen decodes a unary request about a process and returns the process. If there is none it writes an error response and returns nil.
 func (s *Service) chosen(w http.ResponseWriter, r *http.Request, b *box, into any, sel *selector) *process {
 	text, err := io.ReadAll(r.Body)
 	if err = errors.Join(err, json.Unmarshal(text, sel), json.Unmarshal(text, into)); err != nil {
@@ -424,7 +424,7 @@ func (s *Service) sendSignal(w http.ResponseWriter, r *http.Request, b *box) {
 	servicetest.Answer(w, http.StatusOK, map[string]any{})
 }
 
-// kill sends a signal to the one process, and to no child of its. Right after a start it waits until nsenter has made it.
+// kill sends a signal to the process itself, not to its children. Right after a start it waits until nsenter has created it.
 func (p *process) kill(sig syscall.Signal) {
 	outside := p.cmd.Process.Pid // nsenter's, whose child it is
 	const tries = 1000

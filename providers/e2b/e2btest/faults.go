@@ -2,7 +2,7 @@ package e2btest
 
 import "github.com/sandjet/sandjet/providers/internal/servicetest"
 
-// Fault is something that goes wrong.
+// Fault is a failure that a test injects.
 type Fault = servicetest.Fault
 
 // The moments at which a connection is dropped.
@@ -12,10 +12,10 @@ const (
 	Half   = servicetest.Half   // it was carried out, and half of the answer arrives
 )
 
-// Fail makes something go wrong. A fault that is used up is gone.
+// Fail adds a fault, which applies f.Times times.
 func (s *Service) Fail(f Fault) { s.faults.Add(f) }
 
-// CutStreams breaks the connections of all clients that are attached to processes. The processes continue.
+// CutStreams breaks the connections of all clients that are attached to processes. Processes continue.
 func (s *Service) CutStreams() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

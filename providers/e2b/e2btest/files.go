@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/servicetest"
 )
 
-// absolute is a path of a request, which may begin at the user's home.
+// absolute returns the absolute path for a path in a request, which may be relative to the user's home.
 func absolute(r *http.Request, name string) string {
 	if user, _ := userOf(r); !path.IsAbs(name) {
 		return path.Join("/home", user, name)

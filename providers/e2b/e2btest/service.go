@@ -38,7 +38,7 @@ type Options struct {
 	NoVolumes  bool          // the team has none
 }
 
-// Service is the control plane and all sandboxes. Its methods may be called from many goroutines.
+// Service simulates the control plane and all sandboxes. Its methods are safe for concurrent use.
 type Service struct {
 	opt    Options
 	dir    string
@@ -53,8 +53,8 @@ type Service struct {
 	made    int
 }
 
-// Start starts a service that ends with tb, with all sandboxes, and returns its address. Where sandboxes cannot be, the test is
-// skipped with the reason; it fails instead when CI is set.
+// Start starts a service and returns its address. The service and its sandboxes end with tb. If no sandboxes can be made here the test is
+// skipped; if CI is set it fails instead.
 func Start(tb testing.TB, o Options) (*Service, string) {
 	tb.Helper()
 	servicetest.Need(tb)
@@ -69,7 +69,7 @@ func Start(tb testing.TB, o Options) (*Service, string) {
 	return s, server.URL
 }
 
-// New is a service with its files in a folder, as an [http.Handler]. The caller closes it.
+// New returns a service as an [http.Handler], with its files in a folder. The caller closes it.
 func New(dir string, o Options) *Service {
 	servicetest.CloseOnExec()
 	o.MaxRunning, o.MaxTimeout = cmp.Or(o.MaxRunning, 20), cmp.Or(o.MaxTimeout, time.Hour)
@@ -108,12 +108,12 @@ func New(dir string, o Options) *Service {
 	return s
 }
 
-// ServeHTTP answers a request, or does with it what a fault says.
+// ServeHTTP answers a request, or applies a fault.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.faults.Serve(s.mux, w, r, r.Method+" "+r.URL.Path, fail)
 }
 
-// Close ends all sandboxes.
+// Close ends all sandboxes and waits for their end.
 func (s *Service) Close() {
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.boxes))
@@ -129,7 +129,7 @@ func (s *Service) Close() {
 	s.work.Wait()
 }
 
-// Boxes are the ids of the sandboxes that are there, running or paused.
+// Boxes returns the ids of all sandboxes, running or paused.
 func (s *Service) Boxes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,14 +140,14 @@ func (s *Service) Boxes() []string {
 	return ids
 }
 
-// Made is how many sandboxes were ever made.
+// Made returns how many sandboxes were ever made.
 func (s *Service) Made() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.made
 }
 
-// Expire ends a sandbox's time now.
+// Expire ends a sandbox's lifetime now.
 func (s *Service) Expire(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *Service) Expire(id string) {
 	}
 }
 
-// End ends a sandbox, as when its machine fails.
+// End ends a sandbox as if its machine had failed.
 func (s *Service) End(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +165,7 @@ func (s *Service) End(id string) {
 	}
 }
 
-// Created is the body with which a sandbox was created.
+// Created returns the body of the request that created a sandbox; nil if there is no such sandbox.
 func (s *Service) Created(id string) map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,7 @@ func (s *Service) Created(id string) map[string]any {
 	return nil
 }
 
-// volumeOf is under which name a team's volume is kept.
+// volumeOf returns the internal name of a team's volume.
 func volumeOf(key, name string) string {
 	if key == Key {
 		return name
@@ -183,7 +183,7 @@ func volumeOf(key, name string) string {
 	return key + "/" + name
 }
 
-// BoxesOf are those of the team with a key.
+// BoxesOf returns the ids of the sandboxes of the team with that key.
 func (s *Service) BoxesOf(key string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,14 +196,14 @@ func (s *Service) BoxesOf(key string) []string {
 	return ids
 }
 
-// Volumes are the names of all volumes.
+// Volumes returns the names of all volumes.
 func (s *Service) Volumes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.volumes))
 }
 
-// Volume is the folder with the files of a volume; empty: there is none.
+// Volume returns the folder with the files of a volume; empty if there is no such volume.
 func (s *Service) Volume(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +213,7 @@ func (s *Service) Volume(name string) string {
 	return ""
 }
 
-// withKey lets in who has the key.
+// withKey refuses requests without the key.
 func (s *Service) withKey(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if key := r.Header.Get("X-API-Key"); key != Key && key != OtherKey {
@@ -228,20 +228,20 @@ func fail(w http.ResponseWriter, status int, format string, args ...any) {
 	servicetest.Answer(w, status, map[string]any{"code": status, "message": fmt.Sprintf(format, args...)})
 }
 
-// newID is an id as the service's are: small letters and digits.
+// newID returns a random id in the service's format: lower-case letters and digits.
 func newID(prefix string) string {
 	var b [10]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return prefix + hex.EncodeToString(b[:])
 }
 
-// missing is what its router answers for a sandbox that does not run.
+// missing writes the router's response for a sandbox that does not run.
 func missing(w http.ResponseWriter, id string) {
 	servicetest.Answer(w, http.StatusBadGateway,
 		map[string]any{"sandboxId": id, "message": "The sandbox was not found", "code": http.StatusBadGateway})
 }
 
-// inBox finds the sandbox that a request is for, by the headers that its router reads.
+// inBox returns a handler that finds the sandbox of a request, by the headers that the router reads.
 func (s *Service) inBox(h func(http.ResponseWriter, *http.Request, *box)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("E2b-Sandbox-Id")
@@ -262,7 +262,7 @@ func (s *Service) inBox(h func(http.ResponseWriter, *http.Request, *box)) http.H
 
 var _ http.Handler = (*Service)(nil)
 
-// Run serves at an address until ctx ends.
+// Run serves the service at an address until ctx ends.
 func (s *Service) Run(ctx context.Context, address string) error {
 	server := &http.Server{Addr: address, Handler: s, ReadHeaderTimeout: time.Minute}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })

@@ -22,13 +22,13 @@ const (
 	NextSecret = "sk-live-the-one-after" //nolint:gosec // made up
 )
 
-// Bank is a server that wants a key, and remembers those that it was shown.
+// Bank is a server that requires a key, and records the keys that it has received.
 type Bank struct {
 	mu    sync.Mutex
 	shown []string
 }
 
-// NewBank is one at https://api.example.com/, which says what it was shown.
+// NewBank returns a bank at https://api.example.com/, whose answers contain the key received.
 func NewBank(w *World) *Bank {
 	b := &Bank{}
 	w.Web("api.example.com", "93.184.216.40", true, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
@@ -40,20 +40,20 @@ func NewBank(w *World) *Bank {
 	return b
 }
 
-// Shown lists what the server was shown, in that order.
+// Shown returns the keys that the server has received, in order.
 func (b *Bank) Shown() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.shown)
 }
 
-// Bound is the network of [Sandboxes.TestCredentials].
+// Bound returns the network of [Sandboxes.TestCredentials].
 func Bound() schemas.Network {
 	return schemas.Network{Mode: schemas.Restricted, AllowDomains: []string{"*.example.com", "example.org"},
 		Credentials: map[string][]string{"API_KEY": {"api.example.com"}}}
 }
 
-// WithKey is a command under a network that has a key.
+// WithKey returns a command with a network and a key in its environment.
 func (s Sandboxes) WithKey(n schemas.Network, key, script string) providers.Command {
 	cmd := s.With(n, script)
 	cmd.Env = map[string]string{"API_KEY": key, "CI": "1"}
@@ -74,8 +74,8 @@ EOF
 echo "python3: $((40 + 2))"; fi
 `
 
-// TestCredentials has sandboxes work with a secret that they do not have: in a call's own, a kept one and a job. The world of s has
-// bank, its provider trusts the world's certificates, and log is all that the provider logs.
+// TestCredentials runs commands that use a secret of which they only see a placeholder: in a sandbox of their own, in a persistent one and
+// in a job. The world of s contains bank, its provider trusts the world's certificates, and log receives all that the provider logs.
 func (s Sandboxes) TestCredentials(t *testing.T, bank *Bank, log fmt.Stringer) {
 	t.Helper()
 	p, n := s.Provider, Bound()
@@ -127,7 +127,8 @@ echo x >>/etc/sandjet/certificates.pem || echo closed`))
 	}
 }
 
-// keepCredentials is the part for a kept sandbox, a value that was changed meanwhile, and a job. It returns what the job said.
+// keepCredentials is the part of the test for a persistent sandbox, a value that changes meanwhile, and a job. It returns the job's
+// output.
 func (s Sandboxes) keepCredentials(t *testing.T, run func(providers.Command) string) (said string) {
 	t.Helper()
 	p, n := s.Provider, Bound()
@@ -170,7 +171,7 @@ func (s Sandboxes) keepCredentials(t *testing.T, run func(providers.Command) str
 	return said
 }
 
-// endOf waits for the end of a job and returns what it has said.
+// endOf waits for the end of a job and returns its output.
 func (s Sandboxes) endOf(t *testing.T, job schemas.JobRef) string {
 	t.Helper()
 	const patience, pause = time.Minute, 50 * time.Millisecond

@@ -22,7 +22,7 @@ import (
 // ProbeVariable is set for a test's own program in a sandbox, where it has to call [BeProbe] with its arguments and end.
 const ProbeVariable = "SANDJET_TEST_NETPROBE"
 
-// BeProbe does what its arguments say and prints what came of it: what was answered, or "no" and why.
+// BeProbe does what its arguments say and prints the answer, or "no:" and the error.
 func BeProbe(args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -99,7 +99,7 @@ func probeGet(ctx context.Context, args []string) (string, error) {
 	return fmt.Sprintf("%s %d %s", resp.Proto, resp.StatusCode, body), err
 }
 
-// probeTunnel asks the proxy for a way to a host and says something there.
+// probeTunnel opens a tunnel to a host by the proxy and sends a text there.
 func probeTunnel(ctx context.Context, to, text string) (string, error) {
 	at, err := url.Parse(os.Getenv("HTTPS_PROXY"))
 	if err != nil {
@@ -133,7 +133,7 @@ func probeTunnel(ctx context.Context, to, text string) (string, error) {
 	return string(buf[:n]), err
 }
 
-// probeFlood opens 10,000 connections and counts those that are answered.
+// probeFlood opens 10,000 connections and counts those accepted.
 func probeFlood(ctx context.Context, to string) (string, error) {
 	const most = 10_000
 	answered, failed := 0, 0

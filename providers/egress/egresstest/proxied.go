@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestProxied tries every way out of a sandbox that reaches a few hosts by a proxy, which its variables name, and nothing else.
-// The world is one of [Furnish], and the network is [Restricted].
+// TestProxied tries every way out of a sandbox that can reach only a few hosts, by a proxy named in its variables. The world is that of
+// [Furnish], the network that of [Restricted].
 func (s Sandboxes) TestProxied(t *testing.T) {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(Greeter(t, "0.0.0.0:0"))
@@ -88,7 +88,7 @@ func (s Sandboxes) TestProxied(t *testing.T) {
 	}
 }
 
-// probeAll is ProbeIn for many attempts, eight at a time, in one run: each waits for what never comes.
+// probeAll is ProbeIn for many attempts in one run, eight at a time, because each may wait for an answer that never arrives.
 func (s Sandboxes) probeAll(t *testing.T, at schemas.Ref, n schemas.Network, all []string) []string {
 	t.Helper()
 	const together, mark = 8, "==== "

@@ -18,7 +18,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Sandboxes are those of a provider whose relays are in a world.
+// Sandboxes is a provider under test whose relays connect to a world.
 type Sandboxes struct {
 	World    *World
 	Provider providers.Provider
@@ -28,8 +28,8 @@ type Sandboxes struct {
 	Kept bool
 }
 
-// Furnish makes a world with what the suite wants to reach: the web server web.example, git.example, where connections to port 22 are
-// greeted, as they are at 93.184.217.7:9000, evil.example, which only some modes reach, and names that lead to closed places.
+// Furnish makes a world with the servers that the suite needs: the web server web.example; git.example, which greets connections to port
+// 22, as 93.184.217.7:9000 does; evil.example, which only some modes reach; and names that resolve to forbidden addresses.
 func Furnish(tb testing.TB) *World {
 	tb.Helper()
 	w := New(tb)
@@ -50,7 +50,7 @@ func Furnish(tb testing.TB) *World {
 	return w
 }
 
-// Restricted is the network of [Sandboxes.TestRestricted].
+// Restricted returns the network of [Sandboxes.TestRestricted].
 func Restricted() schemas.Network {
 	return schemas.Network{
 		Mode: schemas.Restricted, AllowDomains: []string{"web.example", "git.example:22", "inner.example", "meta.example"},
@@ -58,14 +58,14 @@ func Restricted() schemas.Network {
 	}
 }
 
-// With is a command under a network.
+// With returns a command with a network.
 func (s Sandboxes) With(n schemas.Network, script string) providers.Command {
 	cmd := s.Command(script)
 	cmd.Network, cmd.Spec.Network, cmd.Timeout = n, n, time.Minute
 	return cmd
 }
 
-// Install puts this program into the workspace.
+// Install copies this program into the workspace.
 func (s Sandboxes) Install(t *testing.T) {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/exe")
@@ -79,13 +79,13 @@ func (s Sandboxes) Install(t *testing.T) {
 	}
 }
 
-// Probe has the probe try something in a sandbox of its own and returns what it says, and what the provider says of the network.
+// Probe runs the probe in a sandbox of its own and returns its output, and the provider's notices about the network.
 func (s Sandboxes) Probe(t *testing.T, n schemas.Network, args ...string) (said, notices string) {
 	t.Helper()
 	return s.ProbeIn(t, schemas.Ref{}, n, args...)
 }
 
-// ProbeIn is Probe in a sandbox that is kept.
+// ProbeIn is Probe in a persistent sandbox.
 func (s Sandboxes) ProbeIn(t *testing.T, ref schemas.Ref, n schemas.Network, args ...string) (said, notices string) {
 	t.Helper()
 	quoted := make([]string, len(args))
@@ -101,7 +101,7 @@ func (s Sandboxes) ProbeIn(t *testing.T, ref schemas.Ref, n schemas.Network, arg
 	return string(res.Stdout), string(res.Stderr)
 }
 
-// place is where a test tries: nowhere in particular, or a sandbox that is kept until the test's end.
+// place returns a sandbox that persists until the test's end, or the zero Ref unless Kept is set.
 func (s Sandboxes) place(t *testing.T, n schemas.Network) schemas.Ref {
 	t.Helper()
 	if !s.Kept {
@@ -123,7 +123,7 @@ func (s Sandboxes) place(t *testing.T, n schemas.Network) schemas.Ref {
 	return ref
 }
 
-// TestRestricted tries every way out of a sandbox that may reach a few hosts. The world is one of [Furnish].
+// TestRestricted tries every way out of a sandbox that may reach only a few hosts. The world is that of [Furnish].
 func (s Sandboxes) TestRestricted(t *testing.T) {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(Greeter(t, "0.0.0.0:0"))
@@ -208,8 +208,8 @@ func (s Sandboxes) TestRestricted(t *testing.T) {
 	}
 }
 
-// TestAllowAll tries that a sandbox which may reach everything public reaches nothing of the host's, and nothing that is not
-// public. The world is one of [Furnish].
+// TestAllowAll checks that a sandbox which may reach all public addresses reaches nothing of the host and no other addresses. The world is
+// that of [Furnish].
 func (s Sandboxes) TestAllowAll(t *testing.T) {
 	t.Helper()
 	n := schemas.Network{Mode: schemas.AllowAll}

@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// World is what is outside of a relay: names, and servers at public addresses that are really on this host. It is a resolver and, by
-// [World.Dial], a dialer, and remembers what they were asked for. Its methods may be called from many goroutines.
+// World simulates the internet outside of a relay: names, and servers at public addresses that really run on this host. It is a resolver
+// and, by [World.Dial], a dialer, and records its requests. Its methods are safe for concurrent use.
 type World struct {
 	// Certs are those of the servers that speak TLS.
 	Certs *x509.CertPool
@@ -30,26 +30,26 @@ type World struct {
 	dialled []string
 }
 
-// New makes a world without anything in it. Its servers end with the test.
+// New returns an empty world. Its servers end with the test.
 func New(tb testing.TB) *World {
 	return &World{tb: tb, names: map[string][]string{}, servers: map[string]string{}, Certs: x509.NewCertPool()}
 }
 
-// Name has a name lead to addresses from now on.
+// Name sets the addresses of a name.
 func (w *World) Name(name string, addrs ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.names[name+"."] = addrs
 }
 
-// Serve says where the server at a public address and port really is.
+// Serve sets the real address of the server at a public address and port.
 func (w *World) Serve(at, really string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.servers[at] = really
 }
 
-// LookupNetIP looks a name up, which ends with a dot.
+// LookupNetIP returns the addresses of a name, which must end with a dot.
 func (w *World) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,21 +76,21 @@ func (w *World) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", at)
 }
 
-// Dialled lists what was connected to, in that order.
+// Dialled returns the addresses that were dialled, in order.
 func (w *World) Dialled() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.dialled)
 }
 
-// Lookups lists the names that were looked up, each with a dot at its end.
+// Lookups returns the names that were looked up, each with a dot at its end.
 func (w *World) Lookups() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.lookups)
 }
 
-// Web has a server answer by name at a public address: on port 80 or, with TLS and HTTP/2, on 443.
+// Web starts a web server for a name at a public address: on port 80 or, with TLS and HTTP/2, on 443.
 func (w *World) Web(name, addr string, secure bool, handler http.Handler) *httptest.Server {
 	s := httptest.NewUnstartedServer(handler)
 	port := "80"

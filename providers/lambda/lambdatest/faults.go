@@ -41,7 +41,7 @@ type Fault struct {
 	Answer     string        // the payload in place of the function's, after it was carried out
 }
 
-// Fail makes something go wrong. A fault that is used up is gone.
+// Fail adds a fault, which applies f.Times times.
 func (s *Service) Fail(f Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -115,7 +115,7 @@ func Start(tb testing.TB, o Options) (*Service, string) {
 	return s, server.URL
 }
 
-// New is a service with its files in a folder, as an [http.Handler]. The caller closes it.
+// New returns a service as an [http.Handler], with its files in a folder. The caller closes it.
 func New(dir string, o Options) (*Service, error) {
 	for fd := 3; fd < 1024; fd++ { // what this process's own parent left open is none of the environments' business
 		syscall.CloseOnExec(fd)
@@ -136,7 +136,7 @@ func New(dir string, o Options) (*Service, error) {
 	return s, nil
 }
 
-// ServeHTTP answers a request, or does with it what a fault says.
+// ServeHTTP answers a request, or applies a fault.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Date", s.now().UTC().Format(http.TimeFormat))
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxPayload+1))

@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/servicetest"
 )
 
-// box is a sandbox. The service's lock protects it.
+// box is a sandbox of the service, protected by the service's lock.
 type box struct {
 	s       *Service
 	request *pb.SandboxCreateV2Request

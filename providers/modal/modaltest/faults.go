@@ -26,7 +26,7 @@ const (
 	Half   = servicetest.Half   // of a stream: half of a message arrives
 )
 
-// Fault is something that goes wrong.
+// Fault is a failure that a test injects.
 type Fault struct {
 	Method string // such as "SandboxCreateV2"
 	Has    string // only where the request has this text; empty: any

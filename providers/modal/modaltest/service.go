@@ -44,7 +44,7 @@ type Options struct {
 	App        string        // an app that is there from the beginning; empty: there is none
 }
 
-// Service is the control plane and all sandboxes. Its methods may be called from many goroutines.
+// Service simulates the control plane and all sandboxes. Its methods are safe for concurrent use.
 type Service struct {
 	opt    Options
 	dir    string
@@ -65,8 +65,8 @@ type Service struct {
 	starts  int // of processes
 }
 
-// Start starts a service that ends with tb, with all sandboxes, and returns its address. Where sandboxes cannot be, the test is
-// skipped with the reason; it fails instead when CI is set.
+// Start starts a service and returns its address. The service and its sandboxes end with tb. If no sandboxes can be made here the test is
+// skipped; if CI is set it fails instead.
 func Start(tb testing.TB, o Options) (*Service, string) {
 	tb.Helper()
 	servicetest.Need(tb)
@@ -112,7 +112,7 @@ func (s *Service) Serve(l net.Listener) error {
 	return s.server.Serve(&listener{l, s})
 }
 
-// Run serves at an address until ctx ends.
+// Run serves the service at an address until ctx ends.
 func (s *Service) Run(ctx context.Context, address string) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -154,10 +154,10 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// Fail makes something go wrong. A fault that is used up is gone.
+// Fail adds a fault, which applies f.Times times.
 func (s *Service) Fail(f Fault) { s.faults.add(f) }
 
-// Boxes are the ids of the sandboxes that run.
+// Boxes returns the ids of the running sandboxes.
 func (s *Service) Boxes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +228,7 @@ func (s *Service) Created(id string) *pb.SandboxCreateV2Request {
 	return nil
 }
 
-// Folders are the folders with the files of volumes.
+// Folders returns the folders with the files of volumes.
 func (s *Service) Folders() []string {
 	found, _ := filepath.Glob(filepath.Join(s.dir, "volumes", "*")) // the pattern is right
 	return found

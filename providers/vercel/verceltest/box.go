@@ -74,7 +74,7 @@ func (t *session) goes(states ...string) {
 	t.box.changed = t.s.now()
 }
 
-// look is what a client sees of it; its state may change with that look.
+// look returns the state that a client sees; each read may advance the state.
 func (t *session) look() string {
 	if len(t.next) > 0 {
 		if t.looks--; t.looks < 0 {

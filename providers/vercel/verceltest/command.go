@@ -339,7 +339,7 @@ func (s *Service) writeFiles(w http.ResponseWriter, r *http.Request, t *session)
 	servicetest.Answer(w, http.StatusOK, map[string]any{})
 }
 
-// absolute is a path of a request, which may begin at the working directory.
+// absolute returns the absolute path for a path in a request, which may be relative to the working directory.
 func absolute(name, dir string) string {
 	if path.IsAbs(name) {
 		return path.Clean(name)

@@ -18,7 +18,7 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/servicetest"
 )
 
-// creation is what a create asks for. Times are milliseconds.
+// creation is the body of a create request. Times are in milliseconds.
 type creation struct {
 	Project    string            `json:"projectId"`
 	Name       string            `json:"name"`
@@ -96,7 +96,7 @@ func readPolicy(text json.RawMessage) (p policy, err error) {
 	return p, nil
 }
 
-// read reads the body of a request. If it is invalid, the answer is written.
+// read decodes the body of a request. If that fails it writes an error response and returns false.
 func read(w http.ResponseWriter, r *http.Request, into ...any) bool {
 	raw, err := io.ReadAll(r.Body)
 	for _, one := range into {
@@ -210,7 +210,7 @@ func (s *Service) boot(w http.ResponseWriter, b *box, t *session, err error, mor
 	servicetest.Answer(w, http.StatusOK, b.answer(more))
 }
 
-// one finds the sandbox of a request, and holds the lock meanwhile.
+// one returns a handler that finds the sandbox of a request and calls h with the lock held.
 func (s *Service) one(h func(http.ResponseWriter, *http.Request, *box)) http.HandlerFunc {
 	return s.locked(func(w http.ResponseWriter, r *http.Request) {
 		b := s.boxes[r.PathValue("name")]

@@ -50,7 +50,7 @@ const (
 	Half   = servicetest.Half   // it was carried out, and half of the answer arrives
 )
 
-// Service is the API and all sandboxes. Its methods may be called from many goroutines.
+// Service simulates the API and all sandboxes. Its methods are safe for concurrent use.
 type Service struct {
 	opt    Options
 	dir    string
@@ -68,8 +68,8 @@ type Service struct {
 	made      int
 }
 
-// Start starts a service that ends with tb, with all sandboxes, and returns the address of its API. Where sandboxes cannot be, the
-// test is skipped with the reason; it fails instead when CI is set.
+// Start starts a service and returns the address of its API. The service and its sandboxes end with tb. If no sandboxes can be made here
+// the test is skipped; if CI is set it fails instead.
 func Start(tb testing.TB, o Options) (*Service, string) {
 	tb.Helper()
 	servicetest.Need(tb)
@@ -84,7 +84,7 @@ func Start(tb testing.TB, o Options) (*Service, string) {
 	return s, server.URL + "/api"
 }
 
-// New is a service with its files in a folder, as an [http.Handler]. The caller closes it.
+// New returns a service as an [http.Handler], with its files in a folder. The caller closes it.
 func New(dir string, o Options) *Service {
 	servicetest.CloseOnExec()
 	o.MaxRunning, o.Looks, o.MaxTimeout = cmp.Or(o.MaxRunning, 20), cmp.Or(o.Looks, 1), cmp.Or(o.MaxTimeout, 45*time.Minute)
@@ -132,7 +132,7 @@ var (
 	commandPath = regexp.MustCompile(`^/cmd/[^/]+`)
 )
 
-// ServeHTTP answers a request, or does with it what a fault says.
+// ServeHTTP answers a request, or applies a fault.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := sessionPath.ReplaceAllString(strings.TrimPrefix(r.URL.Path, "/api"), "/")
 	path = commandPath.ReplaceAllString(path, "/cmd/{id}")
@@ -140,13 +140,13 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.faults.Serve(s.mux, w, r, r.Method+" "+path, fail)
 }
 
-// Fail makes something go wrong. A fault that is used up is gone.
+// Fail adds a fault, which applies f.Times times.
 func (s *Service) Fail(f Fault) { s.faults.Add(f) }
 
-// now is the service's time.
+// now returns the time of the service's clock.
 func (s *Service) now() time.Time { return time.Now().Add(s.opt.Skew) }
 
-// end ends all sandboxes, and waits for none.
+// end ends all sandboxes, without waiting.
 func (s *Service) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,13 +158,13 @@ func (s *Service) end() {
 	}
 }
 
-// Close ends all sandboxes.
+// Close ends all sandboxes and waits for their end.
 func (s *Service) Close() {
 	s.end()
 	s.work.Wait()
 }
 
-// Run serves at an address until ctx ends.
+// Run serves the service at an address until ctx ends.
 func (s *Service) Run(ctx context.Context, address string) error {
 	server := &http.Server{Addr: address, Handler: s, ReadHeaderTimeout: time.Minute}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
@@ -176,7 +176,7 @@ func (s *Service) Run(ctx context.Context, address string) error {
 	return nil
 }
 
-// Boxes are the names of the sandboxes that are there, whether they run or not.
+// Boxes returns the names of all sandboxes, running or not.
 func (s *Service) Boxes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ func (s *Service) Boxes() []string {
 	return names
 }
 
-// Made is how many sandboxes were ever made.
+// Made returns how many sandboxes were ever made.
 func (s *Service) Made() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +201,7 @@ func (s *Service) Snapshots() int {
 	return len(s.snapshots)
 }
 
-// Created is the body with which a sandbox was created.
+// Created returns the body of the request that created a sandbox; nil if there is no such sandbox.
 func (s *Service) Created(name string) map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,13 +269,13 @@ func (s *Service) CutStreams() {
 	}
 }
 
-// Folders are the folders with the files of workspaces: those of all drives.
+// Folders returns the folders with the files of workspaces, of all drives.
 func (s *Service) Folders() []string {
 	found, _ := filepath.Glob(filepath.Join(s.dir, "drives", "*")) // the pattern is right
 	return found
 }
 
-// withToken lets in who has the token.
+// withToken refuses requests without the token.
 func (s *Service) withToken(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		project := cmp.Or(r.URL.Query().Get("projectId"), r.URL.Query().Get("project"))
@@ -306,7 +306,7 @@ func fail(w http.ResponseWriter, status int, format string, args ...any) {
 	failAs(w, status, cmp.Or(kind, "internal_server_error"), fmt.Sprintf(format, args...))
 }
 
-// newID is an id as the service's are.
+// newID returns a random id in the service's format.
 func newID(prefix string) string {
 	var b [14]byte
 	_, _ = rand.Read(b[:]) // never fails
