@@ -73,7 +73,7 @@ type lifetime struct {
 	StopAt int64 `json:"stop_at_ms"`
 }
 
-// regionOf is where a sandbox is; empty: the id is none.
+// regionOf returns the region in a sandbox's id; empty if the id is invalid.
 func regionOf(id string) string {
 	if parts := sandboxPattern.FindStringSubmatch(id); parts != nil {
 		return parts[1]
@@ -81,7 +81,7 @@ func regionOf(id string) string {
 	return ""
 }
 
-// ask sends a call and looks at the service's clock.
+// ask sends a call and updates the difference to the service's clock.
 func (p *api) ask(ctx context.Context, c *cloud.Client, call cloud.Call) error {
 	begun := time.Now()
 	a, err := c.Do(ctx, call)
@@ -89,8 +89,8 @@ func (p *api) ask(ctx context.Context, c *cloud.Client, call cloud.Call) error {
 	return err
 }
 
-// observe notes how far the service's clock is from this host's: the end of a sandbox's time is said in the service's. What is less than
-// the precision of its word and the time of an answer is nothing.
+// observe records how far the service's clock is ahead of this host's, because the end of a sandbox's lifetime is a time of the service's
+// clock. Differences within the header's precision and the request's duration count as none.
 func (p *api) observe(h http.Header, begun time.Time) {
 	const precision = 2 * time.Second
 	said, err := http.ParseTime(h.Get("Date"))
@@ -105,18 +105,18 @@ func (p *api) observe(h http.Header, begun time.Time) {
 	p.ahead.Store(int64(ahead))
 }
 
-// stopAt is a time from now on in the service's words.
+// stopAt returns the time after life by the service's clock, in Unix milliseconds.
 func (p *api) stopAt(life time.Duration) int64 {
 	return time.Now().Add(time.Duration(p.ahead.Load()) + life).UnixMilli()
 }
 
-// left is how long it is until a time in the service's words.
+// left returns how long it is until a time of the service's clock.
 func (p *api) left(stopAt int64) time.Duration {
 	return time.UnixMilli(stopAt).Sub(time.Now().Add(time.Duration(p.ahead.Load())))
 }
 
-// list lists the sandboxes that run and have all of some labels. The service lists those that have stopped too, all at once: it knows no pages
-// and no states. So they are read one by one, and only those that run are kept.
+// list lists the running sandboxes that have all of the labels. The service's list has no pages and includes stopped sandboxes, so it is
+// decoded item by item and only running ones are stored.
 func (p *api) list(ctx context.Context, want map[string]string) ([]sandbox, error) {
 	query := url.Values{}
 	for k, v := range want {
@@ -141,7 +141,7 @@ func (p *api) list(ctx context.Context, want map[string]string) ([]sandbox, erro
 	return running, nil
 }
 
-// extend puts off the end of a sandbox's time, and returns how long it lives now: the service may grant less.
+// extend extends a sandbox's lifetime, and returns how long it lives from now on: the service may grant less.
 func (p *api) extend(ctx context.Context, id string, life time.Duration) (time.Duration, error) {
 	var granted lifetime
 	err := p.ask(ctx, p.at(regionOf(id)), cloud.Call{
@@ -151,7 +151,7 @@ func (p *api) extend(ctx context.Context, id string, life time.Duration) (time.D
 	return p.left(granted.StopAt), err
 }
 
-// kill asks for the end of a sandbox. One that is gone is no error.
+// kill asks the service to end a sandbox. A sandbox that is gone is no error.
 func (p *sandboxes) kill(ctx context.Context, id string) error {
 	err := p.ask(ctx, p.at(regionOf(id)), cloud.Call{
 		Method: http.MethodDelete, Path: strings.Replace(routeOne, "{id}", url.PathEscape(id), 1), Route: routeOne,
@@ -164,7 +164,7 @@ func (p *sandboxes) kill(ctx context.Context, id string) error {
 	return err
 }
 
-// dial connects to a sandbox that is there.
+// dial connects to an existing sandbox.
 func (p *api) dial(ctx context.Context, id string) (*websocket.Conn, error) {
 	begun := time.Now()
 	conn, a, err := p.at(regionOf(id)).Socket(ctx, cloud.Call{

@@ -44,7 +44,7 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	return append(out, p.diagnoseSandboxes(ctx), p.diagnoseRoot(ctx), p.diagnoseVolumes(ctx))
 }
 
-// away says why an API does not do what it is asked.
+// away returns the finding for an API that answered with an error.
 func (p *api) away(about string, base *url.URL, err error) Diagnosis {
 	err = explain("ask", err)
 	if schemas.CodeOf(err) == schemas.Denied {
@@ -54,7 +54,7 @@ func (p *api) away(about string, base *url.URL, err error) Diagnosis {
 	return Diagnosis{About: about, Says: err.Error(), Remedy: "see whether " + base.String() + " can be reached from here"}
 }
 
-// diagnoseSandboxes asks the API of sandboxes for one that there is not.
+// diagnoseSandboxes checks the API of sandboxes, by a request for a sandbox that does not exist.
 func (p *api) diagnoseSandboxes(ctx context.Context) Diagnosis {
 	const about = "deno sandboxes"
 	base := p.at(p.opt.Region).Base
@@ -65,7 +65,7 @@ func (p *api) diagnoseSandboxes(ctx context.Context) Diagnosis {
 	return p.away(about, base, err)
 }
 
-// diagnoseRoot asks for the snapshot that is the root of sandboxes, where one is named.
+// diagnoseRoot checks that the snapshot for the root of sandboxes exists, if one is named.
 func (p *api) diagnoseRoot(ctx context.Context) Diagnosis {
 	const about = "deno root"
 	if p.opt.Root == "" {
@@ -88,7 +88,7 @@ func (p *api) diagnoseRoot(ctx context.Context) Diagnosis {
 	return Diagnosis{About: about, Good: true, Says: "the snapshot " + p.opt.Root + " is there"}
 }
 
-// diagnoseVolumes asks for volumes, of which there need be none yet.
+// diagnoseVolumes checks access to volumes, none of which need exist yet.
 func (p *api) diagnoseVolumes(ctx context.Context) Diagnosis {
 	const about = "deno workspaces"
 	if p.opt.NoWorkspaces {

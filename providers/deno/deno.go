@@ -183,8 +183,8 @@ func busy() []int {
 		http.StatusGatewayTimeout}
 }
 
-// table says which requests are tried again. What makes a sandbox has no row for a connection that broke: its state is looked up instead.
-// To connect to one does nothing to it.
+// table returns which requests are retried. Requests that make a sandbox are not retried after a broken connection: their outcome is
+// looked up instead. Connecting to a sandbox has no effect on it and is retried.
 func table() []cloud.Retry {
 	return []cloud.Retry{
 		{Route: "GET " + routeCreate, On: []int{http.StatusServiceUnavailable}, Unsent: true},
@@ -267,7 +267,7 @@ func (p *api) client(base *url.URL) *cloud.Client {
 	}
 }
 
-// at is the API of the sandboxes of a region.
+// at returns the client for the sandboxes of a region.
 func (p *api) at(region string) *cloud.Client {
 	if p.sandbox != nil {
 		return p.client(p.sandbox)

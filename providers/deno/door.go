@@ -21,7 +21,7 @@ const (
 	mostPart  = 512 << 10 // bytes of a file in one message
 )
 
-// door is how a sandbox is reached: by a connection that is made again when it has broken. It is a spool.Box.
+// door is a connection to a sandbox that is renewed when it has broken. It implements spool.Box.
 type door struct {
 	p    *api
 	id   string
@@ -29,14 +29,14 @@ type door struct {
 	cur  *link         // nil: there is none
 }
 
-// doorOf is a door with a connection, or without one yet. The caller closes it.
+// doorOf returns a door to a sandbox, with an open connection if first is not nil. The caller closes it.
 func (p *sandboxes) doorOf(id string, first *link) *door {
 	d := &door{p: p.api, id: id, turn: make(chan struct{}, 1), cur: first}
 	d.turn <- struct{}{}
 	return d
 }
 
-// Close ends its connection. It is not used afterwards.
+// Close closes the door's connection. The door must not be used afterwards.
 func (d *door) Close() {
 	<-d.turn
 	if d.cur != nil {
@@ -44,7 +44,7 @@ func (d *door) Close() {
 	}
 }
 
-// open is its connection, made again if there is none that works.
+// open returns the door's connection, making a new one if there is none or it has broken.
 func (d *door) open(ctx context.Context) (*link, error) {
 	select {
 	case <-d.turn:
@@ -69,7 +69,7 @@ func (d *door) open(ctx context.Context) (*link, error) {
 	return d.cur, nil
 }
 
-// again reports whether what failed so may be tried again, where it does nothing the second time.
+// again reports whether an idempotent request that failed with err may be retried.
 func again(err error) bool {
 	var broken *brokenError
 	var refused *rpcError
@@ -85,7 +85,7 @@ func again(err error) bool {
 	return errors.Is(err, errNoRPC)
 }
 
-// repeat does something, and again where that is allowed and may help.
+// repeat calls do, and again after errors for which a retry is allowed and may help.
 func (d *door) repeat(ctx context.Context, allowed bool, do func() error) error {
 	pause := wait.Backoff{First: 100 * time.Millisecond, Most: 3 * time.Second}
 	for n := 1; ; n++ {
@@ -100,7 +100,7 @@ func (d *door) repeat(ctx context.Context, allowed bool, do func() error) error 
 	}
 }
 
-// clean takes secrets off what a sandbox says.
+// clean removes secrets from a sandbox's error message.
 func (d *door) clean(err error) error {
 	if said, ok := errors.AsType[*rpcError](err); ok {
 		return &rpcError{Code: said.Code, Message: d.p.console.Clean(said.Message), Name: d.p.console.Clean(said.Name)}
@@ -108,7 +108,7 @@ func (d *door) clean(err error) error {
 	return err
 }
 
-// Execute runs a script of bash in the sandbox. What does nothing the second time is repeated over a new connection.
+// Execute runs a bash script in the sandbox. Idempotent uses are retried over a new connection.
 func (d *door) Execute(
 	ctx context.Context, what string, limit time.Duration, script string, args ...string,
 ) (said spool.Executed, err error) {
@@ -119,7 +119,7 @@ func (d *door) Execute(
 	return said, err
 }
 
-// spawned is the answer to a spawn.
+// spawned is the answer to a spawn request.
 type spawned struct {
 	Pid    int64  `json:"pid"`
 	Stdout *int64 `json:"stdoutStreamId"`
@@ -180,7 +180,7 @@ func (d *door) once(ctx context.Context, limit time.Duration, script string, arg
 	return said, nil
 }
 
-// late is an error, which is not the caller's context's own where only this try's time was over.
+// late returns err or, if only this try's time has ended and not the caller's context, a brokenError.
 func late(outer context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && outer.Err() == nil {
 		return &brokenError{errors.New("no answer came in time")}
@@ -188,7 +188,7 @@ func late(outer context.Context, err error) error {
 	return err
 }
 
-// abandon kills a process that takes too long, if it can be reached.
+// abandon kills a process after a timeout or cancellation, if the sandbox can be reached.
 func (d *door) abandon(l *link, pid int64, err error) {
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		return
@@ -198,7 +198,7 @@ func (d *door) abandon(l *link, pid int64, err error) {
 	_ = l.call(ctx, "processKill", map[string]any{"pid": pid, "signal": "SIGKILL"}, nil) // it may have ended
 }
 
-// Upload writes a file. After a broken connection it begins again: when it returns the file is whole, or not there.
+// Upload writes a file. After a broken connection it starts over. It never leaves a partial file.
 func (d *door) Upload(ctx context.Context, path string, content []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
@@ -220,7 +220,7 @@ func (d *door) Upload(ctx context.Context, path string, content []byte) error {
 	})
 }
 
-// explain gives an error a code, for what has not begun yet.
+// explain maps an error to one with a code, for an operation that has not begun.
 func explain(op string, err error) error {
 	var failed *cloud.Error
 	var refused *rpcError

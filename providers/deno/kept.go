@@ -23,7 +23,7 @@ const attempts = 8
 // live for so long is replaced.
 const leastLife = providers.RunLimit
 
-// boxOf is the label of a kept sandbox.
+// boxOf returns the label value that identifies the persistent sandbox of a key.
 func boxOf(account schemas.AccountID, key string) string {
 	return kindKept + cloud.BoxDigest(account, key)
 }

@@ -19,7 +19,7 @@ const (
 	mostStreams = 256     // of its at a time
 )
 
-// link is a connection to a sandbox. Its methods may be called from many goroutines. Its opener closes it.
+// link is a connection to a sandbox. Its methods are safe for concurrent use. The caller that opened it closes it.
 type link struct {
 	conn *websocket.Conn
 	out  chan []byte
@@ -34,7 +34,7 @@ type link struct {
 	err     error             // why it is over
 }
 
-// stream is what a process prints. Data belongs to the reader that has seen done closed.
+// stream collects the output of a process. Data may be read once done is closed.
 type stream struct {
 	began bool
 	data  []byte
@@ -42,7 +42,7 @@ type stream struct {
 	done  chan struct{} // closed at its end
 }
 
-// brokenError says that a connection ended before a request was answered: it is unknown whether it was carried out.
+// brokenError reports that a connection ended before a request was answered: it is unknown whether the request was carried out.
 type brokenError struct{ err error }
 
 func (e *brokenError) Error() string { return "the connection to the sandbox broke: " + e.err.Error() }
@@ -50,7 +50,7 @@ func (e *brokenError) Unwrap() error { return e.err }
 
 var errTooLong = errors.New("the sandbox said more than is taken at a time")
 
-// newLink begins to speak over a connection.
+// newLink starts the goroutines of a link over a connection.
 func newLink(conn *websocket.Conn) *link {
 	l := &link{
 		conn: conn, out: make(chan []byte), over: make(chan struct{}), waiting: map[int64]chan event{}, streams: map[int64]*stream{},
@@ -61,13 +61,13 @@ func newLink(conn *websocket.Conn) *link {
 	return l
 }
 
-// Close ends it, and all that waits on it.
+// Close closes the link and ends all waiting calls.
 func (l *link) Close() {
 	l.end(errors.New("it was closed"))
 	l.work.Wait()
 }
 
-// end notes why it is over.
+// end records why the link has ended, and ends all streams.
 func (l *link) end(err error) {
 	l.once.Do(func() {
 		l.mu.Lock()
@@ -81,14 +81,15 @@ func (l *link) end(err error) {
 	})
 }
 
-// broken is why it is over, for waiting callers.
+// broken returns why the link has ended, as a brokenError.
 func (l *link) broken() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return &brokenError{l.err}
 }
 
-// read takes what the sandbox says until it is over. The sandbox answers a ping every other second: one that is silent is gone.
+// read processes the sandbox's messages until the link ends. The sandbox answers frequent pings, so if it is silent for too long the link
+// ends.
 func (l *link) read() {
 	for {
 		_ = l.conn.SetReadDeadline(time.Now().Add(silence)) // it shows with the next read
@@ -111,7 +112,7 @@ func (l *link) read() {
 	}
 }
 
-// write sends what there is to send, and pings.
+// write sends queued messages, and pings.
 func (l *link) write() {
 	clock := time.NewTicker(pingEvery)
 	defer clock.Stop()
@@ -131,7 +132,7 @@ func (l *link) write() {
 	}
 }
 
-// take hands an event to who waits for it.
+// take passes an event to the waiting call or stream.
 func (l *link) take(e event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +164,7 @@ func (l *link) take(e event) error {
 	return nil
 }
 
-// open reports whether it has not ended. The link's lock is held, as below.
+// open reports whether the stream has not ended. The link's lock is held, as in the methods below.
 func (s *stream) open() bool {
 	select {
 	case <-s.done:
@@ -180,7 +181,7 @@ func (s *stream) finish(err error) {
 	}
 }
 
-// claim is a stream that an answer has named, which may have begun.
+// claim returns the stream with the id in an answer; it may have begun before.
 func (l *link) claim(id int64) *stream {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,15 +196,14 @@ func (l *link) claim(id int64) *stream {
 	return s
 }
 
-// drop forgets a stream that was read, or is not wanted.
+// drop removes a stream that was read or is not needed.
 func (l *link) drop(id int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.streams, id)
 }
 
-// call sends a request and waits for its result. An error that is no *rpcError means that it is unknown whether the request was carried
-// out.
+// call sends a request and waits for its result. After an error other than *rpcError it is unknown whether the request was carried out.
 func (l *link) call(ctx context.Context, method string, params, into any) error {
 	answer := make(chan event, 1)
 	l.mu.Lock()

@@ -35,15 +35,14 @@ const (
 
 const opCreate = "create"
 
-// facts are what a label says of a sandbox: digests of what it was made of, of the deployment and of the workspace in it, when it was made,
-// and its account.
+// facts is the content of a sandbox's label: digests of its rules, its deployment and its workspace, when it was made, and its account.
 type facts struct {
 	rules, deployment, workspace string
 	made                         time.Time
 	account                      schemas.AccountID
 }
 
-// short is a digest that has room in a label beside others.
+// short returns a digest short enough for several in one label; empty for an empty text.
 func short(text string) string {
 	if text == "" {
 		return ""
@@ -55,7 +54,7 @@ func (f facts) String() string {
 	return strings.Join([]string{f.rules, f.deployment, f.workspace, strconv.FormatInt(f.made.Unix(), 36), string(f.account)}, ".")
 }
 
-// facts reads the label of a sandbox. What cannot be read is empty.
+// facts parses the label of a sandbox. Fields that cannot be parsed are empty.
 func (s sandbox) facts() (f facts) {
 	const parts = 5
 	words := strings.SplitN(s.Labels[labelFacts], ".", parts)
@@ -69,8 +68,8 @@ func (s sandbox) facts() (f facts) {
 	return f
 }
 
-// rulesOf is a digest of what a kept sandbox is made of. The values of variables that are bound to hosts are: the sandbox has them from
-// its beginning.
+// rulesOf returns a digest of the rules that a persistent sandbox is made with. It includes the values of variables that are bound to
+// hosts, because they are set when the sandbox is made.
 func (p *sandboxes) rulesOf(spec providers.Spec) string {
 	bound := map[string]string{}
 	for name := range spec.Network.Credentials {
@@ -99,7 +98,7 @@ type order struct {
 
 func (o order) kept() bool { return strings.HasPrefix(o.box, kindKept) }
 
-// workspace is a digest of the workspace that is to be in it; empty: none.
+// workspace returns a digest of the sandbox's workspace; empty if it has none.
 func (o order) workspace() string {
 	if len(o.spec.Mounts) == 0 {
 		return ""
@@ -107,7 +106,7 @@ func (o order) workspace() string {
 	return short(o.spec.Mounts[0].Namespace)
 }
 
-// made is a sandbox that was made, with the connection that has made it; nil: that was lost.
+// made is the result of a create: the sandbox, and the connection that made it (nil if that was lost).
 type made struct {
 	box   sandbox
 	first *link
@@ -223,7 +222,7 @@ func (p *sandboxes) askFor(ctx context.Context, o order) made {
 	return p.lost(ctx, c.Labels, err)
 }
 
-// madeBy is the sandbox of a create that was answered.
+// madeBy returns the result of a create that was answered.
 func (p *sandboxes) madeBy(conn *websocket.Conn, id string, c config) made {
 	if regionOf(id) == "" {
 		_ = conn.Close() // nothing is known of it: it ends at the end of its time
@@ -232,7 +231,7 @@ func (p *sandboxes) madeBy(conn *websocket.Conn, id string, c config) made {
 	return made{box: sandbox{ID: id, Status: statusRunning, Labels: c.Labels}, first: newLink(conn)}
 }
 
-// configOf is what a sandbox is made of. The volume of its workspace is made where there is none.
+// configOf returns the configuration of a new sandbox. It makes the volume of the workspace if there is none.
 func (p *sandboxes) configOf(ctx context.Context, o order) (config, error) {
 	c := config{
 		StopAt: p.stopAt(o.life), Memory: p.opt.Memory, Secrets: secretsOf(o.spec),
@@ -257,7 +256,7 @@ func (p *sandboxes) configOf(ctx context.Context, o order) (config, error) {
 	return c, nil
 }
 
-// keyLabel is a key as a label has it.
+// keyLabel returns a key in the form that is stored in a label.
 func keyLabel(account schemas.AccountID, key string) string {
 	if rest, ok := strings.CutPrefix(key, string(account)+"."); ok {
 		return "." + rest
@@ -265,7 +264,7 @@ func keyLabel(account schemas.AccountID, key string) string {
 	return key
 }
 
-// key is that with which a sandbox was reserved.
+// key returns the key with which a sandbox was reserved.
 func (s sandbox) key() string {
 	text := s.Labels[labelKey]
 	if strings.HasPrefix(text, ".") {
@@ -274,7 +273,7 @@ func (s sandbox) key() string {
 	return text
 }
 
-// ascii writes JSON with nothing beyond ASCII: headers have no more.
+// ascii escapes all non-ASCII characters in JSON, for use in a header.
 func ascii(text []byte) []byte {
 	var b strings.Builder
 	for _, r := range string(text) {
@@ -305,8 +304,8 @@ func (p *sandboxes) lost(ctx context.Context, labels map[string]string, cause er
 	}
 }
 
-// admit lets a create pass where fewer sandboxes run than may, its workspace is in none, and a kept one is not there already. Its caller
-// gives the place back.
+// admit reserves a slot for a create if fewer sandboxes run than allowed, none of them uses the workspace, and the persistent sandbox does
+// not exist already. The caller releases the slot.
 func (p *sandboxes) admit(ctx context.Context, o order) (*cloud.Slot, error) {
 	slot := p.room.Take("")
 	all, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation})
@@ -371,7 +370,7 @@ func (p *sandboxes) end(ctx context.Context, s sandbox) error {
 	}
 }
 
-// endNow is end, for callers without a context.
+// endNow is end for callers without a context.
 func (p *sandboxes) endNow(s sandbox) error {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// event is what a message of a sandbox says: an answer to a request of ours, or a part of a stream of its.
+// event is a message of a sandbox: an answer to a request, or a part of a stream.
 type event struct {
 	answers bool
 	id      int64 // of the request, or of the stream
@@ -18,7 +18,7 @@ type event struct {
 	data []byte
 }
 
-// rpcError is an answer that is no success: of the protocol, or of what was tried in the sandbox.
+// rpcError is an error in an answer: of the protocol, or of the operation in the sandbox.
 type rpcError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -37,8 +37,8 @@ var errNoRPC = errors.New("what the sandbox said is not JSON-RPC")
 // streamPrefix begins the methods of parts of streams.
 const streamPrefix = "$sandbox.stream."
 
-// decode reads a message. One that is right and not for us is an event that says nothing: requests, answers whose id is none of ours, and
-// notifications that are not of streams.
+// decode parses a message. Valid messages that do not concern us are empty events: requests, answers with a foreign id, and notifications
+// other than those of streams.
 func decode(text []byte) (e event, err error) {
 	var m struct {
 		Version string          `json:"jsonrpc"`
@@ -66,7 +66,7 @@ func decode(text []byte) (e event, err error) {
 	return e, nil
 }
 
-// decodePart reads a notification.
+// decodePart parses a notification.
 func decodePart(method string, params json.RawMessage) (e event, err error) {
 	part, ok := strings.CutPrefix(method, streamPrefix)
 	if !ok {
@@ -87,7 +87,7 @@ func decodePart(method string, params json.RawMessage) (e event, err error) {
 	return event{part: part, id: *p.Stream, data: p.Data}, nil
 }
 
-// resultOf reads what a request came to: what it gave, or an error in the sandbox.
+// resultOf parses the result of a request, a value or an error in the sandbox.
 func resultOf(text json.RawMessage, into any) error {
 	var r struct {
 		OK    json.RawMessage `json:"ok"`
@@ -115,7 +115,7 @@ func resultOf(text json.RawMessage, into any) error {
 	return nil
 }
 
-// encode writes a request.
+// encode returns the JSON of a request.
 func encode(id int64, method string, params any) ([]byte, error) {
 	return json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }

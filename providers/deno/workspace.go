@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// slugOf is the slug of the volume of a workspace: 2 to 32 small letters, digits and hyphens, given once in the organization.
+// slugOf returns the slug of a workspace's volume: 2 to 32 lower-case letters, digits and hyphens, unique in the organization.
 func (p *workspaces) slugOf(namespace string) string {
 	const letters = 26 // 130 bits
 	sum := sha256.Sum256([]byte(p.opt.Installation + "\x00" + namespace))
@@ -61,14 +61,14 @@ func (p *workspaces) findVolume(ctx context.Context, slug string) (v volume, err
 	return v, err
 }
 
-// place is what a sandbox says of itself.
+// place is what a sandbox reports about itself.
 type place struct {
 	User, Home string
 	Puts       map[string]string // what stands for variables that are bound to hosts
 }
 
-// places are those of kept sandboxes, by their births. They are forgotten when there are too many. The zero value has none; it may be
-// used from many goroutines.
+// places caches the places of persistent sandboxes, by their births. It is emptied when it grows too large. The zero value is empty; it is
+// safe for concurrent use.
 type places struct {
 	mu  sync.Mutex
 	all map[string]place
@@ -106,7 +106,7 @@ shift 2
 printf '%s\n' "$(id -un)" "$HOME"
 for name; do printf '%s=%s\n' "$name" "${!name}"; done`
 
-// furnish prepares a new sandbox, and learns what it is.
+// furnish prepares a new sandbox, and returns what it reports about itself.
 func (p *workspaces) furnish(ctx context.Context, d *door, spec providers.Spec) (place, error) {
 	args := []string{"", ""}
 	if len(spec.Mounts) > 0 {
@@ -129,7 +129,7 @@ func (p *workspaces) furnish(ctx context.Context, d *door, spec providers.Spec) 
 	return readPlace(said.Result, spec.Network.Credentials)
 }
 
-// readPlace reads what furniture says at its end. Code: unavailable.
+// readPlace parses the last output of the furniture script. Code: unavailable.
 func readPlace(text string, bound map[string][]string) (place, error) {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	strange := schemas.OpErrorf(schemas.Unavailable, opCreate, "the sandbox does not say who its user is: %s", spool.Excerpt(text))
@@ -160,7 +160,7 @@ func (p *workspaces) furnishOnce(ctx context.Context, d *door, birth string, spe
 	return at, err
 }
 
-// secretsOf are the variables that the service is to put into requests; nil: there are none.
+// secretsOf returns the variables that the service is to insert into requests; nil if there are none.
 func secretsOf(spec providers.Spec) map[string]secret {
 	if len(spec.Network.Credentials) == 0 {
 		return nil

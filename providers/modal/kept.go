@@ -101,7 +101,7 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 	return refOf(s), p.checkMarks(ctx, id)
 }
 
-// get is a sandbox that runs. Code not_found: it is gone.
+// get returns a running sandbox. Code: not_found, it is gone.
 func (p *Provider) get(ctx context.Context, id string) (sandbox, error) {
 	running, err := p.modal.running(ctx, id)
 	if err == nil && !running {
@@ -121,8 +121,8 @@ func (p *Provider) get(ctx context.Context, id string) (sandbox, error) {
 // are found.
 const markTest = `ulimit -x 4503599627370497 && grep -q "^Max file locks *4503599627370497 " /proc/self/limits`
 
-// checkMarks refuses a kept sandbox in which a command could not be ended by itself. One of them is ended. This worker remembers in
-// which it can.
+// checkMarks returns an error for, and ends, a persistent sandbox in which a single command could not be ended. Positive results are
+// cached.
 func (p *Provider) checkMarks(ctx context.Context, id string) error {
 	if p.marks.Has(id) {
 		return nil

@@ -37,9 +37,8 @@ const (
 	mostHint    = 24 * time.Hour   // that the service may want to be left alone
 )
 
-// link is a connection to one service, with what each request on it has in common: credentials, a time, tries, and errors that are a
-// [cloud.Error] without a secret. The vendor's client works over it: it finds no status in these errors, so that it tries nothing
-// again by itself.
+// link is a connection to one service that adds to each request credentials, a timeout and retries, and converts errors to a [cloud.Error]
+// without secrets. The vendor's client uses it: because it finds no gRPC status in these errors it retries nothing itself.
 type link struct {
 	retries []cloud.Retry // the first row that fits holds
 	slow    []string      // routes that take as long as their callers say
@@ -48,7 +47,7 @@ type link struct {
 	log  *slog.Logger
 }
 
-// dial connects to an address, lazily. Plain is for a service on this host.
+// dial returns a connection to an address, which connects lazily. Plain disables TLS, for a service on this host.
 func (l *link) dial(at *url.URL, plain bool) (*grpc.ClientConn, error) {
 	port := at.Port()
 	if port == "" {
@@ -70,12 +69,12 @@ func (l *link) dial(at *url.URL, plain bool) (*grpc.ClientConn, error) {
 		grpc.WithChainUnaryInterceptor(l.unary), grpc.WithChainStreamInterceptor(l.stream), grpc.WithStatsHandler(watch{}))
 }
 
-// flight is what is known of a request on its way.
+// flight records whether a request was sent and answered.
 type flight struct{ sent, answered atomic.Bool }
 
 type flightKey struct{}
 
-// watch notes what becomes of requests.
+// watch records in a flight when its request is sent and answered.
 type watch struct{}
 
 func (watch) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
@@ -95,7 +94,7 @@ func (watch) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
-// unary sends a request and waits for its answer, again where a row says so.
+// unary sends a request and waits for its answer, with retries by the table.
 func (l *link) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker,
 	opts ...grpc.CallOption,
 ) error {
@@ -135,7 +134,7 @@ func (l *link) unary(ctx context.Context, method string, req, reply any, cc *grp
 	}
 }
 
-// once sends a request once.
+// once sends a request without retries.
 func (l *link) once(ctx context.Context, each time.Duration, route string, fresh bool, send func(ctx context.Context) error) error {
 	if each > 0 {
 		var cancel context.CancelFunc
@@ -158,7 +157,7 @@ func (l *link) headers(ctx context.Context, route string, fresh bool) (headers, 
 	return l.sign(ctx, route, fresh)
 }
 
-// stream begins a stream. It is not tried again here: who reads it knows from where.
+// stream begins a stream, without retries: its reader knows at which position to resume.
 func (l *link) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, begin grpc.Streamer,
 	opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
@@ -175,7 +174,7 @@ func (l *link) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clien
 	return &codedStream{s, route, f, secrets}, nil
 }
 
-// codedStream is a stream whose errors are this package's.
+// codedStream is a stream whose errors are converted by codedError.
 type codedStream struct {
 	grpc.ClientStream
 	route   string
@@ -193,7 +192,7 @@ func (s *codedStream) codedError(err error) error {
 	return codedError(s.route, s.flight, err, s.secrets)
 }
 
-// codedError gives an error of a request its form. One that has a form already stays.
+// codedError converts an error of a request to a [cloud.Error], unless it is one.
 func codedError(route string, f *flight, err error, secrets []string) error {
 	var e *cloud.Error
 	if err == nil || errors.As(err, &e) {
@@ -219,7 +218,7 @@ func codedError(route string, f *flight, err error, secrets []string) error {
 	return e
 }
 
-// hint reads for how long the service wants to be left alone, in seconds.
+// hint returns the delay that the service asks for before a retry; seconds may be invalid.
 func hint(seconds float32) time.Duration {
 	if !(seconds > 0) { // not a number
 		return 0
@@ -250,7 +249,7 @@ func statusOf(c codes.Code) int {
 	return http.StatusInternalServerError
 }
 
-// token is what the control plane gives for the credentials, for some minutes. It may be used from many goroutines.
+// token caches the short-lived token that the control plane issues for the credentials. It is safe for concurrent use.
 type token struct {
 	fetch func(ctx context.Context) (string, error)
 
@@ -263,7 +262,7 @@ type token struct {
 // replaced.
 const tokenLife = 10 * time.Minute
 
-// get is the token, which is asked for where there is none, or where the last was refused.
+// get returns the token. It requests a new one if there is none or, with fresh, if the last was refused.
 func (t *token) get(ctx context.Context, fresh bool) (string, error) {
 	t.mu.Lock()
 	text, got := t.text, t.got

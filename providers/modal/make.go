@@ -36,7 +36,7 @@ const (
 	longestTag = 60 // characters of a value
 )
 
-// setText puts a text of any length and characters into tags.
+// setText stores a text of any length, with any characters, in tags.
 func setText(tags map[string]string, name, text string) {
 	coded := base64.RawURLEncoding.EncodeToString([]byte(text))
 	for i := 0; coded != ""; i++ {
@@ -45,7 +45,7 @@ func setText(tags map[string]string, name, text string) {
 	}
 }
 
-// textOf is what setText has put there; empty where it is not whole.
+// textOf returns the text that setText has stored; empty if it is incomplete.
 func textOf(tags map[string]string, name string) string {
 	var coded strings.Builder
 	for i := 0; ; i++ {
@@ -62,7 +62,7 @@ func textOf(tags map[string]string, name string) string {
 	return string(text)
 }
 
-// madeAt is when a sandbox was made.
+// madeAt returns when a sandbox was made.
 func madeAt(tags map[string]string) time.Time {
 	seconds, err := strconv.ParseInt(tags[tagMade], 10, 64)
 	if err != nil {
@@ -71,9 +71,9 @@ func madeAt(tags map[string]string) time.Time {
 	return time.Unix(seconds, 0)
 }
 
-// ageOf is how old a sandbox is at least, by this host's clock: since it was made by the service's clock, and by that of the worker that has
-// made it. The service does not say what its clock shows now, so the lesser of the two counts: a clock that is behind makes no sandbox of
-// just now look old enough to be an orphan.
+// ageOf returns the minimal age of a sandbox by this host's clock: the lesser of the times since its creation by the service's clock and
+// by its maker's clock. The service does not report its current time; with the lesser age, one slow clock does not make a new sandbox look
+// old enough to be an orphan.
 func ageOf(s sandbox, now time.Time) time.Duration {
 	age := now.Sub(madeAt(s.Tags))
 	if s.Created > 0 {
@@ -194,7 +194,7 @@ func (p *Provider) create(ctx context.Context, o order) (box, error) {
 	return b, err
 }
 
-// volumeOf is the name of the volume with a workspace's files.
+// volumeOf returns the name of the volume with a workspace's files.
 func (p *Provider) volumeOf(namespace string) string {
 	return p.opt.App + "-" + cloud.Digest(namespace)
 }

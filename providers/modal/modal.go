@@ -134,7 +134,7 @@ var (
 	_ providers.Profiler = (*Provider)(nil)
 )
 
-// filled has the defaults in place of what says nothing.
+// filled returns the options with defaults for zero values.
 func (o Options) filled() Options {
 	o.ServerURL, o.App, o.Image = cmp.Or(o.ServerURL, DefaultServerURL), cmp.Or(o.App, DefaultApp), cmp.Or(o.Image, DefaultImage)
 	o.Sandboxes, o.Idle = cmp.Or(o.Sandboxes, DefaultSandboxes), cmp.Or(o.Idle, DefaultIdle)

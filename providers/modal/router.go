@@ -27,7 +27,7 @@ const (
 	tryAgainMax = 2 * time.Second
 )
 
-// router starts processes in one sandbox. Its methods may be called from many goroutines.
+// router starts processes in one sandbox. Its methods are safe for concurrent use.
 type router struct {
 	conn  *grpc.ClientConn
 	rpc   pb.TaskCommandRouterClient
@@ -35,8 +35,8 @@ type router struct {
 	token *token
 }
 
-// routerTable is [table] for routers. A start names the process by an id, with which the service starts one once; the program that is
-// started waits for a word besides. Input says where in all of it it belongs.
+// routerTable is [table] for routers. A start names the process by an id, for which the service starts only one process; the program also
+// waits for a start message. Input is sent with its offset, so it can be repeated.
 func routerTable() []cloud.Retry {
 	var all []cloud.Retry
 	for _, r := range []string{"TaskExecStart", "TaskExecStdinWrite", "TaskExecWait", "TaskReloadVolumes"} {
@@ -47,7 +47,7 @@ func routerTable() []cloud.Retry {
 
 func (r *router) close() { _ = r.conn.Close() }
 
-// start starts a process, which the service ends after limit.
+// start starts a process, which the service ends after limit, and returns its id.
 func (r *router) start(ctx context.Context, limit time.Duration, args []string) (exec string, err error) {
 	t := cloud.Random()
 	exec = t[:8] + "-" + t[8:12] + "-" + t[12:16] + "-" + t[16:20] + "-" + t[20:] // the form that Modal's own clients give them
@@ -63,8 +63,8 @@ func (r *router) start(ctx context.Context, limit time.Duration, args []string) 
 // after the network is gone.
 const aliveAfter = 15 * time.Second
 
-// read hands over an output of a process from its beginning until it has ended. If the connection breaks it continues where it was. A
-// command that prints nothing is as alive as another one.
+// read passes an output of a process to take, from its beginning until it has ended. If the connection breaks it resumes at the same
+// position. A silent process is no error.
 func (r *router) read(ctx context.Context, exec string, fd pb.TaskExecStdioFileDescriptor, take func([]byte) error) error {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: tryAgainMax}
 	var offset uint64
@@ -112,13 +112,13 @@ func (r *router) read(ctx context.Context, exec string, fd pb.TaskExecStdioFileD
 	}
 }
 
-// repeatable reports whether a reading that ended so may continue.
+// repeatable reports whether a read that failed with err may be resumed.
 func repeatable(err error) bool {
 	code := cloud.StatusOf(err)
 	return code == 0 || slices.Contains(busy(), code)
 }
 
-// shortly runs a short command to its end, and returns its exit code and what it printed on both outputs. It may be done again.
+// shortly runs a short command and returns its exit code and both its outputs. The command must be idempotent.
 func (r *router) shortly(ctx context.Context, args ...string) (code int, said string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
@@ -147,8 +147,8 @@ func (r *router) shortly(ctx context.Context, args ...string) (code int, said st
 	return 0, "", schemas.OpErrorf(schemas.Unavailable, "run", "Modal does not say how a command ended")
 }
 
-// reload lets the sandbox see changes by other writers of its volumes. Where files are open there the service refuses it, and what is there
-// stays as it is.
+// reload makes changes by other writers of the sandbox's volumes visible in it. The service refuses that while files are open there; the
+// view then stays as it is.
 func (r *router) reload(ctx context.Context) error {
 	_, err := r.rpc.TaskReloadVolumes(ctx, pb.TaskReloadVolumesRequest_builder{TaskId: r.task}.Build())
 	switch cloud.StatusOf(err) {
@@ -158,7 +158,7 @@ func (r *router) reload(ctx context.Context) error {
 	return err
 }
 
-// process is the program of package boxrun in a sandbox, with its standard input and outputs. It is a boxrun.Stream.
+// process is a running boxrun program in a sandbox, with its standard input and outputs. It implements boxrun.Stream.
 type process struct {
 	router *router
 	exec   string
@@ -174,7 +174,8 @@ type process struct {
 	taking sync.Mutex // of the outputs
 }
 
-// program starts the program. After an error it may be there, and waits in vain. Leave says that the sandbox ends with it.
+// program starts the boxrun program. After an error it may be running; it then waits for a start message that never arrives. Leave says
+// that the sandbox ends with the program.
 func (r *router) program(ctx context.Context, limit time.Duration, leave bool, args []string) (*process, error) {
 	p := &process{router: r, leave: leave}
 	p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -187,7 +188,7 @@ func (r *router) program(ctx context.Context, limit time.Duration, leave bool, a
 	return p, nil
 }
 
-// Write writes to its standard input.
+// Write writes to the program's standard input.
 func (p *process) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,7 +226,7 @@ func (p *process) failed() error {
 	return p.err
 }
 
-// Copy hands over its outputs until both have ended.
+// Copy copies the program's outputs until both have ended.
 func (p *process) Copy(stdout, stderr io.Writer) error {
 	var both sync.WaitGroup
 	var errs [2]error
@@ -266,7 +267,7 @@ func (p *process) Close() error {
 	return nil
 }
 
-// commit keeps what was written to a workspace: until then others do not see it.
+// commit stores what was written to a workspace, which makes it visible to other sandboxes.
 func (r *router) commit(ctx context.Context, path string) error {
 	code, said, err := r.shortly(ctx, "sync", path)
 	if err == nil && code != 0 {

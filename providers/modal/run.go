@@ -139,7 +139,7 @@ func (r *running) start(ctx context.Context) (boxrun.Stream, error) {
 	return process, nil
 }
 
-// writes is the path of the workspace that the command may have written to; empty: there is none.
+// writes returns the path of the workspace that the command may have written to; empty if there is none.
 func (r *running) writes() string {
 	if len(r.cmd.Mounts) == 0 || r.cmd.Mounts[0].ReadOnly {
 		return ""

@@ -22,7 +22,7 @@ import (
 // spoken is the version of the vendor's client whose messages are spoken, as that client says it.
 const spoken = "modal-go/0.11.1"
 
-// vendor is all that is done with Modal. Errors of the service are a [cloud.Error], whose Status is that of HTTP which means the same.
+// vendor is the set of operations on Modal. Errors of the service are a [cloud.Error] with the equivalent HTTP status.
 type vendor interface {
 	// create makes a sandbox and waits until it runs, as long as ctx lets it. Status 409: its name is taken.
 	create(ctx context.Context, n newSandbox) (id string, err error)
@@ -75,8 +75,8 @@ func busy() []int {
 	return []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
 }
 
-// table says which requests to the control plane are tried again. What makes a sandbox has no row for a connection that broke: its state is
-// looked up by its name instead.
+// table returns which requests to the control plane are retried. Requests that make a sandbox are not retried after a broken connection:
+// the sandbox is looked up by its name instead.
 func table() []cloud.Retry {
 	reads := []string{"AuthTokenGet", "AppGetOrCreate", "EnvironmentGetOrCreate", "ImageGetOrCreate", "ImageFromId", "VolumeGetOrCreate",
 		"SandboxGet*", "SandboxListV2", "SandboxTagsGetV2", "SandboxWaitV2", "SandboxTerminateV2"}
@@ -87,7 +87,7 @@ func table() []cloud.Retry {
 	return append(all, cloud.Retry{Route: "SandboxCreateV2", On: []int{http.StatusServiceUnavailable}, Unsent: true})
 }
 
-// client is the vendor's own, over a connection of this package.
+// client is the vendor's client, over a connection of this package.
 type client struct {
 	opt    Options
 	server *url.URL
@@ -103,7 +103,7 @@ type client struct {
 	known map[string]string // volumes, by name
 }
 
-// connect prepares connections to the service, and asks it nothing. Code: invalid.
+// connect prepares connections to the service, without sending a request. Code: invalid.
 func connect(o Options) (vendor, func(), error) {
 	server, err := cloud.ParseBase("modal-server-url", o.ServerURL)
 	if err != nil {
@@ -139,7 +139,7 @@ func connect(o Options) (vendor, func(), error) {
 	return c, func() { _ = conn.Close() }, nil
 }
 
-// sdkOver is the vendor's client over a connection that is there. It reads no file of this host's.
+// sdkOver returns the vendor's client over an existing connection. It reads no configuration file of this host.
 func sdkOver(raw pb.ModalClientClient, o Options) (*sdk.Client, error) {
 	params := sdk.ClientParams{
 		TokenID: o.TokenID, TokenSecret: o.TokenSecret, Environment: o.Environment, ControlPlaneClient: raw, Logger: o.Log,
@@ -165,7 +165,7 @@ func (c *client) fetchToken(ctx context.Context) (string, error) {
 	return said.GetToken(), err
 }
 
-// ownApp is the app with all sandboxes of this installation. Where create is false, status 404 says that there is none.
+// ownApp returns the app with all sandboxes of this installation. Without create the error has status 404 if there is none.
 func (c *client) ownApp(ctx context.Context, create bool) (*sdk.App, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,7 +180,7 @@ func (c *client) ownApp(ctx context.Context, create bool) (*sdk.App, error) {
 	return app, nil
 }
 
-// ready is the image, which the service builds with the first sandbox.
+// ready returns the image, which the service builds with the first sandbox.
 func (c *client) ready(ctx context.Context, app *sdk.App) (*sdk.Image, error) {
 	if strings.HasPrefix(c.opt.Image, imageID) {
 		return &sdk.Image{ImageID: c.opt.Image}, nil
@@ -220,7 +220,7 @@ func (c *client) image(ctx context.Context) error {
 	return err
 }
 
-// forget makes the app and the image be looked up again: the service does not know one of them any more.
+// forget drops the cached app and image, because the service no longer knows one of them.
 func (c *client) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -330,7 +330,7 @@ func (c *client) list(ctx context.Context, tags map[string]string) ([]sandbox, e
 	}
 }
 
-// isNotFound also knows the vendor's client's own word.
+// isNotFound reports whether err is a 404 of the service or the vendor client's own not-found error.
 func isNotFound(err error) bool {
 	_, ok := errors.AsType[sdk.NotFoundError](err)
 	return ok || cloud.StatusOf(err) == http.StatusNotFound
@@ -371,7 +371,7 @@ const (
 	volumeVersion = 2      // of volumes: what was written is kept when "sync" says so
 )
 
-// enter asks how the router of a sandbox is reached. Its credentials are requested again if they are refused.
+// enter requests the address and the credentials of a sandbox's router. Credentials that are refused are requested again.
 func (c *client) enter(ctx context.Context, id string) (*router, error) {
 	said, err := c.raw.SandboxGetTaskIdV2(ctx, pb.SandboxGetTaskIdRequest_builder{SandboxId: id}.Build())
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/cloud"
 )
 
-// sandbox is what the service says of one. Times are milliseconds since 1970.
+// sandbox is a sandbox as the service describes it. Times are in Unix milliseconds.
 type sandbox struct {
 	Name    string            `json:"name"`
 	Session string            `json:"currentSessionId"`
@@ -31,7 +31,7 @@ type run struct {
 	Policy  *policy `json:"networkPolicy"`
 }
 
-// policy is how a network policy is read. It is asked for in another form: see [rules].
+// policy is a network policy in responses. Requests have another form: see [rules].
 type policy struct {
 	Mode    string   `json:"mode"` // allow-all, deny-all, custom
 	Domains []string `json:"allowedDomains"`
@@ -39,7 +39,7 @@ type policy struct {
 	Denied  []string `json:"deniedCIDRs"`
 }
 
-// rules are a network policy that is asked for: a mode, or lists.
+// rules is a network policy in requests: a mode, or lists.
 type rules struct {
 	Mode    string    `json:"mode,omitempty"`
 	Allow   *[]string `json:"allow,omitempty"`
@@ -51,7 +51,7 @@ type subnets struct {
 	Deny  []string `json:"deny,omitempty"`
 }
 
-// box is a sandbox with its session, as the service's answers have them.
+// box is a sandbox with its session, as in the service's responses.
 type box struct {
 	Sandbox sandbox `json:"sandbox"`
 	Session run     `json:"session"`
@@ -67,7 +67,7 @@ const (
 	statusSnapshotting = "snapshotting"
 )
 
-// alive reports whether something may run in a session of a state, or is on its way to.
+// alive reports whether a session in that state may have running processes, or is starting.
 func alive(status string) bool {
 	return status == statusPending || status == statusRunning || status == statusStopping || status == statusSnapshotting
 }
@@ -93,7 +93,7 @@ type resources struct {
 	VCPUs int `json:"vcpus"`
 }
 
-// keepLast is how many snapshots of a sandbox there are: older ones are deleted.
+// keepLast is how many snapshots of a sandbox the service stores: it deletes older ones.
 type keepLast struct {
 	Count int `json:"count"`
 }
@@ -117,8 +117,7 @@ const (
 	kindSnapshotting = "sandbox_snapshotting"
 )
 
-// stopped reports whether a request found its session ended, or about to: nothing was done. The sandbox continues with the next
-// reservation.
+// stopped reports whether a request had no effect because its session has ended or is ending. The next reservation resumes the sandbox.
 func stopped(err error) bool {
 	code, kind := cloud.StatusOf(err), cloud.KindOf(err)
 	return code == http.StatusGone || code == http.StatusUnprocessableEntity && (kind == kindStopping || kind == kindSnapshotting)
@@ -140,7 +139,7 @@ func (p *api) ask(ctx context.Context, method, name string, into any, query ...s
 	})
 }
 
-// get finds a sandbox by its name, and wakes it where that is asked for.
+// get returns a sandbox by its name, and with resume wakes it.
 func (p *api) get(ctx context.Context, name string, resume bool) (b box, err error) {
 	var query []string
 	if resume {
@@ -151,7 +150,7 @@ func (p *api) get(ctx context.Context, name string, resume bool) (b box, err err
 	return b, err
 }
 
-// list goes through the sandboxes with a tag, those whose status has changed last first, until more says no.
+// list calls more with the sandboxes that have a tag, the most recently changed first, until it returns false.
 func (p *api) list(ctx context.Context, tag, value string, more func(s sandbox, now time.Time) bool) error {
 	query := p.query("project", p.opt.Project, "limit", "50", "sortBy", "statusUpdatedAt", "sortOrder", "desc", "tags", tag+":"+value)
 	pages := cloud.Pages{Route: "GET /v2/sandboxes"}
@@ -181,7 +180,7 @@ func (p *api) list(ctx context.Context, tag, value string, more func(s sandbox, 
 	}
 }
 
-// session is where requests about a session go.
+// session sends requests about one session.
 type session struct {
 	p  *api
 	id string

@@ -18,7 +18,7 @@ func (p *Provider) EndRun(ctx context.Context, key string, account schemas.Accou
 		func(ctx context.Context) error { return p.endInKept(ctx, cloud.BoxDigest(account, key), id) })
 }
 
-// there finds a sandbox of this installation; not ok: there is none.
+// there returns a sandbox of this installation; false if there is none.
 func (p *api) there(ctx context.Context, name string) (b box, ok bool, err error) {
 	b, err = p.get(ctx, name, false)
 	switch {

@@ -107,12 +107,12 @@ func (p *Provider) wake(ctx context.Context, b box) (box, error) {
 	return b, err
 }
 
-// deploymentTag is a tag's value also where a deployment has no name.
+// deploymentTag returns the tag's value for a deployment; it is never empty.
 func deploymentTag(name string) string { return "d" + cloud.Digest(name) }
 
-// extend lets a session live for so long from now, or an eighth less. The service counts from the session's start, by its own clock. Where
-// it grants no more, least is enough: a session that lives shorter is left to end, and the sandbox continues in the next. Codes: not_found
-// (it has ended), unavailable.
+// extend ensures that a session lives for life from now on, or up to an eighth less. The service counts from the session's start, by its
+// own clock. If it grants no more, least is enough; a session that lives shorter is left to end, and the sandbox continues in the next.
+// Codes: not_found (it has ended), unavailable.
 func (p *api) extend(ctx context.Context, b box, life, least time.Duration) error {
 	since := b.Session.Started
 	if since == 0 {

@@ -33,7 +33,7 @@ const (
 	kindRun  = "r"
 )
 
-// nameOf is the name of a sandbox: it is given once in a project, and says what the sandbox is for.
+// nameOf returns the name of a sandbox, which is unique in a project and contains the sandbox's purpose.
 func (p *sandboxes) nameOf(kind, digest string) string {
 	return p.opt.Installation + "-" + kind + "-" + digest
 }
@@ -41,7 +41,7 @@ func (p *sandboxes) nameOf(kind, digest string) string {
 // mostTag is how long the value of a tag may be here.
 const mostTag = 200
 
-// tagOf is a text as the value of a tag: as it is, or in base64 with an equals sign before it.
+// tagOf returns a text as the value of a tag: unchanged, or in base64 after an equals sign.
 func tagOf(text string) string {
 	if !idPattern.MatchString(text) {
 		return "=" + base64.RawURLEncoding.EncodeToString([]byte(text))
@@ -58,7 +58,7 @@ func fromTag(value string) string {
 	return value
 }
 
-// birthOf is the random number of a sandbox's create, and the digest of its rules.
+// birthOf returns the random number of a sandbox's create, and the digest of its rules.
 func birthOf(s sandbox) (birth, rules string) {
 	birth, rules, _ = strings.Cut(s.Tags[tagMade], ".")
 	return birth, rules
@@ -220,8 +220,8 @@ func (p *sandboxes) running(ctx context.Context) ([]cloud.Running, error) {
 // mostLeft is how many sandboxes of dead workers' runs are deleted at a time.
 const mostLeft = 10
 
-// count counts sandboxes of this installation that run, or are about to, and those that rest. Where only what runs is wanted, those that
-// have been what they are for longer than any session lives are not looked at, and what is left of dead workers' runs is deleted.
+// count returns the sandboxes of this installation that run or are starting, and how many are stopped. If running is set it stops at
+// sandboxes whose state has not changed for longer than any session lives, and it deletes those of dead workers' runs.
 func (p *sandboxes) count(ctx context.Context, running bool) (run []cloud.Running, rest int, err error) {
 	var left []string
 	err = p.list(ctx, tagInstallation, p.opt.Installation, func(s sandbox, now time.Time) bool {
@@ -286,7 +286,7 @@ func (p *sandboxes) endNow(name, session string) error {
 	return p.end(ctx, name, session)
 }
 
-// end deletes a sandbox with its snapshots, and waits until nothing runs in its session; empty: it has none. One that is gone is no
+// end deletes a sandbox with its snapshots, and waits until its session id has ended (empty: it has none). A sandbox that is gone is no
 // error.
 func (p *sandboxes) end(ctx context.Context, name, id string) error {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
@@ -302,7 +302,7 @@ func (p *sandboxes) end(ctx context.Context, name, id string) error {
 	}
 }
 
-// ended waits until nothing runs in a session.
+// ended waits until a session has no processes left.
 func (p *api) ended(ctx context.Context, id string) error {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
 	for n := 1; id != ""; n++ {

@@ -36,9 +36,8 @@ const (
 	longestRow  = 1 << 20          // of what the program prints, in bytes
 )
 
-// process is the program of package boxrun in a session, with its standard input and outputs: a detached command of the service. It is
-// a boxrun.Stream. The first Write starts it: what it starts waits for a word, and ends where none comes, so that an answer that is
-// lost needs no second look.
+// process is a running boxrun program in a session, as a detached command of the service; it implements boxrun.Stream. The first Write
+// starts it. The program waits for the start message and ends by itself if none comes, so that a lost answer needs no further check.
 type process struct {
 	in     session
 	args   []string
@@ -58,7 +57,7 @@ type process struct {
 	err error  // why something was not written
 }
 
-// program is a process that has not begun.
+// program returns a process that is not started.
 func (s session) program(ctx context.Context, c boxrun.Command) *process {
 	p := &process{
 		in: s, args: boxrun.Arguments("bash", carry.SearchPath), limit: c.Limit + carry.AloneFor + patience,
@@ -68,7 +67,7 @@ func (s session) program(ctx context.Context, c boxrun.Command) *process {
 	return p
 }
 
-// Write writes to its standard input: first all that it is started with, then words.
+// Write writes to the program's standard input: first the input that it is started with, then messages.
 func (p *process) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,8 +110,8 @@ func (p *process) failed() error {
 	return p.err
 }
 
-// Copy hands over its outputs until it has ended. A log that breaks is asked for again: it begins at its start, and what came before is
-// left out.
+// Copy copies the program's outputs until it has ended. After an interruption it requests the log again, which begins at its start, and
+// skips the pieces received before.
 func (p *process) Copy(stdout, stderr io.Writer) error {
 	err := p.copy(stdout, stderr)
 	if refused, ok := errors.AsType[*cloud.Error](err); ok {
@@ -175,7 +174,8 @@ func (p *process) copy(stdout, stderr io.Writer) error {
 	}
 }
 
-// final reports whether a log that failed so is not asked for again. A command that was just started may not be known everywhere.
+// final reports whether a log that failed with err must not be requested again. A 404 may be temporary, because a new command may not be
+// known everywhere.
 func final(err error, failed int) bool {
 	code := cloud.StatusOf(err)
 	_, heard := errors.AsType[*garbledError](err)
@@ -186,7 +186,7 @@ func final(err error, failed int) bool {
 // errNoEnd is what there is of a program that was killed.
 var errNoEnd = errors.New("the program in the sandbox has ended, and its log has no end")
 
-// settled asks how a command is whose log has ended before it: nil if it still runs.
+// settled returns nil if the command is still running although its log has ended, and an error if the command has ended.
 func (p *process) settled() error {
 	c := p.in.call(http.MethodGet, "/cmd/"+url.PathEscape(p.id))
 	c.Route = "/v2/sandboxes/sessions/{id}/cmd/{cmd}"
@@ -259,8 +259,8 @@ for out in "o $2" "e $3"; do
   [ "$printed" = "${out#* }" ] || exit 1
 done`
 
-// quiet asks the sandbox whether the program runs and has printed no more than these pieces: a log has to be read from its beginning, and
-// may be long.
+// quiet reports whether the program is running and has printed no more than these pieces, by asking the sandbox: reading the log again
+// could take long, because it begins at its start.
 func (p *process) quiet(got [2]int) bool {
 	p.mu.Lock()
 	dir := p.dir
@@ -270,7 +270,7 @@ func (p *process) quiet(got [2]int) bool {
 	return p.in.run(ctx, "quiet", quietScript, dir, strconv.Itoa(got[0]), strconv.Itoa(got[1])) == nil
 }
 
-// takeWord handles a word of the program.
+// takeWord handles a message of the program.
 func (p *process) takeWord(word string) error {
 	switch word {
 	case "over":
@@ -288,8 +288,8 @@ func (p *process) takeWord(word string) error {
 	return &garbledError{errors.New("what the sandbox says of its program is not understood: " + excerpt(word))}
 }
 
-// sendTaken reports to the sandbox how many pieces were taken, so that it prints more. If that fails for good the program waits, and is
-// ended at its limit.
+// sendTaken reports to the sandbox how many pieces were received, so that it prints more. If that fails permanently the program waits, and
+// ends at its time limit.
 func (p *process) sendTaken(taken <-chan [2]int) {
 	const script = `[ -d "$1" ] || exit 0
 echo "$2" >"$1/o.next" && mv "$1/o.next" "$1/o.taken" && echo "$3" >"$1/e.next" && mv "$1/e.next" "$1/e.taken" || [ ! -d "$1" ]`
@@ -325,7 +325,7 @@ func (p *process) Close() error {
 	return nil
 }
 
-// ended reports whether the program is known to have ended, and takes away its folder itself.
+// ended reports whether the program is known to have ended; it then removes its folder itself.
 func (p *process) ended() bool {
 	clock := time.NewTimer(overSoon)
 	defer clock.Stop()
@@ -338,7 +338,7 @@ func (p *process) ended() bool {
 	return false
 }
 
-// output is one of the program's: pieces of it arrive.
+// output is one output stream of the program, which arrives in pieces.
 type output struct {
 	to    io.Writer
 	got   int // pieces
@@ -346,13 +346,13 @@ type output struct {
 	rest  []byte // the beginning of a line
 }
 
-// garbledError is what can only come of a program that is not ours.
+// garbledError is the error for log lines that only another program can have written.
 type garbledError struct{ err error }
 
 func (e *garbledError) Error() string { return e.err.Error() }
 func (e *garbledError) Unwrap() error { return e.err }
 
-// take takes a piece of the log, which begins and ends anywhere. Say takes what is said of the program.
+// take processes a piece of the log, which may begin and end within a line. Say receives the program's messages.
 func (o *output) take(text string, say func(word string) error) error {
 	o.rest = append(o.rest, text...)
 	for {
@@ -371,7 +371,7 @@ func (o *output) take(text string, say func(word string) error) error {
 	return nil
 }
 
-// row takes a line: "1 aGVsbG8K", "1 end" or "0 over".
+// row processes a line of the log: a piece ("1 aGVsbG8K"), the end of the output ("1 end") or a message ("0 over").
 func (o *output) row(text string, say func(word string) error) error {
 	number, data, _ := strings.Cut(text, " ")
 	n, err := strconv.Atoi(number)

@@ -63,7 +63,7 @@ func (r *running) spec() providers.Spec {
 	return spec
 }
 
-// digest stands for a run in the name of its sandbox.
+// digest returns the digest of a run's id for the name of its sandbox.
 func digest(id string) string {
 	if id == "" {
 		return cloud.Random()
@@ -96,7 +96,7 @@ func (r *running) enter(ctx context.Context) (err error) {
 	return r.p.extend(ctx, b, max(life, r.p.opt.Idle), r.program.Limit)
 }
 
-// start is the program in the sandbox, which its input starts. It goes to one session: in another nothing is started.
+// start returns the stream to the program in the sandbox, which the first write starts, in this session only.
 func (r *running) start(ctx context.Context) (boxrun.Stream, error) {
 	r.process = session{r.p.api, r.box.Session.ID}.program(ctx, r.program)
 	r.process.leave = r.fresh

@@ -19,21 +19,21 @@ import (
 
 const wayThere = 10 * time.Second // that a command's answer may take beside the command
 
-// command is what the service says of one.
+// command is a command as the service describes it.
 type command struct {
 	ID   string `json:"id"`
 	Exit *int   `json:"exitCode"` // nil: it runs
 }
 
-// line is one of a log: a piece of an output, an error of the service, or how the command is.
+// line is a line of a log: a piece of an output, an error of the service, or the state of the command.
 type line struct {
 	Stream  string          `json:"stream"`
 	Data    json.RawMessage `json:"data"`
 	Command *command        `json:"command"`
 }
 
-// text is the piece of output of a line. A line that is the service's error is one: its session has ended. Clean takes secrets out of what
-// the service says.
+// text returns the piece of output in a line. If the line is an error of the service, because the session has ended, it returns that
+// error. Clean removes secrets from the service's message.
 func (l line) text(route string, clean func(string) string) (text string, err error) {
 	if l.Stream != "error" {
 		if err := json.Unmarshal(l.Data, &text); err != nil {
@@ -49,7 +49,7 @@ func (l line) text(route string, clean func(string) string) (text string, err er
 	return "", &cloud.Error{Route: route, Status: http.StatusGone, Kind: clean(said.Code), Message: clean(said.Message), Sent: true}
 }
 
-// newCommand is what a start asks for. Timeout is milliseconds, at whose end the service kills it.
+// newCommand is the body of a request to start a command. The service kills it after Timeout milliseconds.
 type newCommand struct {
 	Command string            `json:"command"`
 	Args    []string          `json:"args"`
@@ -68,18 +68,18 @@ func bash(limit time.Duration, script string, args ...string) newCommand {
 	}
 }
 
-// executed is what came of a short command.
+// executed is the result of a short command.
 type executed struct {
 	Exit   int
 	Output string // both of its outputs
 }
 
-// execute runs a script of bash with arguments, to its end. What names its row in the table of retries.
+// execute runs a bash script with arguments and waits for its end. What selects its row in the table of retries.
 func (s session) execute(ctx context.Context, what string, limit time.Duration, script string, args ...string) (e executed, err error) {
 	return s.executeAs(ctx, false, what, limit, script, args...)
 }
 
-// executeAs is execute, as root or not.
+// executeAs is execute, optionally as root.
 func (s session) executeAs(ctx context.Context, root bool, what string, limit time.Duration, script string, args ...string) (
 	e executed, err error,
 ) {
@@ -96,7 +96,7 @@ func (s session) executeAs(ctx context.Context, root bool, what string, limit ti
 	return e, err
 }
 
-// readExecuted reads the answer to a command that was waited for: lines, of which the last says how it ended.
+// readExecuted parses the response to a command that was waited for: lines, of which the last says how it ended.
 func readExecuted(route string, clean func(string) string, answer []byte) (e executed, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(answer))
 	lines.Buffer(nil, len(answer)+1)
@@ -121,7 +121,7 @@ func readExecuted(route string, clean func(string) string, answer []byte) (e exe
 	}
 }
 
-// run runs a script that must succeed.
+// run runs a script; a nonzero exit code is an error.
 func (s session) run(ctx context.Context, what, script string, args ...string) error {
 	e, err := s.execute(ctx, what, endTimeout, script, args...)
 	if err == nil && e.Exit != 0 {
@@ -130,7 +130,7 @@ func (s session) run(ctx context.Context, what, script string, args ...string) e
 	return err
 }
 
-// start starts a script and does not wait for it. It is never tried again.
+// start starts a script without waiting for it, and returns the command's id. It is never retried.
 func (s session) start(ctx context.Context, limit time.Duration, script string, args ...string) (id string, err error) {
 	var said struct {
 		Command command `json:"command"`

@@ -163,9 +163,9 @@ var (
 	_ providers.Profiler = (*Provider)(nil)
 )
 
-// table says which requests are tried again. What makes a sandbox, starts a command or says a word to one has no row for a connection that
-// broke: the state of a sandbox is looked up instead. Commands of one route do different things: what they do is a part of their routes
-// here.
+// table returns which requests are retried. Requests that make a sandbox, start a command or send it a message are not retried after a
+// broken connection: the sandbox's state is looked up instead. Because commands of one route do different things, the use is a part of the
+// route here.
 func table() []cloud.Retry {
 	busy := []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
 		http.StatusGatewayTimeout}

@@ -43,7 +43,7 @@ func modeOf(m providers.Mount) string {
 	return mountWrites
 }
 
-// saysDrive reports whether an error is about a drive, and has one of some words.
+// saysDrive reports whether an error's message is about a drive and contains one of the words, if there are any.
 func saysDrive(err error, words ...string) bool {
 	e := cloud.KindOf(err) + " "
 	if err != nil {

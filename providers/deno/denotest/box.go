@@ -57,7 +57,7 @@ type box struct {
 	lastProcess          int
 }
 
-// readCreation reads what a create asks for. The error is the client's.
+// readCreation decodes a create request. An error is the client's fault.
 func readCreation(header string) (c creation, body map[string]any, err error) {
 	text, err := base64.StdEncoding.DecodeString(header)
 	if err != nil {
@@ -83,7 +83,7 @@ func readCreation(header string) (c creation, body map[string]any, err error) {
 	return c, body, nil
 }
 
-// create makes a sandbox and goes over to its WebSocket.
+// create makes a sandbox and upgrades the request to its WebSocket.
 func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 	c, body, err := readCreation(r.Header.Get("X-Deno-Sandbox-Config"))
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 	s.speak(w, r, b, true)
 }
 
-// place finds what a sandbox is made of, and counts it. Where it cannot be, the answer is written.
+// place resolves what a new sandbox needs, and registers it. If that is impossible it writes an error response and returns false.
 func (s *Service) place(w http.ResponseWriter, b *box) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,8 @@ func (s *Service) place(w http.ResponseWriter, b *box) bool {
 	return true
 }
 
-// attach gives a volume to a sandbox. Where another has it, the answer is written. The lock is held, as below.
+// attach attaches a volume to a sandbox. If another sandbox has it attached it writes an error response and returns false. The lock is
+// held, as in the methods below.
 func (s *Service) attach(w http.ResponseWriter, b *box, v *volume) bool {
 	if v.holder != nil && v.holder.stopped.IsZero() && s.boxes[v.holder.id] != nil {
 		refuse(w, http.StatusConflict, "VOLUME_IN_USE", "volume %s is attached to another sandbox", v.slug)
@@ -174,7 +175,7 @@ func (s *Service) attach(w http.ResponseWriter, b *box, v *volume) bool {
 	return true
 }
 
-// bound keeps the end of its time to what there may be.
+// bound limits the end of the sandbox's lifetime to the maximum.
 func (b *box) bound() {
 	if most := b.made.Add(b.s.opt.MaxLife); b.s.opt.MaxLife > 0 && b.stops.After(most) {
 		b.stops = most
@@ -206,7 +207,7 @@ func (b *box) boot() error {
 	return nil
 }
 
-// lives sets the clock of its end.
+// lives starts the timer for the end of the sandbox.
 func (b *box) lives() {
 	if b.clock != nil {
 		b.clock.Stop()
@@ -231,7 +232,7 @@ func (b *box) end() {
 	}
 }
 
-// over is called when nothing of it runs any more: its connections end. The lock is not held.
+// over closes the box's connections when all its processes have ended. The lock is not held.
 func (b *box) over() {
 	b.s.mu.Lock()
 	b.ending, b.stopped = true, b.s.now()
@@ -247,7 +248,7 @@ func (b *box) over() {
 	}
 }
 
-// public is what a list says of it.
+// public returns the box as a list shows it.
 func (b *box) public() map[string]any {
 	d := map[string]any{
 		"id": b.id, "createdAt": b.said.UTC().Format(time.RFC3339Nano), "stoppedAt": nil, "region": b.region, "status": "running",
@@ -262,7 +263,7 @@ func (b *box) public() map[string]any {
 	return d
 }
 
-// variables are those of a process that are not its own.
+// variables returns the environment that all processes of the box share.
 func (b *box) variables() map[string]string {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()

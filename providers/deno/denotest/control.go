@@ -161,7 +161,8 @@ func (s *Service) listVolumes(w http.ResponseWriter, r *http.Request) {
 
 var slugPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}[a-z0-9]$`)
 
-// named makes a volume or snapshot with a slug that is given once. Where it cannot, the answer is written. The lock is held.
+// named makes a volume or snapshot with a unique slug. If that is impossible it writes an error response and returns nil. The lock is
+// held.
 func (s *Service) named(w http.ResponseWriter, kind, slug, region string) *volume {
 	switch {
 	case !slugPattern.MatchString(slug) || len(slug) > 3 && slug[2:4] == "--":

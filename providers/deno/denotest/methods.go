@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// method carries out a request. The error is of one whose parameters are none.
+// method carries out a request. It returns an error if the parameters are invalid.
 type method func(c *socket, params json.RawMessage) (outcome, error)
 
 // take is a method with parameters of a type.
@@ -53,7 +53,7 @@ func within(value any, text string) bool {
 	return false
 }
 
-// process is one of a sandbox that was started over a connection, which it outlives.
+// process is a process of a sandbox. It outlives the connection over which it was started.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -113,7 +113,7 @@ func (c *socket) spawn(in spawnRequest) outcome {
 	return outcome{OK: map[string]any{"pid": pid, "stdoutStreamId": ids[0], "stderrStreamId": ids[1]}}
 }
 
-// outputs gives a process its outputs: streams, or nothing.
+// outputs connects a process's outputs, to streams or to nothing.
 func (c *socket) outputs(cmd *exec.Cmd, kinds ...string) (ids [2]any, theirs []*os.File, err error) {
 	for i, kind := range kinds {
 		if kind != "piped" {
@@ -320,7 +320,7 @@ type envRequest struct {
 	Value string `json:"value"`
 }
 
-// variable does something with the variables of the sandbox.
+// variable calls do with the environment of the sandbox.
 func (c *socket) variable(do func(env map[string]string) any) outcome {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()

@@ -157,7 +157,7 @@ func (s *Service) unknown(w http.ResponseWriter, r *http.Request) {
 	refuse(w, http.StatusNotImplemented, "NOT_IMPLEMENTED", "%s", r.URL.Path)
 }
 
-// refuse answers as the service does when it refuses.
+// refuse writes an error response in the service's form.
 func refuse(w http.ResponseWriter, status int, code, format string, args ...any) {
 	servicetest.Answer(w, status, map[string]string{"code": code, "message": fmt.Sprintf(format, args...)})
 }
@@ -167,7 +167,7 @@ func fail(w http.ResponseWriter, status int, format string, args ...any) {
 	refuse(w, status, cmp.Or(code, "INTERNAL"), format, args...)
 }
 
-// newID is a random text of small letters and digits.
+// newID returns a random text of n lower-case letters and digits.
 func newID(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // never fails
@@ -205,7 +205,7 @@ func (s *Service) Run(ctx context.Context, address string) error {
 	return nil
 }
 
-// CutSockets breaks all WebSockets, as when a router between fails.
+// CutSockets breaks all WebSockets, as if a router in between had failed.
 func (s *Service) CutSockets() {
 	s.mu.Lock()
 	all := slices.Collect(maps.Keys(s.sockets))
@@ -228,7 +228,7 @@ func (s *Service) Boxes() []string {
 	return ids
 }
 
-// Ended has lists begin with so many bytes about sandboxes that have stopped, which the service keeps in them.
+// Ended makes lists begin with that many bytes about stopped sandboxes, which the service's lists contain.
 func (s *Service) Ended(size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +242,7 @@ func (s *Service) Made() int {
 	return s.made
 }
 
-// Spawned is how many processes were ever started over WebSockets.
+// Spawned returns how many processes were ever started over WebSockets.
 func (s *Service) Spawned() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +258,7 @@ func (s *Service) End(id string) {
 	}
 }
 
-// Created is what a sandbox was created with.
+// Created returns the decoded request that created a sandbox; nil if there is no such sandbox.
 func (s *Service) Created(id string) map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,7 +268,7 @@ func (s *Service) Created(id string) map[string]any {
 	return nil
 }
 
-// Stops is when a sandbox stops, by the service's clock; the zero time: with the connection that made it.
+// Stops returns when a sandbox stops, by the service's clock; the zero time if it stops with the connection that made it.
 func (s *Service) Stops(id string) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

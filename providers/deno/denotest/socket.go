@@ -33,13 +33,13 @@ type socket struct {
 	next    int              // the id of the next stream of ours
 }
 
-// inbound is a stream of the client, which may be named by a request before or after it begins.
+// inbound is a stream sent by the client. A request may refer to it before or after it begins.
 type inbound struct {
 	r *os.File
 	w *os.File
 }
 
-// message is one of JSON-RPC.
+// message is a JSON-RPC message.
 type message struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id,omitempty"`
@@ -54,7 +54,7 @@ type rpcError struct {
 	Message string `json:"message"`
 }
 
-// outcome is the result of a request: what it gave, or what went wrong in the sandbox.
+// outcome is the result of a request: a value, or an error in the sandbox.
 type outcome struct {
 	OK  any
 	Err *sandboxError
@@ -78,7 +78,8 @@ func failed(constructor, text string) outcome {
 	return outcome{Err: &sandboxError{Constructor: constructor, Message: text, Code: code[constructor]}}
 }
 
-// speak goes over to a WebSocket with a sandbox, and returns when that has ended. First: it is the connection that made the sandbox.
+// speak upgrades a request to a WebSocket with a sandbox, and returns when that has ended. First says that this connection made the
+// sandbox.
 func (s *Service) speak(w http.ResponseWriter, r *http.Request, b *box, first bool) {
 	header := http.Header{"Date": w.Header()["Date"], "X-Deno-Trace-Id": w.Header()["X-Deno-Trace-Id"], "X-Deno-Sandbox-Id": {b.id}}
 	conn, err := upgrader.Upgrade(w, r, header)
@@ -110,14 +111,14 @@ func (s *Service) speak(w http.ResponseWriter, r *http.Request, b *box, first bo
 	s.mu.Unlock()
 }
 
-// bye ends it as a server does whose sandbox has ended.
+// bye closes the connection as the service does when a sandbox has ended.
 func (c *socket) bye() {
 	_ = c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseGoingAway, "sandbox stopped"),
 		time.Now().Add(time.Second)) // it may be gone
 	_ = c.conn.NetConn().Close()
 }
 
-// forget ends what the client was sending.
+// forget ends the streams that the client was sending.
 func (c *socket) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +129,7 @@ func (c *socket) forget() {
 	}
 }
 
-// read takes what the client says until it goes away.
+// read processes the client's messages until the connection ends.
 func (c *socket) read() {
 	for {
 		kind, text, err := c.conn.ReadMessage()
@@ -190,7 +191,7 @@ func (c *socket) half(m message) {
 	_ = c.conn.NetConn().Close()
 }
 
-// request carries a request out and answers it, or does what a fault says.
+// request carries out and answers a request, or applies a fault.
 func (c *socket) request(m message) {
 	f := c.s.faults.Take("RPC "+m.Method, func(text string) bool { return has(m.Params, text) })
 	if f == nil {
@@ -241,7 +242,7 @@ func has(params json.RawMessage, text string) bool {
 	return within(all, text)
 }
 
-// notified takes a notification: a part of a stream of the client.
+// notified processes a notification: a part of a stream from the client.
 func (c *socket) notified(m message) {
 	var part struct {
 		Stream int    `json:"streamId"`
@@ -264,7 +265,7 @@ func (c *socket) notified(m message) {
 	}
 }
 
-// inbound is a stream of the client; nil: there can be none.
+// inbound returns a stream of the client, creating it if necessary; nil if there cannot be one.
 func (c *socket) inbound(id int) *inbound {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -279,7 +280,7 @@ func (c *socket) inbound(id int) *inbound {
 	return c.streams[id]
 }
 
-// outbound sends what comes from r to the client as a stream, and returns its id. Without a client it is lost.
+// outbound sends the data of r to the client as a stream, and returns the stream's id. Without a client the data is lost.
 func (c *socket) outbound(r io.ReadCloser) int {
 	c.mu.Lock()
 	id := c.next

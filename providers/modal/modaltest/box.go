@@ -42,7 +42,7 @@ func newID() string {
 	return string(b[:])
 }
 
-// newBox is one that does not run yet. The lock is held.
+// newBox returns a box that is not running yet. The lock is held.
 func newBox(s *Service, r *pb.SandboxCreateV2Request) *box {
 	created := float64(time.Now().Add(s.opt.ClockAhead).UnixMicro()) / 1e6
 	for _, b := range s.boxes {
@@ -68,7 +68,7 @@ func (b *box) hasTags(want []*pb.SandboxTag) bool {
 	return true
 }
 
-// boot starts what runs in it.
+// boot starts the processes of the box.
 func (b *box) boot() error {
 	d := b.request.GetDefinition()
 	dir, err := b.s.folder("boxes", b.id)
@@ -117,7 +117,7 @@ func (b *box) boot() error {
 	return nil
 }
 
-// touch restarts the time without use. The lock is held.
+// touch restarts the idle timer. The lock is held.
 func (b *box) touch() {
 	if b.idle != nil {
 		b.idle.Stop()
@@ -129,7 +129,7 @@ func (b *box) touch() {
 	b.idle = time.AfterFunc(time.Duration(after)*time.Second, func() { b.s.Idle(b.id) })
 }
 
-// terminate ends it. The lock is held. What was the reason first stays so.
+// terminate ends the box. The first reason given stays. The lock is held.
 func (b *box) terminate(why pb.GenericResult_GenericStatus) {
 	if b.result != nil {
 		return

@@ -19,13 +19,13 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// control is the control plane.
+// control implements the control plane.
 type control struct {
 	pb.UnimplementedModalClientServer
 	s *Service
 }
 
-// creates says whether what is looked for is made.
+// creates reports whether a missing object is to be created.
 func creates(t pb.ObjectCreationType) bool {
 	return t == pb.ObjectCreationType_OBJECT_CREATION_TYPE_CREATE_IF_MISSING
 }
@@ -198,7 +198,7 @@ func (c *control) SandboxCreateV2(_ context.Context, r *pb.SandboxCreateV2Reques
 	}.Build()}.Build(), nil
 }
 
-// with finds a sandbox, and holds the lock for found.
+// with finds a sandbox and calls found with the lock held.
 func (c *control) with(id string, found func(b *box) error) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()

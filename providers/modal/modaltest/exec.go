@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// router is the service that starts processes in sandboxes.
+// router implements the service that starts processes in sandboxes.
 type router struct {
 	pb.UnimplementedTaskCommandRouterServer
 	s *Service
@@ -26,7 +26,7 @@ type router struct {
 // ahead is how much unread output is kept: a process that prints more waits.
 const ahead = 1 << 20
 
-// process is one that was started.
+// process is a process that was started.
 type process struct {
 	cmd   *exec.Cmd
 	over  chan struct{}    // closed when it has ended
@@ -40,7 +40,7 @@ type process struct {
 	outs [2]*output
 }
 
-// output is what a process has printed, all of it.
+// output stores the whole output of a process.
 type output struct {
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -78,7 +78,7 @@ func (o *output) fill(r io.Reader) {
 	}
 }
 
-// end wakes all who wait.
+// end marks the output as complete and wakes all readers.
 func (o *output) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -86,7 +86,7 @@ func (o *output) end() {
 	o.changed.Broadcast()
 }
 
-// next is what comes after an offset; not ok at the end.
+// next waits for data after an offset and returns it; false at the end.
 func (o *output) next(ctx context.Context, offset uint64) ([]byte, bool) {
 	stop := context.AfterFunc(ctx, func() { o.mu.Lock(); o.changed.Broadcast(); o.mu.Unlock() })
 	defer stop()
@@ -104,7 +104,7 @@ func (o *output) next(ctx context.Context, offset uint64) ([]byte, bool) {
 	return piece, true
 }
 
-// the finds the sandbox of a task.
+// the returns the sandbox of a task.
 func (r *router) the(task string) (*box, error) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
@@ -119,7 +119,7 @@ func (r *router) the(task string) (*box, error) {
 	return nil, status.Errorf(codes.NotFound, "Task %s not found", task)
 }
 
-// proc finds a process.
+// proc returns a process of a task.
 func (r *router) proc(task, id string) (*process, error) {
 	b, err := r.the(task)
 	if err != nil {

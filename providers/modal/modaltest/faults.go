@@ -38,7 +38,7 @@ type Fault struct {
 	Slow   time.Duration
 }
 
-// faults are those of a service.
+// faults are the pending faults of a service.
 type faults struct {
 	mu  sync.Mutex
 	all []*Fault
@@ -51,7 +51,7 @@ func (s *faults) add(f Fault) {
 	s.all = append(s.all, &f)
 }
 
-// meets is the first fault of a request, nil where there is none.
+// meets returns the first fault that matches a request; nil if there is none.
 func (s *faults) meets(method string, req any) *Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func has(req any, text string) bool {
 	return err == nil && bytes.Contains(b, []byte(text))
 }
 
-// err is what the service answers.
+// err returns the error with which the service answers.
 func (f *Fault) err() error {
 	st := status.New(f.Code, "the fault of a test")
 	if f.After > 0 {
@@ -113,7 +113,7 @@ func (s *Service) drop(ctx context.Context) error {
 	return status.Error(codes.Unavailable, "dropped")
 }
 
-// unary lets in who may come in, and does with a request what a fault says.
+// unary authenticates a request, and handles it or applies a fault.
 func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
 	if err := s.admit(ctx, info.FullMethod, req); err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	return h(ctx, req)
 }
 
-// stream is unary for streams, whose request is read by their handlers.
+// stream is unary for streams, whose requests are read by their handlers.
 func (s *Service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) error {
 	return h(srv, &faultyStream{ServerStream: ss, s: s, method: info.FullMethod})
 }
@@ -184,7 +184,7 @@ func (f *faultyStream) SendMsg(m any) error {
 	return f.s.drop(f.Context())
 }
 
-// admit lets in who has the credentials, or a router's.
+// admit returns an error unless a request has the credentials, or a token of a router.
 func (s *Service) admit(ctx context.Context, method string, req any) error {
 	md, _ := metadata.FromIncomingContext(ctx)
 	one := func(name string) string { // the vendor's client for Go says some twice

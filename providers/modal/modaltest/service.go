@@ -170,7 +170,7 @@ func (s *Service) Boxes() []string {
 	return ids
 }
 
-// Made is how many sandboxes were ever made, Starts how many processes were started, Reloads how often volumes were reloaded.
+// Made returns how many sandboxes were ever made, Starts how many processes were started, Reloads how often volumes were reloaded.
 func (s *Service) Made() int { return s.count(&s.made) }
 
 // Starts is described at Made.
@@ -185,7 +185,7 @@ func (s *Service) count(n *int) int {
 	return *n
 }
 
-// Idle ends a sandbox, as when it was unused for its time, Expire as when its time is over, Break as when its machine fails.
+// Idle ends a sandbox as if it was unused for its idle time, Expire as if its lifetime had ended, Break as if its machine had failed.
 func (s *Service) Idle(id string) { s.ends(id, pb.GenericResult_GENERIC_STATUS_IDLE_TIMEOUT) }
 
 // Expire is described at Idle.
@@ -202,7 +202,7 @@ func (s *Service) ends(id string, why pb.GenericResult_GenericStatus) {
 	}
 }
 
-// Revoke ends all tokens that were given for the credentials, those of routers included.
+// Revoke invalidates all issued tokens, including those of routers.
 func (s *Service) Revoke() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +218,7 @@ func (s *Service) Cut() {
 	}
 }
 
-// Created is the request with which a sandbox was created.
+// Created returns the request that created a sandbox.
 func (s *Service) Created(id string) *pb.SandboxCreateV2Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,7 +234,7 @@ func (s *Service) Folders() []string {
 	return found
 }
 
-// token gives a new one to a client with the credentials. The lock is held.
+// token issues a new token. The lock is held.
 func (s *Service) token(of string) string {
 	end := time.Now().Add(s.opt.ClockAhead + s.opt.TokenLife)
 	part := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
@@ -243,7 +243,7 @@ func (s *Service) token(of string) string {
 	return t
 }
 
-// takes reports whether a token is good, and for whom.
+// takes reports whether a token is valid for of.
 func (s *Service) takes(token, of string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
