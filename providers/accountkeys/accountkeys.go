@@ -58,7 +58,7 @@ const (
 	enoughLost = 2 * listsAtOnce
 )
 
-// Leaf is what is opened for a key: a provider that keeps sandboxes, lists them and ends runs.
+// Leaf is the provider that is opened for a key: it has persistent sandboxes, lists them and ends runs.
 type Leaf interface {
 	providers.Provider
 	providers.Reserver
@@ -134,7 +134,7 @@ func encode(account schemas.AccountID, ref schemas.Ref) schemas.Ref {
 	return ref
 }
 
-// decode is the account whose key a ref's sandbox was made with, empty for the operator's, and the ref as its provider knows it.
+// decode returns the account with whose key a ref's sandbox was made (empty for the operator's key), and the provider's own ref.
 func decode(ref schemas.Ref) (schemas.AccountID, schemas.Ref) {
 	rest, own := strings.CutPrefix(ref.ID, ownPrefix)
 	if !own {
@@ -188,7 +188,7 @@ func (p *Provider) own(ctx context.Context, account schemas.AccountID) (leaf Lea
 	}), nil
 }
 
-// trim closes what was not used for long, and the one that was used longest ago where too many are open. The caller has the lock.
+// trim closes providers that were not used for long and, if too many are open, the least recently used one. The caller holds the lock.
 func (p *Provider) trim() {
 	idle := func() (key [sha256.Size]byte, last *entry) {
 		for k, e := range p.open {
@@ -210,7 +210,8 @@ func (p *Provider) trim() {
 	}
 }
 
-// of is the provider for something new of an account: by its own key, or else the operator's; mine says which.
+// of returns the provider for a new sandbox of an account: with the account's own key if it has one (mine is true), otherwise with the
+// operator's.
 func (p *Provider) of(ctx context.Context, account schemas.AccountID) (leaf Leaf, mine bool, release func(), err error) {
 	leaf, release, err = p.own(ctx, account)
 	switch {
@@ -224,7 +225,7 @@ func (p *Provider) of(ctx context.Context, account schemas.AccountID) (leaf Leaf
 	return p.o.Operator, false, func() {}, nil
 }
 
-// at is the provider of a kept sandbox. Code not_found: it was made with a key that its account does not have any more.
+// at returns the provider of a persistent sandbox. Code: not_found, it was made with a key that its account no longer has.
 func (p *Provider) at(ctx context.Context, ref schemas.Ref) (leaf Leaf, account schemas.AccountID, inner schemas.Ref, release func(), err error) {
 	account, inner = decode(ref)
 	if account == "" {
@@ -263,7 +264,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 	return r, err
 }
 
-// refused says of an account's own key that its service does not take it, in place of the worker's.
+// refused replaces the error of a denied request by one that says that the account's own key, not the worker's, was refused.
 func (p *Provider) refused(err error) error {
 	if err == nil || schemas.CodeOf(err) != schemas.Denied {
 		return err
@@ -370,8 +371,8 @@ func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers
 	return boxes, nil
 }
 
-// inTurn is the accounts in the order in which they are asked: those behind the one that was asked last come first. So a list that ends
-// early leaves out others each time.
+// inTurn returns the accounts in the order in which they are listed, beginning after the one listed last, so that a list which ends early
+// leaves out other accounts each time.
 func (p *Provider) inTurn(accounts []schemas.AccountID) []schemas.AccountID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -383,14 +384,15 @@ func (p *Provider) inTurn(accounts []schemas.AccountID) []schemas.AccountID {
 	return slices.Concat(accounts[n:], accounts[:n])
 }
 
-// asked notes whose key was asked last.
+// asked records whose key was used last for a list.
 func (p *Provider) asked(account schemas.AccountID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last = account
 }
 
-// lostInRow counts the lists in a row that got no answer. A key that is refused, or has to wait, says nothing about the service.
+// lostInRow returns the number of consecutive lists without an answer, after one with err. A refused or throttled key says nothing about
+// the service.
 func lostInRow(lost int, err error) int {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), schemas.CodeOf(err) == schemas.Unavailable:
@@ -402,8 +404,8 @@ func lostInRow(lost int, err error) int {
 	}
 }
 
-// listOwn lists what an account's own key keeps; nothing where it has none. What is another account's, as where two share a key, is left
-// to that.
+// listOwn lists the persistent sandboxes of an account's own key; none if the account has no key. It leaves out those of other accounts
+// that share the key.
 func (p *Provider) listOwn(ctx context.Context, deployment string, account schemas.AccountID) ([]providers.KeptBox, error) {
 	ctx, cancel := context.WithTimeout(ctx, listWithin)
 	defer cancel()

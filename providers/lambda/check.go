@@ -71,7 +71,7 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	return out
 }
 
-// diagnose looks at one function.
+// diagnose checks one function.
 func (p *Provider) diagnose(ctx context.Context, name string, mount bool) Diagnosis {
 	d := p.look(ctx, name, mount)
 	if d.Good {
@@ -80,7 +80,7 @@ func (p *Provider) diagnose(ctx context.Context, name string, mount bool) Diagno
 	return d
 }
 
-// look asks about a function without running it.
+// look checks a function without running it.
 func (p *Provider) look(ctx context.Context, name string, mount bool) Diagnosis {
 	ctx, cancel := context.WithTimeout(ctx, diagnoseTime)
 	defer cancel()
@@ -100,7 +100,7 @@ func (p *Provider) look(ctx context.Context, name string, mount bool) Diagnosis 
 	return p.settings(name, mount, c)
 }
 
-// probe runs a command in a function of which d is known, and adds what that shows.
+// probe runs a command in a function and adds the results to d.
 func (p *Provider) probe(ctx context.Context, name string, d Diagnosis) Diagnosis {
 	cmd := providers.Command{Script: probe, Timeout: probeTime}
 	r, err := request(cmd)
@@ -136,7 +136,7 @@ func (p *Provider) probe(ctx context.Context, name string, d Diagnosis) Diagnosi
 	return d
 }
 
-// refused is what is said of a function about which Lambda answers with an error.
+// refused returns the finding for a function for which Lambda returned an error.
 func (p *Provider) refused(name string, err error) Diagnosis {
 	code := schemas.CodeOf(err)
 	if _, ours := errors.AsType[*schemas.Error](err); !ours {
@@ -166,7 +166,7 @@ func (p *Provider) refused(name string, err error) Diagnosis {
 	return d
 }
 
-// settings compares those of a function with what its commands need.
+// settings compares the settings of a function with what its commands need.
 func (p *Provider) settings(name string, mount bool, c *lambda.GetFunctionConfigurationOutput) Diagnosis {
 	need := int32((invocation.MaxTimeout + 10*time.Second).Seconds())
 	tenants := c.TenancyConfig != nil && c.TenancyConfig.TenantIsolationMode == types.TenantIsolationModePerTenant
@@ -207,12 +207,12 @@ func (p *Provider) settings(name string, mount bool, c *lambda.GetFunctionConfig
 	return d
 }
 
-// reason is what AWS says of a state.
+// reason describes AWS's reason for a state.
 func reason[Code ~string](code Code, text *string) string {
 	return schemas.Quotable(cmp.Or(aws.ToString(text), "no reason is given") + " (" + cmp.Or(string(code), "no code") + ")")
 }
 
-// remedyOf is what to do about a function that has failed, by AWS's code for the reason.
+// remedyOf returns the remedy for a failed function, by AWS's reason code.
 func remedyOf(code string) string {
 	switch {
 	case strings.HasPrefix(code, "Image"), strings.HasPrefix(code, "FunctionError"), code == "InvalidImage":

@@ -15,7 +15,7 @@ const (
 	mostKnown = 10_000
 )
 
-// over remembers when a run has ended at the latest.
+// over records the time by which a run has ended at the latest.
 func (p *Provider) over(id string, at time.Time) {
 	if id == "" {
 		return
@@ -28,8 +28,8 @@ func (p *Provider) over(id string, at time.Time) {
 	p.runs[id] = at
 }
 
-// EndRun waits for the end of a run: Lambda ends none on demand. Of a run of this process it is known when it has ended at the
-// latest; of another's it is not, and the caller has to wait for [providers.RunLimit].
+// EndRun waits for the end of a run, because Lambda cannot end one on demand. For a run of this process the latest end is known; for
+// another process's run it is not, and the caller must wait for [providers.RunLimit].
 func (p *Provider) EndRun(ctx context.Context, _ string, _ schemas.AccountID, id string) error {
 	p.mu.Lock()
 	at, known := p.runs[id]

@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// again says whether Lambda is asked once more after an answer that says that nothing was started.
+// again is whether a request is retried after an answer which says that nothing was started.
 type again int
 
 const (
@@ -31,15 +31,15 @@ const (
 	wakeTime = 2 * time.Minute
 )
 
-// row is what an answer of Lambda means. Each says that no command was started.
+// row is the meaning of an answer of Lambda which says that no command was started.
 type row struct {
 	code  schemas.Code
 	again again
 	says  string
 }
 
-// table is the answers of Lambda that say why it has not started anything, by its own names. What is not here, and is no refusal
-// (4xx), may come after the start: nothing is asked again then.
+// table returns the meaning of an error of Lambda that was returned before anything was started, by Lambda's name for it. Other errors,
+// except refusals (4xx), may be returned after the start and are not retried.
 func table(kind string) (row, bool) {
 	const setup = "the function or its settings are wrong: \"sandjet doctor\" explains"
 	switch kind {
@@ -80,7 +80,7 @@ func table(kind string) (row, bool) {
 const tooLarge = "the command with its input and variables is larger than an invocation may be (6 MiB): " +
 	"put large files into the workspace by smaller calls"
 
-// throttled is what is said where as many functions run as may.
+// throttled returns the message for the case that as many functions run as allowed.
 func throttled(why types.ThrottleReason) string {
 	switch why {
 	case types.ThrottleReasonReservedFunctionConcurrentInvocationLimitExceeded,
@@ -93,8 +93,8 @@ func throttled(why types.ThrottleReason) string {
 	}
 }
 
-// judge says what an error of an invocation means. Known is false when the command may have been started. Sent says whether the
-// request may have arrived.
+// judge returns the meaning of an invocation's error. Known is false if the command may have been started. Sent says whether the request
+// may have arrived.
 func judge(err error, sent bool) (r row, known bool) {
 	if e, ok := errors.AsType[credentialsError](err); ok {
 		return e.row(), true
@@ -127,12 +127,13 @@ func judge(err error, sent bool) (r row, known bool) {
 	return row{}, false
 }
 
-// credentialsError says that the worker could not get its credentials, so that Lambda was not asked.
+// credentialsError reports that the worker could not get its credentials, so that no request was sent to Lambda.
 type credentialsError struct{ error }
 
 func (e credentialsError) Unwrap() error { return e.error }
 
-// row is what it means. What AWS refuses, it refuses again; all else, such as a service of the host that is slow, may pass.
+// row returns the meaning of the error. A refusal by AWS is permanent; all other causes, such as a slow service of the host, may be
+// temporary.
 func (e credentialsError) row() row {
 	if status := statusOf(e.error); status >= 400 && status < 500 && status != http.StatusTooManyRequests {
 		return row{schemas.Denied, never, "AWS does not give this worker its credentials: \"sandjet doctor\" explains"}
@@ -140,7 +141,7 @@ func (e credentialsError) row() row {
 	return row{schemas.Unavailable, once, "this worker cannot get credentials of AWS: \"sandjet doctor\" explains"}
 }
 
-// statusOf is the status of the answer that err is about; 0: it is about none.
+// statusOf returns the HTTP status that err reports; 0 if there is none.
 func statusOf(err error) int {
 	if e, ok := errors.AsType[*awshttp.ResponseError](err); ok && e.Response != nil {
 		return e.HTTPStatusCode()
@@ -148,7 +149,7 @@ func statusOf(err error) int {
 	return 0
 }
 
-// retryAfter is when Lambda wants to be asked again; 0: it does not say.
+// retryAfter returns the delay that Lambda asks for before a retry; 0 if it does not say.
 func retryAfter(err error) time.Duration {
 	if e, ok := errors.AsType[*awshttp.ResponseError](err); ok && e.Response != nil {
 		if n, err := strconv.ParseFloat(e.Response.Header.Get("Retry-After"), 64); err == nil && n > 0 && n < 3600 {
@@ -158,7 +159,7 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// skew is how far this host's clock is ahead of AWS's by an answer; 0: as good as nothing, or not known.
+// skew returns how far this host's clock is ahead of AWS's, by an answer's date; 0 if it is at most a minute or unknown.
 func skew(err error, now time.Time) time.Duration {
 	e, ok := errors.AsType[*awshttp.ResponseError](err)
 	if !ok || e.Response == nil {
@@ -171,7 +172,7 @@ func skew(err error, now time.Time) time.Duration {
 	return 0
 }
 
-// notStarted is the error of a run that was not started.
+// notStarted returns the error for a run that was not started.
 func notStarted(r row, err error) error {
 	says := r.says
 	if r.code == schemas.Denied {
@@ -185,8 +186,8 @@ func notStarted(r row, err error) error {
 	return schemas.Wrap(r.code, "run", says, err)
 }
 
-// failed is what the error of a function means: timedOut that its own time was over; unstarted that its program did not come up, so that
-// nothing was started; else its environment has died or its answer could not be sent, and the command with it.
+// failed returns the meaning of a function's error: timedOut if the function reached its time limit; unstarted if its program failed to
+// start, so that no command was started; neither if its environment has died, or its answer could not be sent.
 func failed(kind, text string) (timedOut, unstarted bool) {
 	switch {
 	case kind == "Sandbox.Timedout", kind == "" && strings.Contains(text, "Task timed out after"):

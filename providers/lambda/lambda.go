@@ -71,13 +71,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Functions are the names or ARNs of the functions, by what their commands reach. One that is empty does not exist: runs that need it are
+// Functions are the names or ARNs of the functions, by what their commands can reach. Runs that need a function without a name are
 // refused.
 type Functions struct {
 	MountNet, MountNoNet, NoMountNet, NoMountNoNet string
 }
 
-// Of is the function for a run.
+// Of returns the function for a run.
 func (f Functions) Of(mount, net bool) string {
 	switch {
 	case mount && net:
@@ -106,7 +106,7 @@ type Options struct {
 	Log                *slog.Logger            // nil: nothing is logged
 }
 
-// Provider runs commands in functions. Its methods may be called from many goroutines.
+// Provider runs commands in functions. Its methods are safe for concurrent use.
 type Provider struct {
 	opt    Options
 	log    *slog.Logger
@@ -125,7 +125,7 @@ var (
 	_ providers.Profiler = (*Provider)(nil)
 )
 
-// Open reads the settings of AWS and checks the options. It asks no service: see [Diagnose]. Codes: invalid.
+// Open reads the settings of AWS and checks the options. It sends no request: see [Diagnose]. Code: invalid.
 func Open(ctx context.Context, o Options) (*Provider, error) {
 	if len(o.Networks) == 0 {
 		o.Networks = []schemas.NetworkMode{schemas.DenyAll}
@@ -170,7 +170,7 @@ func Open(ctx context.Context, o Options) (*Provider, error) {
 	return p, nil
 }
 
-// check reports what is out of range.
+// check returns an error for the first invalid option.
 func (o Options) check() error {
 	if o.Functions == (Functions{}) {
 		return schemas.Invalidf("lambda-fn-nomount-nonet",
@@ -207,7 +207,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// transport keeps long invocations alive: a gateway between drops a connection that is silent for 350 seconds.
+// transport sets up keep-alives for long invocations: a gateway in between drops connections that are silent for 350 seconds.
 func transport(t *http.Transport) {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 4,
@@ -221,14 +221,14 @@ func (p *Provider) Close() error {
 	return nil
 }
 
-// function is the one for a run, and which it is.
+// function returns the name of the function for a run, and which of the four it is.
 func (p *Provider) function(cmd providers.Command) (name, slot string) {
 	mount, net := len(cmd.Mounts) > 0, cmd.Network.Mode == schemas.AllowAll
 	slot = map[bool]string{true: "MOUNT", false: "NOMOUNT"}[mount] + "_" + map[bool]string{true: "NET", false: "NONET"}[net]
 	return p.opt.Functions.Of(mount, net), slot
 }
 
-// tenant is the name under which Lambda keeps the execution environments of an account apart.
+// tenant returns the tenant id by which Lambda isolates the execution environments of an account; nil if environments are shared.
 func (p *Provider) tenant(a schemas.AccountID) *string {
 	if p.opt.SharedEnvironments {
 		return nil

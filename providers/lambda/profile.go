@@ -51,7 +51,7 @@ func (p *Provider) Profile() providers.Profile {
 	return f
 }
 
-// isolation is what keeps a command, with what its function said that holds in it.
+// isolation returns the isolation of a command, including the protections that its function reported.
 func isolation(confined []string) schemas.Isolation {
 	i := schemas.Isolation{Level: level, Enforced: []string{"virtual machine", "network"}, Missing: []string{"memory", "cpu", "pids"}}
 	for _, what := range []string{"landlock", "seccomp"} {
@@ -64,7 +64,7 @@ func isolation(confined []string) schemas.Isolation {
 	return i
 }
 
-// refuse reports the first thing that is asked of a run and cannot be kept. Codes: unsupported, invalid.
+// refuse returns an error for the first requirement that a run cannot meet; nil if there is none. Codes: unsupported, invalid.
 func (p *Provider) refuse(cmd providers.Command) error {
 	cannot := func(format string, args ...any) error {
 		return schemas.OpErrorf(schemas.Unsupported, "run", format, args...)
@@ -99,7 +99,7 @@ func (p *Provider) refuse(cmd providers.Command) error {
 	return nil
 }
 
-// environment is a command's declared variables.
+// environment returns a command's declared variables.
 func environment(cmd providers.Command) (map[string]string, error) {
 	env := map[string]string{}
 	for _, declared := range []map[string]string{cmd.Spec.Env, cmd.Env} {
@@ -113,7 +113,7 @@ func environment(cmd providers.Command) (map[string]string, error) {
 	return env, nil
 }
 
-// dirOf is where a command starts; empty: where its function says.
+// dirOf returns the working directory of a command; empty for the function's default.
 func dirOf(cmd providers.Command) string {
 	if cmd.Dir == "" || cmd.Dir[0] == '/' {
 		return cmd.Dir

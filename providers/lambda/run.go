@@ -36,8 +36,8 @@ const (
 // StartLimit implements [providers.StartLimiter].
 func (p *Provider) StartLimit() time.Duration { return wakeTime + overhead }
 
-// Run runs cmd in a function. Its output is handed over when it has ended. When ctx is cancelled while it runs it continues until its time
-// limit: the error is then interrupted.
+// Run runs cmd in a function. Its output is delivered when it has ended. If ctx is cancelled while it runs it continues until its time
+// limit. Code then: interrupted.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	cmd = cmd.WithDefaults()
 	level := isolation([]string{"landlock", "seccomp"})
@@ -78,7 +78,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 	return finished(res, cmd, out.Payload)
 }
 
-// request is what a function is asked for. It fits into an invocation. Code: invalid.
+// request returns the function's request for cmd. Code: invalid, also if it is too large for an invocation.
 func request(cmd providers.Command) (invocation.Request, error) {
 	env, err := environment(cmd)
 	if err != nil {
@@ -102,7 +102,7 @@ func request(cmd providers.Command) (invocation.Request, error) {
 	return r, err
 }
 
-// encode is the payload of an invocation. Code: invalid.
+// encode returns the payload of an invocation. Code: invalid.
 func encode(r invocation.Request) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -116,7 +116,7 @@ func encode(r invocation.Request) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// attempt is what a function is asked for.
+// attempt is the request to a function.
 type attempt struct {
 	in       *lambda.InvokeInput
 	request  invocation.Request
@@ -175,7 +175,7 @@ func (p *Provider) invoke(ctx context.Context, a attempt) (*lambda.InvokeOutput,
 	}
 }
 
-// isLate reports whether a function has not started its command because that came too late.
+// isLate reports whether a function has not started its command because the request arrived too late.
 func isLate(out *lambda.InvokeOutput) bool {
 	if out.FunctionError != nil {
 		return false
@@ -184,7 +184,7 @@ func isLate(out *lambda.InvokeOutput) bool {
 	return err == nil && !r.OK && r.Late
 }
 
-// ask sends one request. Sent is set as soon as it may arrive.
+// ask sends one request, without retries. Sent is set as soon as it may arrive.
 func (p *Provider) ask(ctx context.Context, in *lambda.InvokeInput, limit time.Duration, sent *atomic.Bool) (*lambda.InvokeOutput, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -194,7 +194,7 @@ func (p *Provider) ask(ctx context.Context, in *lambda.InvokeInput, limit time.D
 	return p.client.Invoke(context.WithValue(ctx, sentKey{}, sent), in)
 }
 
-// sentKey is under which a context has what ask wants to know.
+// sentKey is the context key for ask's flag sent.
 type sentKey struct{}
 
 // tracing is the connections of the client of Lambda. It sets what a request's context has under sentKey as soon as that has a
@@ -222,7 +222,8 @@ func (t tracing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// functionFailed is what is said of a run whose function failed: it did not answer, so nothing is known of the command but that it is over.
+// functionFailed returns the result of a run whose function failed without an answer: nothing is known of the command except that it has
+// ended.
 func functionFailed(res providers.Result, cmd providers.Command, how string, payload []byte, took time.Duration) (providers.Result, error) {
 	var said struct {
 		Kind string `json:"errorType"`    //nolint:tagliatelle // Lambda's word
@@ -243,7 +244,7 @@ func functionFailed(res providers.Result, cmd providers.Command, how string, pay
 		"the command has ended with it, and what it had done until then is done", cause)
 }
 
-// finished is the result of a run whose function has answered.
+// finished returns the result of a run whose function has answered.
 func finished(res providers.Result, cmd providers.Command, payload []byte) (providers.Result, error) {
 	r, err := invocation.DecodeResponse(payload)
 	if err != nil {
@@ -273,7 +274,7 @@ func finished(res providers.Result, cmd providers.Command, payload []byte) (prov
 	return res, nil
 }
 
-// hand passes what was printed to the command's output.
+// hand passes text to the command's Output function.
 func hand(cmd providers.Command, text []byte, stderr bool) {
 	for len(text) > 0 && cmd.Output != nil {
 		n := min(len(text), schemas.MaxChunk)

@@ -27,10 +27,9 @@ const bareLevel = "L0"
 // killPatience is how long killed processes may take to be gone.
 const killPatience = 30 * time.Second
 
-// Bare is a provider for tests: it runs bash in temporary directories and isolates nothing. It
-// accepts deny-all and does not keep it. The workspace is the working directory, not a path below
-// /mnt/workspaces; all else is as the interface says, held to the same suite as the real ones. It
-// may be used from many goroutines.
+// Bare is a provider for tests: it runs bash in temporary directories and isolates nothing. It accepts deny-all but does not enforce it.
+// The workspace is the working directory, not a path below /mnt/workspaces; otherwise it fulfils the interface and is tested by the same
+// suite as real providers. It is safe for concurrent use.
 type Bare struct {
 	dir string
 
@@ -113,7 +112,7 @@ func (b *Bare) Release(_ context.Context, ref schemas.Ref) error {
 	return errors.Join(killMarked(box.mark()), removeAll(box.dir))
 }
 
-// removeAll removes a box's directory. What was killed a moment ago may make its last file meanwhile.
+// removeAll removes a box's directory. It retries, because processes that were just killed may still create a file.
 func removeAll(dir string) error {
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		err := os.RemoveAll(dir)
@@ -152,7 +151,7 @@ func (b *Bare) makeBox(kind string) (string, error) {
 	return dir, nil
 }
 
-// box returns where cmd runs and what ends that place. The caller calls done when the run has ended.
+// box returns the box in which cmd runs. The caller calls done when the run has ended.
 func (b *Bare) box(cmd providers.Command) (box *bareBox, done func() error, err error) {
 	if cmd.Sandbox.IsZero() {
 		dir, err := b.makeBox("fresh")
@@ -176,7 +175,7 @@ func (b *Bare) box(cmd providers.Command) (box *bareBox, done func() error, err 
 	return box, func() error { box.running.Done(); return nil }, nil
 }
 
-// refuse is what the profile cannot keep.
+// refuse returns an error for rules that the profile cannot enforce.
 func refuse(spec providers.Spec, network schemas.Network) error {
 	switch {
 	case network.Mode != "" && network.Mode != schemas.DenyAll && network.Mode != schemas.AllowAll:
@@ -190,11 +189,11 @@ func refuse(spec providers.Spec, network schemas.Network) error {
 	}
 }
 
-// mark is what all processes of the box have in their environment, followed by what is the run's own.
+// mark returns the text that the environment of all processes of the box contains, followed by the run's own mark.
 func (box *bareBox) mark() string { return filepath.Join(box.dir, "bin") + "/" }
 
-// environment builds cmd's environment from nothing. The mark stands at the end of PATH: by it the
-// run's processes are found again, whatever group they moved to.
+// environment returns cmd's environment, with only declared variables. The mark is at the end of PATH: by it the run's processes are
+// found, whatever process group they are in.
 func (box *bareBox) environment(cmd providers.Command, mark string) []string {
 	env := maps.Clone(box.spec.Env)
 	if env == nil {
@@ -243,7 +242,7 @@ func (b *Bare) OpenWorkspace(ctx context.Context, _ schemas.AccountID, m provide
 	return root, nil
 }
 
-// workingDir translates cmd.Dir, a path inside of a box, to where that is here.
+// workingDir translates cmd.Dir, a path in a box, to a path on this host.
 func (b *Bare) workingDir(cmd providers.Command, box *bareBox) (string, error) {
 	dir, found := filepath.Join(box.dir, "tmp"), cmd.Dir == ""
 	for i, m := range box.spec.Mounts {
@@ -271,7 +270,7 @@ func (b *Bare) workingDir(cmd providers.Command, box *bareBox) (string, error) {
 	}
 }
 
-// script returns bash's arguments. A long script goes into a file: the kernel bounds an argument.
+// script returns bash's arguments. A long script is put into a file, because the kernel limits arguments.
 func (b *Bare) script(cmd providers.Command, box *bareBox) ([]string, error) {
 	const longest = 64 << 10
 	if len(cmd.Script) <= longest {

@@ -53,7 +53,7 @@ func (b *Bare) Run(ctx context.Context, cmd providers.Command) (res providers.Re
 	return carryOut(ctx, cmd, box, child, mark, res)
 }
 
-// carryOut starts child, sees it to its end and collects what it prints.
+// carryOut starts child, waits for it to exit and collects its output.
 func carryOut(ctx context.Context, cmd providers.Command, box *bareBox, child *exec.Cmd, mark string,
 	res providers.Result) (providers.Result, error) {
 	if err := cmd.MayBegin(); err != nil {
@@ -97,7 +97,7 @@ func carryOut(ctx context.Context, cmd providers.Command, box *bareBox, child *e
 	}
 }
 
-// await returns when the command has ended, nil when it did so by itself.
+// await waits until the command has ended. It returns nil if it ended by itself, otherwise why it was ended.
 func await(ctx context.Context, cmd providers.Command, box *bareBox, child *exec.Cmd, mark string, ended <-chan struct{}) error {
 	inBox, leave := context.WithCancel(ctx)
 	defer leave()
@@ -152,7 +152,7 @@ func killIfMarked(pid int, mark string) bool {
 	return err == nil && bytes.Contains(data, []byte(mark)) && pid != os.Getpid() && syscall.Kill(pid, syscall.SIGKILL) == nil
 }
 
-// lastPID is the number of the process that was started last.
+// lastPID returns the id of the process that was started last.
 func lastPID() int {
 	data, _ := os.ReadFile("/proc/loadavg")
 	fields := strings.Fields(string(data))
@@ -171,7 +171,7 @@ func exitCode(state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
-// collector reads both outputs of a command.
+// collector reads and keeps both outputs of a command.
 type collector struct {
 	cmd     providers.Command
 	streams [2]*stream // stdout, stderr
@@ -244,7 +244,7 @@ func (c *collector) begin(stdin *os.File, input []byte) {
 	}
 }
 
-// read copies until end of file, or until finish and then what is there already.
+// read copies a stream until its end. After finish it copies only the bytes that are already in the pipe.
 func (c *collector) read(s *stream, isErr bool) {
 	buf := make([]byte, schemas.MaxChunk)
 	for {
@@ -261,8 +261,8 @@ func (c *collector) read(s *stream, isErr bool) {
 	}
 }
 
-// drain takes what lies in the pipe without waiting for more; at most what a pipe can hold, so that a
-// process left in a kept box cannot keep it busy.
+// drain reads the bytes in the pipe without waiting for more, at most what a pipe can hold, so that a process left in a persistent box
+// cannot occupy it forever.
 func (c *collector) drain(s *stream, isErr bool, buf []byte) {
 	raw, err := s.r.SyscallConn()
 	if err != nil {
@@ -292,7 +292,7 @@ func (c *collector) take(s *stream, isErr bool, data []byte) {
 	}
 }
 
-// finish is called when the command has ended. It returns when all its output was handed over.
+// finish is called when the command has ended. It returns when all its output has been delivered.
 func (c *collector) finish() {
 	for _, s := range c.streams {
 		_ = s.r.SetReadDeadline(time.Now())
@@ -301,7 +301,7 @@ func (c *collector) finish() {
 	c.abandon()
 }
 
-// abandon closes what is open.
+// abandon closes all open pipes.
 func (c *collector) abandon() {
 	for _, f := range c.theirs {
 		_ = f.Close()

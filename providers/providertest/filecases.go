@@ -23,7 +23,7 @@ func fileCases() []fileCase {
 	}
 }
 
-// workspace is the test's own, with links and devices made by commands in its sandbox.
+// workspace returns the test's workspace, in which links and devices are made by commands in its sandbox.
 func (s subject) workspace(f providers.Filer) Workspace {
 	return Workspace{
 		Open: func(t *testing.T, readOnly bool) workspacefs.FS {
@@ -42,7 +42,7 @@ func (s subject) workspace(f providers.Filer) Workspace {
 	}
 }
 
-// quoted is s as one word of a shell.
+// quoted quotes s as one word of a shell command.
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // files opens the test's workspace.

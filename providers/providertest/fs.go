@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/providers/workspacefs"
 )
 
-// Workspace is a workspace whose files are put to the test by [RunFS].
+// Workspace is a workspace whose files [RunFS] tests.
 type Workspace struct {
 	// Open opens its files, any number of times. The suite closes them.
 	Open func(t *testing.T, readOnly bool) workspacefs.FS
@@ -23,8 +23,8 @@ type Workspace struct {
 	FIFO     func(t *testing.T, name string)
 }
 
-// RunFS holds an implementation of [workspacefs.FS] to its contract. Fresh makes an empty workspace for
-// each case. Except names cases that ask for what the store cannot have, and that its own tests speak of.
+// RunFS tests that an implementation of [workspacefs.FS] fulfils its contract. Fresh makes an empty workspace for each case. Except names
+// cases that the store cannot fulfil and that its own tests cover.
 func RunFS(t *testing.T, fresh func(t *testing.T) Workspace, except ...string) {
 	t.Helper()
 	for _, c := range []struct {
@@ -90,7 +90,7 @@ func (s fsSubject) read(name string) (string, error) {
 	return string(content), err
 }
 
-// holds reports a file that does not hold content.
+// holds fails the test unless a file has that content.
 func (s fsSubject) holds(name, content string) {
 	s.Helper()
 	if got, err := s.read(name); err != nil || got != content {
@@ -98,7 +98,7 @@ func (s fsSubject) holds(name, content string) {
 	}
 }
 
-// refused reports an error that has none of the codes.
+// refused fails the test unless the error has one of the codes.
 func (s fsSubject) refused(what string, err error, codes ...workspacefs.Code) {
 	s.Helper()
 	if err == nil || !slices.Contains(codes, workspacefs.CodeOf(err)) {
@@ -113,7 +113,7 @@ func names(codes []workspacefs.Code) (list []string) {
 	return list
 }
 
-// list is the names in a directory, in order, directories with a slash.
+// list returns the sorted names in a directory, directories with a slash.
 func (s fsSubject) list(name string) []string {
 	s.Helper()
 	var names []string
@@ -138,7 +138,7 @@ func (s fsSubject) lists(name string, want ...string) {
 	}
 }
 
-// all calls every method on a name. Those that fail say why; the others are nil.
+// all calls every method on a name and returns their errors, nil for success.
 func (s fsSubject) all(ctx context.Context, fsys workspacefs.FS, name string) map[string]error {
 	open := func() error {
 		f, err := fsys.Open(ctx, name)

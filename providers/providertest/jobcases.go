@@ -15,7 +15,7 @@ type jobCase struct {
 	run  func(t *testing.T, s jobSubject)
 }
 
-// jobCases are the promises to jobs. They run side by side, each in a box of its own.
+// jobCases returns the test cases for jobs. They run in parallel, each in a box of its own.
 func jobCases() []jobCase {
 	cases := []jobCase{
 		{"what a job prints comes in its order, both outputs together", jobOrder},
@@ -193,7 +193,7 @@ func jobUnknown(t *testing.T, s jobSubject) {
 	s.wantNoJob(t, schemas.JobRef{Sandbox: s.box, ID: schemas.NewJobID(), Instance: "none"})
 }
 
-// wantNoJob asks all questions about a job that is not there.
+// wantNoJob calls all methods with a job that does not exist.
 func (s jobSubject) wantNoJob(t *testing.T, ref schemas.JobRef) {
 	t.Helper()
 	_, err := s.control.JobStatus(t.Context(), ref)

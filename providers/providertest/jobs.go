@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// jobSubject is a kept box of the test's own, and the capabilities that run jobs in it.
+// jobSubject is a persistent box of the test, and the capabilities that run jobs in it.
 type jobSubject struct {
 	subject
 
@@ -20,7 +20,7 @@ type jobSubject struct {
 	notifies bool
 }
 
-// job is one that a test has started.
+// job is a job that a test has started.
 type job struct {
 	s     jobSubject
 	ref   schemas.JobRef
@@ -33,7 +33,7 @@ func (s jobSubject) start(t *testing.T, script string) *job {
 	return s.begin(t, s.in(s.box, script))
 }
 
-// begin starts cmd as a job. At the test's end its end must have been notified at most once.
+// begin starts cmd as a job. When the test ends, the job's end must have been reported at most once.
 func (s jobSubject) begin(t *testing.T, cmd providers.Command) *job {
 	t.Helper()
 	j := &job{s: s, ended: make(chan providers.JobEnd, 8)}
@@ -61,7 +61,7 @@ func (j *job) options() providers.JobOptions {
 	return providers.JobOptions{Notify: func(e providers.JobEnd) { j.ended <- e }}
 }
 
-// status looks at the job, which must be there.
+// status returns the state of the job, which must exist.
 func (j *job) status(t *testing.T) providers.JobStatus {
 	t.Helper()
 	st, err := j.s.control.JobStatus(t.Context(), j.ref)
@@ -94,8 +94,7 @@ func (j *job) end(t *testing.T) providers.JobEnd {
 	return st.End
 }
 
-// expired starts cmd as a job and waits until its lifetime has ended it, one that is long enough for what the
-// job must have printed.
+// expired starts cmd as a job and waits until its lifetime has ended it. It tries longer lifetimes until the job has printed begun.
 func (s jobSubject) expired(t *testing.T, cmd providers.Command, begun string) (e providers.JobEnd) {
 	t.Helper()
 	for _, cmd.Timeout = range timeouts() {
@@ -156,8 +155,8 @@ func (j *job) signal(t *testing.T, name string) {
 	}
 }
 
-// until asks again until the answer is yes. A check may be a whole run in the box: checks take a fifth of the time at most, so that they do
-// not slow down what they wait for.
+// until repeats a check until it returns true. A check may be a whole run in the box: checks take at most a fifth of the time, so that
+// they do not slow down what they wait for.
 func (*job) until(t *testing.T, what string, yes func() bool) {
 	t.Helper()
 	for end := time.Now().Add(4 * patience); ; {

@@ -42,7 +42,7 @@ func (s subject) of(t *testing.T, r providers.Reserver, deployment, key string) 
 	return ref
 }
 
-// deployment is one of the test's own.
+// deployment returns a new deployment for a test.
 func deployment() string { return schemas.NewID("dep_") }
 
 func listKept(t *testing.T, l providers.Lister, of string) []providers.KeptBox {

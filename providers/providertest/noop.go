@@ -7,8 +7,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Noop is a provider that runs nothing: every command has succeeded at once, without output. With
-// it a benchmark measures what is around a provider. It may be used from many goroutines.
+// Noop is a provider that runs nothing: every command succeeds at once, without output. Benchmarks measure the overhead around a provider
+// with it. It is safe for concurrent use.
 type Noop struct{}
 
 var (
@@ -36,7 +36,7 @@ func (Noop) Reserve(_ context.Context, key string, _ providers.Spec) (schemas.Re
 // Release does nothing.
 func (Noop) Release(context.Context, schemas.Ref) error { return nil }
 
-// Profile promises everything, since nothing happens.
+// Profile returns a profile that promises everything, since nothing is run.
 func (Noop) Profile() providers.Profile {
 	return providers.Profile{
 		Name:        "noop",

@@ -43,7 +43,7 @@ func (o *Objects) Put(name string, mode fs.FileMode, content []byte, changed tim
 	o.put(keyOf(name, mode), object{mode: mode, content: content, changed: changed})
 }
 
-// FS returns the workspace, of which every change is refused when it is read-only.
+// FS returns the workspace, which refuses every change if readOnly is set.
 func (o *Objects) FS(readOnly bool) workspacefs.FS { return objectFS{o, readOnly} }
 
 func keyOf(name string, mode fs.FileMode) string {
@@ -68,7 +68,7 @@ func (o *Objects) above(name string) {
 	}
 }
 
-// at is what has a resolved name.
+// at returns the object with a resolved name.
 func (o *Objects) at(name string) (object, bool) {
 	if name == "." {
 		return object{mode: fs.ModeDir | 0o755}, true
@@ -139,7 +139,7 @@ type objectFS struct {
 	readOnly bool
 }
 
-// begin checks what every method is given. What it returns unlocks the store.
+// begin checks the arguments of every method and locks the store. It returns the function that unlocks it.
 func (f objectFS) begin(ctx context.Context, changes bool, names ...*string) (end func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (f objectFS) begin(ctx context.Context, changes bool, names ...*string) (en
 	return f.store.mu.Unlock, nil
 }
 
-// find is what a name leads to.
+// find returns the object that a name leads to.
 func (f objectFS) find(name string, follow bool) (string, object, error) {
 	at, err := f.store.resolve(name, follow, false)
 	if err != nil {
@@ -210,7 +210,7 @@ func (f objectFS) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return objectInfo{path.Base(at), v}, nil
 }
 
-// ReadDir hands on the objects whose keys have the directory's as their beginning and no slash after it.
+// ReadDir calls each with the objects whose keys consist of the directory's key and a name without a slash.
 func (f objectFS) ReadDir(ctx context.Context, name string, follow bool, each func(workspacefs.Entry) error) error {
 	end, err := f.begin(ctx, false, &name)
 	if err != nil {
@@ -258,7 +258,7 @@ func (v object) Describe(string) (workspacefs.Info, error) {
 	return workspacefs.Info{Size: int64(len(v.content)), ModTime: v.changed}, nil
 }
 
-// Write puts a new version in the place of an object, on the condition that it is the one that it was.
+// Write replaces an object by a new version, provided that it is unchanged since was.
 func (f objectFS) Write(ctx context.Context, name string, content []byte, mode workspacefs.Mode, was fs.FileInfo) error {
 	end, err := f.begin(ctx, true, &name)
 	if err != nil {

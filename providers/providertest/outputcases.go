@@ -100,8 +100,8 @@ func limitExceeded(t *testing.T, s subject) {
 	}
 }
 
-// checkExcerpt checks that got is the start and the end of printed with a line between them that
-// says how much is missing. Printed holds no newline.
+// checkExcerpt checks that got is the start and the end of printed with a line between them that says how much is missing. Printed must
+// contain no newline.
 func checkExcerpt(t *testing.T, got, printed []byte, limit int) {
 	t.Helper()
 	first, last := bytes.IndexByte(got, '\n'), bytes.LastIndexByte(got, '\n')

@@ -21,7 +21,7 @@ func pauseCases() []pauseCase {
 	}
 }
 
-// pause pauses a box, and once more: that is no error.
+// pause pauses a box twice: the second time is no error.
 func pause(t *testing.T, p providers.Pauser, ref schemas.Ref) {
 	t.Helper()
 	for range 2 {

@@ -20,7 +20,7 @@ func profileCases() []testCase {
 	}
 }
 
-// isolationCases are promises that only a provider can keep that isolates at all.
+// isolationCases returns the test cases for providers that isolate.
 func isolationCases() []testCase {
 	return []testCase{
 		{"a read-only mount cannot be written", readOnlyMount},

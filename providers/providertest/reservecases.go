@@ -56,7 +56,7 @@ func (s subject) keep(t *testing.T, r providers.Reserver) schemas.Ref {
 	return ref
 }
 
-// in is script in the kept box.
+// in returns a command with script in the persistent box.
 func (s subject) in(ref schemas.Ref, script string) providers.Command {
 	cmd := s.command(script)
 	cmd.Sandbox = ref

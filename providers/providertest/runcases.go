@@ -315,7 +315,7 @@ func missingBox(t *testing.T, s subject) {
 	want(t, "Started", res.Started, false)
 }
 
-// randomBytes are the same bytes for the same size.
+// randomBytes returns pseudo-random bytes, the same for the same size.
 func randomBytes(size int) []byte {
 	src := rand.NewChaCha8([32]byte{byte(size)})
 	b := make([]byte, size)
@@ -323,7 +323,7 @@ func randomBytes(size int) []byte {
 	return b
 }
 
-// dropped finds the number in the line that stands in for what is missing.
+// dropped returns the number of missing bytes in the line that replaces them.
 func dropped(line []byte) (int64, error) {
 	digits := regexp.MustCompile(`\d+`).Find(line)
 	return strconv.ParseInt(string(bytes.TrimSpace(digits)), 10, 64)

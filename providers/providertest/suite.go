@@ -13,8 +13,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// timeouts are what a test tries whose run must have come to a point in its script when its time is over: no clock waits for that, and a
-// loaded machine may take long.
+// timeouts returns the timeouts to try in a test whose run must reach a point in its script before its timeout: a loaded machine may take
+// long for that.
 func timeouts() []time.Duration {
 	return []time.Duration{500 * time.Millisecond, 2 * time.Second, 8 * time.Second, 30 * time.Second}
 }
@@ -26,10 +26,10 @@ const account schemas.AccountID = "acct_providertest"
 // business.
 const patience = 90 * time.Second
 
-// Test runs the suite: first what every provider must do, then each capability that it has, and by
-// name skips the others. Open makes a provider and has tb end it; it is called a few times.
+// Test runs the suite: first the cases for every provider, then those for each of its capabilities; those of missing capabilities are
+// skipped by name. Open makes a provider that is closed at the end of tb; it is called several times.
 //
-// Whatever the suite starts is gone when it ends, and it notices when it is not.
+// When the suite ends, everything that it has started must have ended, which it checks.
 func Test(t *testing.T, open func(tb testing.TB) providers.Provider, with ...Option) {
 	t.Helper()
 	p, o := open(t), optionsOf(with)
@@ -101,7 +101,7 @@ func Test(t *testing.T, open func(tb testing.TB) providers.Provider, with ...Opt
 	})
 }
 
-// Option says of a provider what cannot be asked.
+// Option states a property of a provider that the suite cannot find out.
 type Option func(*options)
 
 type options struct {
@@ -111,13 +111,13 @@ type options struct {
 	declared *providers.Profile
 }
 
-// Declares says what the provider's leaf declares: its own profile must not promise more.
+// Declares sets the profile that the provider's package declares: the provider's own profile must not promise more.
 func Declares(p providers.Profile) Option { return func(o *options) { o.declared = &p } }
 
-// Notifies says that the provider learns of the ends of its jobs and notifies them: it must then, once each.
+// Notifies says that the provider observes the ends of its jobs: it must then report each exactly once.
 func Notifies() Option { return func(o *options) { o.notifies = true } }
 
-// Together runs the cases of a group beside each other: for a provider that takes many at a time.
+// Together runs the cases of a group in parallel, for a provider that allows many runs at a time.
 func Together() Option { return func(o *options) { o.together = true } }
 
 // Groups runs only some groups of the suite, by their names (Run, Output, End, Profile, Isolation, Reserver, Pauser, Lister, Filer,
@@ -125,7 +125,7 @@ func Together() Option { return func(o *options) { o.together = true } }
 // first six and of Jobs, "Run/an exit code is a result" is that case alone.
 func Groups(names ...string) Option { return func(o *options) { o.groups = names } }
 
-// only skips the test of a group that was not asked for.
+// only skips the test unless its group was selected.
 func (o options) only(t *testing.T, group string) {
 	t.Helper()
 	if !slices.ContainsFunc(o.groups, func(g string) bool { return g == group || strings.HasPrefix(g, group+"/") }) && len(o.groups) > 0 {
@@ -133,7 +133,7 @@ func (o options) only(t *testing.T, group string) {
 	}
 }
 
-// has reports whether a case of a group that is run was asked for.
+// has reports whether a case of a selected group was selected.
 func (o options) has(group, name string) bool {
 	return len(o.groups) == 0 || slices.Contains(o.groups, group) || slices.Contains(o.groups, group+"/"+name)
 }
@@ -152,7 +152,7 @@ func TestJobs(t *testing.T, open func(tb testing.TB) providers.Provider, with ..
 	capability(t, p, "Jobs", func(t *testing.T, j providers.JobStarter) { runJobs(t, p, j, optionsOf(with)) })
 }
 
-// testCase is one promise of the interface, named as a sentence.
+// testCase tests one guarantee of the interface, which is its name as a sentence.
 type testCase struct {
 	name string
 	run  func(t *testing.T, s subject)
@@ -165,7 +165,7 @@ func (o options) runAll(t *testing.T, p providers.Provider, cases []testCase) {
 	}
 }
 
-// run runs one case, beside the others of its group where that was asked for.
+// run runs one case, in parallel to the others of its group if Together was set.
 func (o options) run(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -176,7 +176,7 @@ func (o options) run(t *testing.T, name string, f func(t *testing.T)) {
 	})
 }
 
-// capability runs f when p has it, and otherwise skips by name, so that the report shows it.
+// capability runs f if p has the capability, and otherwise skips a test of its name, so that the report shows it.
 func capability[T any](t *testing.T, p providers.Provider, name string, f func(t *testing.T, c T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -208,7 +208,8 @@ func newSubject(t *testing.T, p providers.Provider) subject {
 	}
 }
 
-// together lets runs share their workspace that are there at once: where it is in one sandbox at a time they are all in one, which is kept.
+// together returns a subject whose concurrent runs share their workspace: if a workspace can be in only one sandbox at a time, they all
+// run in one persistent box.
 func (s subject) together(t *testing.T) subject {
 	t.Helper()
 	if !s.profile.ExclusiveWorkspaces {
@@ -222,7 +223,7 @@ func (s subject) together(t *testing.T) subject {
 	return s
 }
 
-// isolates reports whether the provider keeps anything at all.
+// isolates reports whether the provider isolates at all.
 func (s subject) isolates() bool {
 	return s.profile.Isolation.Level != "" && s.profile.Isolation.Level != "L0"
 }
@@ -246,17 +247,17 @@ func (s subject) needLiveRuns(t *testing.T) {
 	}
 }
 
-// long is the most time that a run may have here.
+// long returns the longest timeout that the suite may use.
 func (s subject) long() time.Duration {
 	return min(10*time.Minute, time.Duration(s.profile.MaxTimeout))
 }
 
-// spec is the box that the suite runs in.
+// spec returns the spec of the suite's boxes.
 func (s subject) spec() providers.Spec {
 	return providers.Spec{Account: account, Network: schemas.Network{Mode: schemas.DenyAll}, Mounts: []providers.Mount{s.mount}}
 }
 
-// command is script in a fresh box with the test's workspace.
+// command returns a command with script, in a fresh box with the test's workspace.
 func (s subject) command(script string) providers.Command {
 	spec := s.spec()
 	return providers.Command{Script: script, Timeout: patience, Network: spec.Network, Mounts: spec.Mounts, Spec: spec, Sandbox: s.box}
@@ -275,7 +276,7 @@ func (s subject) run(t *testing.T, cmd providers.Command) providers.Result {
 	return res
 }
 
-// another is for a second box beside one of the test's: with a workspace of its own where it cannot be in both.
+// another returns a subject for a second box beside one of the test: with another workspace if one workspace cannot be in both.
 func (s subject) another() subject {
 	if s.profile.ExclusiveWorkspaces {
 		s.mount.Namespace += "-2"
@@ -283,8 +284,8 @@ func (s subject) another() subject {
 	return s
 }
 
-// sh runs script, which must succeed, and returns what it printed without the last newline. Where a workspace is in one sandbox at a
-// time it is run in the box that the test keeps, if there is one.
+// sh runs script, which must succeed, and returns its output without the last newline. If a workspace can be in only one sandbox at a
+// time, the script runs in the test's persistent box, if there is one.
 func (s subject) sh(t *testing.T, script string) string {
 	t.Helper()
 	cmd := s.command(script)
@@ -302,7 +303,7 @@ func (s subject) sh(t *testing.T, script string) string {
 	return s.ok(t, cmd)
 }
 
-// timedOut runs cmd until its time is over, with enough of it for what the run must have printed.
+// timedOut runs cmd until its timeout. It tries longer timeouts until the run has printed begun.
 func (s subject) timedOut(t *testing.T, cmd providers.Command, begun string) (res providers.Result) {
 	t.Helper()
 	for _, cmd.Timeout = range timeouts() {
@@ -345,7 +346,7 @@ func wantCode(t *testing.T, err error, code schemas.Code) {
 	}
 }
 
-// outcome is what a Run in another goroutine returned.
+// outcome is the result of a Run in another goroutine.
 type outcome struct {
 	res providers.Result
 	err error
@@ -361,7 +362,7 @@ func (s subject) start(ctx context.Context, cmd providers.Command) <-chan outcom
 	return done
 }
 
-// receive waits for what has to come.
+// receive waits for a value, and fails the test if none arrives in time.
 func receive[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
 	select {

@@ -18,8 +18,9 @@ import (
 	"github.com/sandjet/sandjet/providers/workspacefs"
 )
 
-// reply is what the script has answered: behind the line "sandjet MARK WORD" a line "= DESCRIPTION" or "! WORD" for each file that it looked
-// at, "# DIGEST" for each whose digest was asked for, "more" where something is left, and a line "-", or "z" for content that is packed, before content in base64; "sandjet MARK ." ends it.
+// reply is the parsed answer of the script. After the line "sandjet MARK WORD" the answer has a line "= DESCRIPTION" or "! WORD" for each
+// file read, "# DIGEST" for each digest requested, "more" if something is left, and a line "-" ("z" for packed content) before content in
+// base64. "sandjet MARK ." ends it.
 type reply struct {
 	word    string
 	found   []outcome
@@ -33,7 +34,7 @@ var (
 	errGarbled = errors.New("the answer is garbled")
 )
 
-// parse reads an answer. What other programs have printed may be before it and behind it.
+// parse parses an answer. Other programs' output may precede and follow it.
 func parse(mark string, out []byte) (r reply, err error) {
 	_, rest, ok := bytes.Cut(append([]byte("\n"), out...), []byte("\nsandjet "+mark+" "))
 	if !ok {
@@ -79,7 +80,7 @@ func parse(mark string, out []byte) (r reply, err error) {
 	return r, nil
 }
 
-// content reads base64. What is packed may have been cut off at the end, and has a bound.
+// content decodes base64. Packed content is bounded in size and may be cut off at the end.
 func content(lines []byte, packed bool) ([]byte, error) {
 	plain := make([]byte, base64.StdEncoding.DecodedLen(len(lines)))
 	n, err := base64.StdEncoding.Decode(plain, lines)
@@ -120,10 +121,10 @@ func (i info) ModTime() time.Time { return i.Info.ModTime }
 func (i info) IsDir() bool        { return i.mode.IsDir() }
 func (i info) Sys() any           { return i.Info }
 
-// Describe is of [workspacefs.Describer].
+// Describe implements [workspacefs.Describer].
 func (i info) Describe(string) (workspacefs.Info, error) { return i.Info, nil }
 
-// description reads what stat prints: mode in hex, size, inode, links, and two times, of the content and of the last change of anything.
+// description parses the output of stat: mode in hex, size, inode, links, and the times of the last change of the content and of anything.
 func description(text string) (i info, err error) {
 	f := strings.Split(text, " ")
 	const before = 4
@@ -144,7 +145,7 @@ func description(text string) (i info, err error) {
 	return i, nil
 }
 
-// moment reads a time: seconds, and the time in words, of which the fraction is used, with a zone that some leave out.
+// moment parses a time: Unix seconds, followed by the time as text, of which only the fraction is used and whose zone may be missing.
 func moment(f []string) (t time.Time, rest []string, err error) {
 	const fields = 3
 	if len(f) < fields {
@@ -168,7 +169,7 @@ func moment(f []string) (t time.Time, rest []string, err error) {
 	return time.Unix(sec, ns), rest, nil
 }
 
-// modeOf is a mode of the system as Go has it.
+// modeOf converts a mode of the system to Go's.
 func modeOf(m uint32) fs.FileMode {
 	const ( // of Linux, on every architecture
 		kind, fifo, char, dir, block, regular, link, socket = 0xf000, 0x1000, 0x2000, 0x4000, 0x6000, 0x8000, 0xa000, 0xc000
@@ -205,9 +206,9 @@ func (e entry) entry() workspacefs.Entry {
 	return workspacefs.Entry{Name: path.Base(e.path), Type: e.info.Mode().Type(), Source: e.info}
 }
 
-// entries reads a listing: "//DESCRIPTION,./PATH" and a line break for each, and "//." at the end. No path has two slashes in a row, so
-// that a line break in one is none of these. Whole reports whether the end is there: what is cut off before it is left out, and so is what
-// is more than mostEntries.
+// entries parses a listing: "//DESCRIPTION,./PATH" and a line break for each file, and "//." at the end. No path contains two slashes in a
+// row, so a line break within a path is not ambiguous. Whole reports whether the end was found; entries that are cut off, or exceed
+// mostEntries, are left out.
 func entries(list []byte) (all []entry, whole bool, err error) {
 	if len(list) == 0 {
 		return nil, false, nil

@@ -52,7 +52,7 @@ type Run func(context.Context, providers.Command) (providers.Result, error)
 // FS is the files of one workspace. It implements [workspacefs.FS], [workspacefs.Marker], [workspacefs.TreeWalker],
 // [workspacefs.TreesWalker], [workspacefs.TreeRemover] and [workspacefs.Summer].
 //
-// A change also finds out what it has made of its file. The next call answers from that where it is a Stat of that file.
+// A change also returns the new state of its file. If the next call is a Stat of that file, it is answered from that.
 type FS struct {
 	run      Run
 	output   int
@@ -62,7 +62,7 @@ type FS struct {
 	known map[string]outcome
 }
 
-// outcome is what a run has found at a name.
+// outcome is the state of a name as a run has found it.
 type outcome struct {
 	info info
 	err  error
@@ -77,7 +77,7 @@ var (
 	_ workspacefs.TreeRemover = (*FS)(nil)
 )
 
-// Options are those of [New].
+// Options are the settings of [New].
 type Options struct {
 	Run      Run
 	ReadOnly bool
@@ -85,7 +85,7 @@ type Options struct {
 	Output int
 }
 
-// New returns the files that runs reach.
+// New returns the files of a workspace, which are accessed by runs.
 func New(o Options) *FS {
 	if o.Output <= 0 || o.Output > MaxOutput {
 		o.Output = MaxOutput
@@ -93,7 +93,7 @@ func New(o Options) *FS {
 	return &FS{run: o.Run, output: o.Output, readOnly: o.ReadOnly, known: map[string]outcome{}}
 }
 
-// piece is how many bytes of a file fit into one answer: lines of base64 have 76 bytes of 57.
+// piece returns how many bytes of a file fit into one answer: 57 bytes become a line of 76 in base64.
 func (f *FS) piece() int { return (f.output - head) / 77 * 57 }
 
 // begin checks a name, and that the context has not ended.
@@ -108,7 +108,7 @@ func (f *FS) begin(ctx context.Context, name string, changes bool) (string, erro
 	return name, err
 }
 
-// notRoot refuses the root.
+// notRoot returns an error for the root.
 func notRoot(name string) error {
 	if name == "." {
 		return fmt.Errorf("%w: the root itself", workspacefs.ErrBadName)
@@ -146,7 +146,7 @@ func (f *FS) ask(ctx context.Context, op, name string, content []byte, output in
 	return r, nil
 }
 
-// unreadable is the failure of a run whose answer is not whole.
+// unreadable returns the error for a run whose answer is incomplete.
 func unreadable(r providers.Result, err error) error {
 	const field = "files"
 	switch {
@@ -163,13 +163,13 @@ func unreadable(r providers.Result, err error) error {
 		fmt.Sprintf("the run that reaches the files gave no answer (exit code %d): %s", r.ExitCode, excerpt(r.Stderr)), err)
 }
 
-// excerpt is the end of what a program said.
+// excerpt returns the end of a program's output.
 func excerpt(b []byte) string {
 	const most = 300
 	return strings.ToValidUTF8(strings.TrimSpace(string(b[max(0, len(b)-most):])), "?")
 }
 
-// words are the outcomes that have a code.
+// code returns the error code of an outcome; false if it has none.
 func code(word string) (workspacefs.Code, bool) {
 	switch c := workspacefs.Code(word); c {
 	case workspacefs.ErrNotFound, workspacefs.ErrExists, workspacefs.ErrDenied, workspacefs.ErrEscape, workspacefs.ErrLoop,
@@ -181,7 +181,7 @@ func code(word string) (workspacefs.Code, bool) {
 	}
 }
 
-// refusal is the error of an outcome.
+// refusal returns the error for an outcome.
 func refusal(word string, r providers.Result) error {
 	if c, ok := code(word); ok {
 		return c
@@ -192,7 +192,7 @@ func refusal(word string, r providers.Result) error {
 	return fmt.Errorf("files by a run: %s: %s", word, excerpt(r.Stderr))
 }
 
-// note keeps what a change has found at a name; nothing else is known any more.
+// note caches the state of a name after a change, and drops all other cached states.
 func (f *FS) note(name string, r reply) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -202,7 +202,7 @@ func (f *FS) note(name string, r reply) {
 	}
 }
 
-// recall returns what is known of a name. It is known once.
+// recall returns and drops the cached state of a name.
 func (f *FS) recall(name string) (outcome, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -211,7 +211,7 @@ func (f *FS) recall(name string) (outcome, bool) {
 	return o, ok
 }
 
-// change asks for a change. At is the name of what it makes.
+// change runs a change. At is the name that it changes.
 func (f *FS) change(ctx context.Context, at, op, name string, content []byte, more ...string) (reply, error) {
 	f.note("", reply{})
 	r, err := f.ask(ctx, op, name, content, head, more...)
@@ -221,7 +221,7 @@ func (f *FS) change(ctx context.Context, at, op, name string, content []byte, mo
 	return r, err
 }
 
-// Stat is of [workspacefs.FS].
+// Stat implements [workspacefs.FS].
 func (f *FS) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	name, err := f.begin(ctx, name, false)
 	if err != nil {
@@ -249,8 +249,8 @@ func (f *FS) stats(ctx context.Context, names ...string) ([]outcome, error) {
 	return r.found, err
 }
 
-// Prefetch looks at several names by one run. The next calls answer from that, each name once, until something is changed. What cannot be
-// looked at is looked at by those.
+// Prefetch reads the state of several names in one run. The next Stat of each name is answered from that, unless something is changed
+// before. Names that cannot be read now are read by those calls.
 func (f *FS) Prefetch(ctx context.Context, names ...string) {
 	f.note("", reply{})
 	found, err := f.stats(ctx, names...)
@@ -264,8 +264,8 @@ func (f *FS) Prefetch(ctx context.Context, names ...string) {
 	}
 }
 
-// ReadPiece reads a piece of a regular file and what the file was then, by one run. It may be shorter than was asked for, and is empty at
-// the end alone. Codes: as Open.
+// ReadPiece reads a piece of a regular file and the file's state in one run. The piece may be shorter than requested, and is empty only at
+// the end. Codes: as Open.
 func (f *FS) ReadPiece(ctx context.Context, name string, offset int64, length int) (fs.FileInfo, []byte, error) {
 	name, err := f.begin(ctx, name, false)
 	if err != nil {
@@ -289,7 +289,7 @@ func (f *FS) read(ctx context.Context, name string, offset int64, length int, wa
 	return r.found[0].info.named(name), r.content, nil
 }
 
-// Open is of [workspacefs.FS]. A version of a file that is replaced while it is read is [workspacefs.ErrChanged].
+// Open implements [workspacefs.FS]. If the file is replaced, reads fail with [workspacefs.ErrChanged].
 func (f *FS) Open(ctx context.Context, name string) (workspacefs.File, error) {
 	name, err := f.begin(ctx, name, false)
 	if err != nil {
@@ -302,7 +302,7 @@ func (f *FS) Open(ctx context.Context, name string) (workspacefs.File, error) {
 	return &file{ctx: ctx, fs: f, name: name, info: info, have: first}, nil
 }
 
-// Write is of [workspacefs.FS].
+// Write implements [workspacefs.FS].
 func (f *FS) Write(ctx context.Context, name string, content []byte, mode workspacefs.Mode, was fs.FileInfo) error {
 	name, err := f.begin(ctx, name, true)
 	if err != nil {
@@ -317,7 +317,7 @@ func (f *FS) Write(ctx context.Context, name string, content []byte, mode worksp
 	return err
 }
 
-// identity is what the script compares a file with: "-" for any.
+// identity returns the state with which the script compares a file; "-" for any.
 func identity(was fs.FileInfo) string {
 	if was == nil {
 		return "-"
@@ -329,7 +329,7 @@ func identity(was fs.FileInfo) string {
 	return fmt.Sprintf("%s %d %d %09d", inode, was.Size(), was.ModTime().Unix(), was.ModTime().Nanosecond())
 }
 
-// MkdirAll is of [workspacefs.FS].
+// MkdirAll implements [workspacefs.FS].
 func (f *FS) MkdirAll(ctx context.Context, name string) error {
 	name, err := f.begin(ctx, name, true)
 	if err != nil {
@@ -342,7 +342,7 @@ func (f *FS) MkdirAll(ctx context.Context, name string) error {
 	return err
 }
 
-// Rename is of [workspacefs.FS].
+// Rename implements [workspacefs.FS].
 func (f *FS) Rename(ctx context.Context, from, to string) error {
 	from, err := f.begin(ctx, from, true)
 	if err != nil {
@@ -361,7 +361,7 @@ func (f *FS) Rename(ctx context.Context, from, to string) error {
 	return err
 }
 
-// Remove is of [workspacefs.FS].
+// Remove implements [workspacefs.FS].
 func (f *FS) Remove(ctx context.Context, name string) error {
 	name, err := f.begin(ctx, name, true)
 	if err == nil {
@@ -373,7 +373,7 @@ func (f *FS) Remove(ctx context.Context, name string) error {
 	return err
 }
 
-// RemoveTree is of [workspacefs.TreeRemover]. What is not removed when the run's time ends is removed by the next.
+// RemoveTree implements [workspacefs.TreeRemover]. If the run's time does not suffice, the next call removes the rest.
 func (f *FS) RemoveTree(ctx context.Context, name string, _ workspacefs.Bounds) (more bool, err error) {
 	name, err = f.begin(ctx, name, true)
 	if err == nil {
@@ -389,7 +389,7 @@ func (f *FS) RemoveTree(ctx context.Context, name string, _ workspacefs.Bounds) 
 	return r.more, err
 }
 
-// Mark is of [workspacefs.Marker]. A sandbox whose touch knows no fractions of a second keeps no times, and is asked for none.
+// Mark implements [workspacefs.Marker]. In a sandbox whose touch does not support fractions of a second it sets no times.
 func (f *FS) Mark(ctx context.Context, name string, executable *bool, modified time.Time) error {
 	name, err := f.begin(ctx, name, true)
 	if err != nil {
@@ -406,12 +406,12 @@ func (f *FS) Mark(ctx context.Context, name string, executable *bool, modified t
 	return err
 }
 
-// ReadDir is of [workspacefs.FS]. Behind the entries of one answer, at most mostEntries, it ends with [workspacefs.ErrTooMany].
+// ReadDir implements [workspacefs.FS]. After the entries of one answer, at most mostEntries, it returns [workspacefs.ErrTooMany].
 func (f *FS) ReadDir(ctx context.Context, name string, follow bool, each func(workspacefs.Entry) error) error {
 	return f.list(ctx, "list", name, follow, mostListed, func(_ string, e workspacefs.Entry) error { return each(e) })
 }
 
-// WalkTree is of [workspacefs.TreeWalker].
+// WalkTree implements [workspacefs.TreeWalker].
 func (f *FS) WalkTree(ctx context.Context, name string, b workspacefs.Bounds, visit workspacefs.Visit) error {
 	var skipped string // its contents are left out
 	left := b.Entries
@@ -434,7 +434,7 @@ func (f *FS) WalkTree(ctx context.Context, name string, b workspacefs.Bounds, vi
 // perEntry is what the description of an entry takes beside its name, and more.
 const perEntry = 160
 
-// WalkTrees is of [workspacefs.TreesWalker].
+// WalkTrees implements [workspacefs.TreesWalker].
 func (f *FS) WalkTrees(ctx context.Context, trees []workspacefs.Tree, b workspacefs.Bounds,
 	visit func(tree int, path string, e workspacefs.Entry) error) (whole []bool, err error) {
 	if len(trees) == 0 {
@@ -478,7 +478,7 @@ func (f *FS) WalkTrees(ctx context.Context, trees []workspacefs.Tree, b workspac
 	return whole, nil
 }
 
-// Sums is of [workspacefs.Summer].
+// Sums implements [workspacefs.Summer].
 func (f *FS) Sums(ctx context.Context, names []string) ([]workspacefs.Sum, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -507,7 +507,7 @@ func (f *FS) Sums(ctx context.Context, names []string) ([]workspacefs.Sum, error
 	return sums, nil
 }
 
-// packed is how many bytes of a listing fit into one answer, as they are packed.
+// packed returns how many packed bytes of a listing fit into one answer.
 func (f *FS) packed() int { return (f.output - head) / 77 * 76 / 4 * 3 }
 
 func (f *FS) list(ctx context.Context, op, name string, follow bool, most int, visit workspacefs.Visit) error {
@@ -537,7 +537,7 @@ func (f *FS) list(ctx context.Context, op, name string, follow bool, most int, v
 	return nil
 }
 
-// Close is of [workspacefs.FS]. Nothing is open.
+// Close implements [workspacefs.FS]. There is nothing to close.
 func (f *FS) Close() error { return nil }
 
 // file is an open file.
@@ -556,7 +556,7 @@ type file struct {
 func (f *file) Stat() (fs.FileInfo, error) { return f.info, nil }
 func (f *file) Close() error               { return nil }
 
-// Read reads on.
+// Read reads the next bytes.
 func (f *file) Read(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -583,7 +583,7 @@ func (f *file) ReadAt(p []byte, at int64) (n int, err error) {
 	return n, err
 }
 
-// once reads what one run gives, io.EOF at the end.
+// once reads as much as one run returns, io.EOF at the end.
 func (f *file) once(p []byte, at int64) (int, error) {
 	if at >= f.info.Size() {
 		return 0, io.EOF

@@ -16,13 +16,13 @@ import (
 // maxAnswer bounds what is read of an answer: a page in base64, its line breaks and its fields.
 const maxAnswer = 1 << 20
 
-// answer is what the program printed: a field on each line, an empty line, and bytes in base64.
+// answer is the program's output: one field per line, an empty line, and bytes in base64.
 type answer struct {
 	fields map[string]string
 	data   []byte
 }
 
-// parse reads an answer. It comes from inside of the box: nothing in it is trusted.
+// parse parses an answer. It comes from inside the box and is not trusted.
 func parse(b []byte) (answer, error) {
 	if len(b) > maxAnswer {
 		return answer{}, errAnswer("length")
@@ -45,7 +45,7 @@ func errAnswer(field string) error {
 	return schemas.OpErrorf(schemas.Unavailable, "job", "the sandbox's answer cannot be understood: %s", field)
 }
 
-// number reads a field that must be there.
+// number returns a required field as a number.
 func (a answer) number(field string) (int64, error) {
 	n, err := strconv.ParseInt(a.fields[field], 10, 64)
 	if err != nil {
@@ -54,7 +54,7 @@ func (a answer) number(field string) (int64, error) {
 	return n, nil
 }
 
-// numbers reads several, each at least 0.
+// numbers returns several required fields, each at least 0.
 func (a answer) numbers(fields ...string) ([]int64, error) {
 	list := make([]int64, len(fields))
 	for i, field := range fields {
@@ -70,7 +70,7 @@ func (a answer) numbers(fields ...string) ([]int64, error) {
 	return list, nil
 }
 
-// status is the answer of the verb status.
+// status converts the answer of the verb status.
 func (a answer) status() (providers.JobStatus, error) {
 	n, err := a.numbers("first", "total")
 	if err != nil {
@@ -84,7 +84,7 @@ func (a answer) status() (providers.JobStatus, error) {
 	return st, err
 }
 
-// end is how a job ended, as it was written down.
+// end returns how a job ended, as its supervisor recorded it.
 func (a answer) end(truncated bool, total int64) (providers.JobEnd, error) {
 	n, err := a.numbers("code", "stopped", "timed_out", "lost", "children_left")
 	if err != nil {
@@ -103,7 +103,7 @@ func (a answer) end(truncated bool, total int64) (providers.JobEnd, error) {
 	}, nil
 }
 
-// logs is the answer of the verb logs.
+// logs converts the answer of the verb logs.
 func (a answer) logs(limit int) (providers.JobLogs, error) {
 	n, err := a.numbers("offset", "total", "ended")
 	if err != nil {
@@ -117,7 +117,7 @@ func (a answer) logs(limit int) (providers.JobLogs, error) {
 	return providers.JobLogs{Data: a.data, Offset: n[0], Size: size, Ended: n[2] == 1}, nil
 }
 
-// moment reads seconds since 1970, with a fraction or without.
+// moment parses Unix seconds, with or without a fraction.
 func moment(s string) (time.Time, error) {
 	whole, fraction, _ := strings.Cut(s, ".")
 	seconds, err := strconv.ParseInt(whole, 10, 64)
@@ -131,7 +131,7 @@ func moment(s string) (time.Time, error) {
 	return time.Unix(seconds, int64(micros)*1000).UTC(), nil
 }
 
-// runError is what a failed run of the program means for who asked.
+// runError maps the error of a failed run of the program to the caller's error.
 func runError(op string, started bool, err error) error {
 	switch code := schemas.CodeOf(err); {
 	case op == "start job" && started:
@@ -143,7 +143,7 @@ func runError(op string, started bool, err error) error {
 	}
 }
 
-// exitError is what the program's exit code means.
+// exitError maps the program's exit code to an error.
 func exitError(op string, res providers.Result) error {
 	said := schemas.Quotable(strings.TrimSpace(string(res.Stderr)))
 	switch {

@@ -20,8 +20,7 @@ const (
 	exitFull    = 93
 )
 
-// JobStatus looks at the job by a run in the box. When its supervisor is gone, the look concludes
-// how it ended and writes that down.
+// JobStatus reads the job's state by a run in the box. If its supervisor is gone, the run determines how the job ended and records that.
 func (p *Provider) JobStatus(ctx context.Context, ref schemas.JobRef) (providers.JobStatus, error) {
 	a, err := p.look(ctx, "job status", ref, "status", "", schemas.MaxJobLogs)
 	if err != nil {
@@ -100,7 +99,7 @@ func (p *Provider) WriteJob(ctx context.Context, ref schemas.JobRef, data []byte
 	}
 }
 
-// look asks the program a short question.
+// look runs a short query of the program.
 func (p *Provider) look(ctx context.Context, op string, ref schemas.JobRef, verb, instance string, args ...any) (answer, error) {
 	input, err := inputOf(p.o, ref, verb, instance, args...)
 	if err != nil {
@@ -109,7 +108,7 @@ func (p *Provider) look(ctx context.Context, op string, ref schemas.JobRef, verb
 	return p.ask(ctx, op, p.command(ref.Sandbox, lookTimeout, input))
 }
 
-// inputOf is what all verbs but start read: a line for each value.
+// inputOf returns the input of all verbs except start: one line per value.
 func inputOf(o Options, ref schemas.JobRef, verb, instance string, args ...any) ([]byte, error) {
 	if err := ref.ID.Validate(); err != nil {
 		return nil, err

@@ -50,8 +50,8 @@ func (o Options) filled() Options {
 	return o
 }
 
-// Provider is a provider with jobs. It may be used from many goroutines. It does not learn of ends by itself: JobOptions.Notify is not
-// called. All else that the wrapped provider can do is reached through [providers.As].
+// Provider is a provider with jobs. It is safe for concurrent use. It does not observe the ends of jobs itself: JobOptions.Notify is not
+// called. The wrapped provider's other capabilities are available through [providers.As].
 type Provider struct {
 	inner providers.Provider
 	o     Options
@@ -60,7 +60,7 @@ type Provider struct {
 	known map[schemas.Ref]rules
 }
 
-// rules are those of a box in which a job was started. A run has to name them again.
+// rules are the rules of a box in which a job was started. Further runs must repeat them.
 type rules struct {
 	network schemas.Network
 	mounts  []providers.Mount
@@ -73,7 +73,7 @@ var (
 	_ providers.JobController = (*Provider)(nil)
 )
 
-// Wrap returns p with jobs: p itself when it has them already, or keeps no boxes for them.
+// Wrap returns p with jobs: p itself if it has them already, or has no persistent boxes for them.
 func Wrap(p providers.Provider, o Options) providers.Provider {
 	if _, ok := providers.As[providers.JobStarter](p); ok {
 		return p
@@ -84,7 +84,7 @@ func Wrap(p providers.Provider, o Options) providers.Provider {
 	return &Provider{inner: p, o: o.filled(), known: map[schemas.Ref]rules{}}
 }
 
-// Run runs cmd at the wrapped provider.
+// Run runs cmd by the wrapped provider.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	return p.inner.Run(ctx, cmd)
 }
@@ -116,7 +116,7 @@ func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers
 	return schemas.JobRef{Sandbox: box, ID: id, Instance: a.fields["instance"]}, nil
 }
 
-// check refuses what the program's input cannot carry.
+// check returns an error for values that the program's input cannot contain.
 func (p *Provider) check(id schemas.JobID, cmd providers.Command, o providers.JobOptions) error {
 	if err := id.Validate(); err != nil {
 		return err
@@ -139,13 +139,12 @@ func (p *Provider) check(id schemas.JobID, cmd providers.Command, o providers.Jo
 	return nil
 }
 
-// wire reports whether s can stand in a header, a URL and a quoted setting of curl alike.
+// wire reports whether s is valid in a header, in a URL and in a quoted setting of curl.
 func wire(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7F || r == '"' || r == '\\' || r == '\'' })
 }
 
-// startInput is what the verb start reads: a line for each setting, then the script and what the
-// job is to read.
+// startInput returns the input of the verb start: one line per setting, then the script and the job's input.
 func startInput(o Options, id schemas.JobID, cmd providers.Command, with providers.JobOptions) []byte {
 	lifetime, grace := cmd.Timeout, cmd.Grace
 	if lifetime <= 0 {
@@ -168,16 +167,16 @@ func startInput(o Options, id schemas.JobID, cmd providers.Command, with provide
 	return []byte(b.String())
 }
 
-// ticks is d in the program's unit, a hundredth of a second, and at least one.
+// ticks returns d in the program's unit, hundredths of a second, and at least one.
 func ticks(d time.Duration) int64 { return max(1, int64(d/(10*time.Millisecond))) }
 
-// launcher is the script of every run: any shell can read it, and it says so when there is no bash.
+// launcher returns the script of every run. Any shell can run it; it reports if there is no bash.
 func launcher() string {
 	return "command -v bash >/dev/null 2>&1 || { echo 'bash is missing' >&2; exit 91; }\n" +
 		"exec bash -c '" + strings.ReplaceAll(program, "'", `'\''`) + "' sandjet-job\n"
 }
 
-// remember keeps the rules of a box for the runs that control its jobs.
+// remember stores the rules of a box for the runs that control its jobs.
 func (p *Provider) remember(box schemas.Ref, r rules) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +195,7 @@ func (p *Provider) forget(box schemas.Ref) {
 	delete(p.known, box)
 }
 
-// command is a run of the program in a box in which jobs were started.
+// command returns a run of the program in a box in which jobs were started.
 func (p *Provider) command(box schemas.Ref, timeout time.Duration, input []byte) providers.Command {
 	p.mu.Lock()
 	r := p.known[box]

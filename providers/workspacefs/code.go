@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Code says why something was refused. It is an error: an implementation returns it, alone or wrapped with more
-// (fmt.Errorf("%w: …", code)), or sends it over a wire as the text that it is.
+// Code is the reason why an operation was refused. It is an error: an implementation returns it, alone or wrapped with details
+// (fmt.Errorf("%w: …", code)), or transmits its text.
 type Code string //nolint:errname // the codes are the errors
 
 // The codes.
@@ -31,7 +31,7 @@ const (
 	ErrNoSpace      Code = "no_space"
 )
 
-// Error words the code.
+// Error describes the code.
 func (c Code) Error() string {
 	switch c {
 	case ErrNotFound:
@@ -72,7 +72,7 @@ func (c Code) Error() string {
 	return string(c)
 }
 
-// Is says which errors of package io/fs a code stands for.
+// Is reports whether target is the error of package io/fs that corresponds to the code.
 func (c Code) Is(target error) bool {
 	switch c {
 	case ErrNotFound:
@@ -104,8 +104,7 @@ var known = []struct { //nolint:gochecknoglobals // a table
 	{fs.ErrPermission, ErrDenied},
 }
 
-// CodeOf returns the first code in err, or the one that an error of package io/fs or of the system stands
-// for; empty: it has none.
+// CodeOf returns the first code in err, or the one that corresponds to an error of package io/fs or of the system; empty if there is none.
 func CodeOf(err error) Code {
 	if c, ok := errors.AsType[Code](err); ok {
 		return c

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Bounds are those of one walk. A user that fills the tree must not fill this process's memory.
+// Bounds limits one walk, so that a user who fills the tree cannot fill this process's memory.
 type Bounds struct {
 	Entries int // that are visited
 	Bytes   int // of names that were read and wait
@@ -58,8 +58,8 @@ func Walk(ctx context.Context, fsys FS, name string, b Bounds, visit Visit) erro
 	return nil
 }
 
-// RemoveTree removes a directory with all that is in it, within the bounds: more reports that something is left, which is removed by asking
-// again. Links are removed, never followed. What is put there meanwhile may be left too. Codes: as Remove of [FS], but for ErrNotEmpty.
+// RemoveTree removes a directory with its content, within the bounds: more reports that something is left, which another call removes.
+// Links are removed, never followed. Files created meanwhile may be left too. Codes: as Remove of [FS], except ErrNotEmpty.
 func RemoveTree(ctx context.Context, fsys FS, name string, b Bounds) (more bool, err error) {
 	if t, ok := fsys.(TreeRemover); ok {
 		return t.RemoveTree(ctx, name, b)
@@ -104,8 +104,8 @@ func RemoveTree(ctx context.Context, fsys FS, name string, b Bounds) (more bool,
 	}
 }
 
-// WalkSorted is [Walk] in the order of the paths' bytes. All names of a directory are held until the walk leaves
-// it, and entries have no Info.
+// WalkSorted is [Walk] in the byte order of the paths. All names of a directory stay in memory until the walk leaves it, and entries have
+// no Info.
 func WalkSorted(ctx context.Context, fsys FS, name string, b Bounds, visit Visit) error {
 	w, err := newWalk(ctx, fsys, name, b, visit)
 	if err != nil {
@@ -156,13 +156,13 @@ type named struct {
 	mode fs.FileMode
 }
 
-// compare orders names as the paths that begin with them: those in a directory continue with a slash.
+// compare orders names as the paths that begin with them: a directory's name is followed by a slash.
 func (n named) compare(o named) int {
 	short := min(len(n.name), len(o.name))
 	return cmp.Or(cmp.Compare(n.name[:short], o.name[:short]), cmp.Compare(n.at(short), o.at(short)))
 }
 
-// at is the i-th byte, or what comes behind the last.
+// at returns the i-th byte; after the last one, a slash for a directory and -1 otherwise.
 func (n named) at(i int) int {
 	switch {
 	case i < len(n.name):
@@ -186,7 +186,7 @@ func newWalk(ctx context.Context, fsys FS, name string, b Bounds, visit Visit) (
 	return &walk{ctx: ctx, fsys: fsys, name: name, left: b, visit: visit}, err
 }
 
-// sorted reads the names of a directory; of one that cannot be read there are none.
+// sorted returns the sorted names of a directory; none if it cannot be read.
 func (w *walk) sorted(sub string) (level, error) {
 	l := level{path: sub}
 	err := w.list(sub, func(e Entry) error {
@@ -198,7 +198,7 @@ func (w *walk) sorted(sub string) (level, error) {
 	return l, err
 }
 
-// list hands on the entries of a directory below where the walk began. A link to one is followed at the top alone.
+// list calls each with the entries of a directory, relative to the walk's root. Only the root may be a link.
 func (w *walk) list(sub string, each func(Entry) error) error {
 	var own error // of this walk, not of the file system
 	err := w.fsys.ReadDir(w.ctx, path.Join(w.name, sub), sub == "", func(e Entry) error {
@@ -233,7 +233,7 @@ func (w *walk) admit() error {
 	return nil
 }
 
-// visited visits an entry and reports whether the walk goes into it.
+// visited visits an entry and reports whether the walk descends into it.
 func (w *walk) visited(p string, e Entry) (into bool, err error) {
 	err = w.visit(p, e)
 	if e.Type.IsDir() && errors.Is(err, fs.SkipDir) {

@@ -78,14 +78,14 @@ type FS interface {
 	Close() error
 }
 
-// Marker is an [FS] that also keeps modes and times of files.
+// Marker is an [FS] that also stores modes and times of files.
 type Marker interface {
 	// Mark makes a regular file executable, or not so; nil leaves that as it is. Modified is when it was changed last, zero: as it is.
 	// Codes: as Open of [FS], and ErrReadOnly, ErrHardLink.
 	Mark(ctx context.Context, name string, executable *bool, modified time.Time) error
 }
 
-// Placer is an [FS] that renames a file to a name only while that name has what was seen there.
+// Placer is an [FS] that can rename a file on the condition that the target is unchanged.
 type Placer interface {
 	// Place renames a regular file. With was nil the new name must be free, and a file that takes it at the last moment is never replaced
 	// (ErrExists). Otherwise was is what Stat or a File said of the file that is replaced: if it is another file now, or has been changed or
@@ -94,7 +94,7 @@ type Placer interface {
 	Place(ctx context.Context, from, to string, was fs.FileInfo) error
 }
 
-// TreeWalker is an [FS] that visits a tree faster than folder by folder. [Walk] is it then.
+// TreeWalker is an [FS] that visits a tree faster than folder by folder. [Walk] uses it.
 type TreeWalker interface {
 	// WalkTree is [Walk]: its order, links, bounds and errors.
 	WalkTree(ctx context.Context, name string, b Bounds, visit Visit) error
@@ -115,32 +115,33 @@ type TreesWalker interface {
 	WalkTrees(ctx context.Context, trees []Tree, b Bounds, visit func(tree int, path string, e Entry) error) (whole []bool, err error)
 }
 
-// Sum is what a [Summer] knows of a file.
+// Sum is a file's state and digest, by a [Summer].
 type Sum struct {
 	Info   Info
 	SHA256 string // in hexadecimal digits; empty: not known
 }
 
-// Summer is an [FS] that finds digests of files at less cost than by reading them. They are worth no more than what runs in the workspace.
+// Summer is an [FS] that returns digests of files at less cost than reading them. Digests are only as trustworthy as the processes in the
+// workspace.
 type Summer interface {
 	// Sums returns one Sum for each name, of one version of a regular file. A file that is none, or no longer there, may be an error for all.
 	Sums(ctx context.Context, names []string) ([]Sum, error)
 }
 
-// TreeRemover is an [FS] that removes a tree faster than entry by entry. [RemoveTree] is it then.
+// TreeRemover is an [FS] that removes a tree faster than entry by entry. [RemoveTree] uses it.
 type TreeRemover interface {
 	// RemoveTree is [RemoveTree] of this package. It may have other bounds.
 	RemoveTree(ctx context.Context, name string, b Bounds) (more bool, err error)
 }
 
-// File is an open regular file. Read continues from where it was, from the beginning at first; ReadAt reads a range and moves nothing. Both
-// see one version of the content where the implementation can keep one; where it cannot, they see what is there.
+// File is an open regular file. Read continues at the current position; ReadAt reads a range without changing the position. Both see one
+// version of the content if the implementation can guarantee that, else the current content.
 type File interface {
 	fs.File
 	io.ReaderAt
 }
 
-// Mode says what a write does with what is there.
+// Mode is what a write does with an existing file.
 type Mode int
 
 // The modes.
@@ -165,12 +166,12 @@ type Entry struct {
 	Source Describer
 }
 
-// Describer looks at an entry of a directory that is being read: at the entry itself, never through a link.
+// Describer returns the state of an entry of a directory that is being read: of the entry itself, without following a link.
 type Describer interface {
 	Describe(name string) (Info, error)
 }
 
-// Info is size, time and identity of an entry.
+// Info is the size, times and identity of an entry.
 type Info struct {
 	Size    int64
 	ModTime time.Time
@@ -181,12 +182,12 @@ type Info struct {
 	Inode, Links uint64
 }
 
-// Same reports whether two looks found the same file, and nothing of it changed, as far as both know.
+// Same reports whether two Infos are of the same unchanged file, as far as both have the data.
 func (i Info) Same(o Info) bool {
 	return i.Size == o.Size && i.ModTime.Equal(o.ModTime) && i.Changed.Equal(o.Changed) && i.Inode == o.Inode
 }
 
-// Info describes the entry, until the function that was called with it returns.
+// Info returns the state of the entry. It is valid until the function that was called with the entry returns.
 func (e Entry) Info() (Info, error) {
 	if e.Source == nil {
 		return Info{}, fmt.Errorf("describe %q: %w", e.Name, fs.ErrInvalid)
@@ -208,8 +209,8 @@ func Clean(name string) (string, error) {
 	return path.Clean("./" + strings.TrimLeft(name, "/")), nil
 }
 
-// ReadFile returns the whole of a regular file of at most limit bytes, and what it was when it was
-// read. A larger one is [ErrTooLarge]; sparse or endless files cost no more than limit.
+// ReadFile returns the content of a regular file of at most limit bytes, and the file's state when it was read. A larger one is
+// [ErrTooLarge]; sparse or endless files cost no more than limit.
 func ReadFile(ctx context.Context, fsys FS, name string, limit int64) ([]byte, fs.FileInfo, error) {
 	f, err := fsys.Open(ctx, name)
 	if err != nil {

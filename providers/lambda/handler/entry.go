@@ -20,7 +20,7 @@ const entryName = "sandjet-lambda-run"
 // statusFile is the descriptor on which a starting program says why it cannot start. An exec closes it.
 const statusFile = 3
 
-// start is the plan of a starting program.
+// start is what a program must do to become a command.
 type start struct {
 	Dir        string   `json:"dir"`
 	Argv       []string `json:"argv"` // the first is a path
@@ -31,15 +31,15 @@ type start struct {
 	Unconfined bool     `json:"unconfined"` // run even if the kernel has no Landlock or takes no filter
 }
 
-// word is what it says on its status file, once for each step: what holds, or what is wrong.
+// word is a message of the starting program on its status file, one for each step: a protection in force, or an error.
 type word struct {
 	Holds string `json:"holds,omitempty"`
 	Wrong string `json:"wrong,omitempty"`
 	Dir   bool   `json:"dir,omitempty"` // the working directory is what is wrong
 }
 
-// Entry starts a command when this process was made for that, and returns otherwise. A program that runs commands calls it before
-// all else, with one thread if it can.
+// Entry becomes the command if this process was started for that, and returns otherwise. A program that runs commands must call it before
+// all else, if possible with one thread.
 func Entry() {
 	if len(os.Args) != 2 || filepath.Base(os.Args[0]) != entryName {
 		return
@@ -56,10 +56,10 @@ func Entry() {
 	os.Exit(1)
 }
 
-// dirError says that there is no such working directory.
+// dirError reports that the working directory does not exist.
 type dirError struct{ error }
 
-// enter drops what the command is not to have, and becomes the command. Say reports what holds.
+// enter drops rights and access that the command must not have, and becomes the command. Say reports the protections in force.
 func enter(plan string, say func(any) error) error {
 	runtime.LockOSThread()
 	var s start
@@ -94,5 +94,5 @@ func enter(plan string, say func(any) error) error {
 	return os.NewSyscallError("execve", syscall.Exec(s.Argv[0], s.Argv, os.Environ()))
 }
 
-// hide keeps commands from looking into this process: its variables have the credentials of the function.
+// hide keeps commands from inspecting this process, whose environment contains the credentials of the function.
 func hide() error { return confine.Dumpable(false) }

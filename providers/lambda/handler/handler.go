@@ -53,8 +53,8 @@ type Handler struct {
 	dirty bool // something of a command could not be ended
 }
 
-// Run runs the command of a request and returns when nothing of it is left. Ctx has the function's deadline; where it is cancelled
-// the command ends as at its timeout. It never panics and has no error: what cannot be done is in the response.
+// Run runs the command of a request and returns when none of its processes is left. Ctx has the function's deadline; if it is cancelled
+// the command ends as at its timeout. It never panics; errors are in the response.
 func (h *Handler) Run(ctx context.Context, r invocation.Request) invocation.Response {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,7 +117,7 @@ func (h *Handler) run(ctx context.Context, r invocation.Request, res *invocation
 	return nil
 }
 
-// workspace is the folder of a request's workspace, made when absent; empty where it has none.
+// workspace returns the folder of a request's workspace, making it if it is absent; empty if the request has no workspace.
 func (h *Handler) workspace(r invocation.Request) (string, error) {
 	switch {
 	case r.Namespace == "":
@@ -137,7 +137,7 @@ func (h *Handler) workspace(r invocation.Request) (string, error) {
 	return dir, nil
 }
 
-// furnish makes what a command finds in the scratch folder, and returns its arguments.
+// furnish fills the scratch folder for a command, and returns the command's arguments.
 func (h *Handler) furnish(r invocation.Request, scratch, workspace string) ([]string, error) {
 	fail := func(err error) ([]string, error) {
 		return nil, schemas.Wrap(schemas.Unavailable, "", "the scratch folder cannot be filled", err)
@@ -174,7 +174,7 @@ func (h *Handler) furnish(r invocation.Request, scratch, workspace string) ([]st
 // moduleSyntax is a line that begins as only those of modules do: other scripts have require, and no await outside functions.
 var moduleSyntax = regexp.MustCompile(`(?m)^\s*(import\s*["'{*]|import\s+\w|export\s*[{*]|export\s+\w)`)
 
-// find looks a program up where commands do.
+// find returns the path of a program, in the search path of commands.
 func find(name string) (string, error) {
 	for _, dir := range filepath.SplitList(searchPath) {
 		path := filepath.Join(dir, name)
@@ -185,7 +185,7 @@ func find(name string) (string, error) {
 	return "", schemas.Errorf(schemas.Unsupported, "the function's image has no %s", name)
 }
 
-// environment is a command's variables. Reserved names win.
+// environment returns a command's variables. Reserved ones take precedence.
 func environment(declared map[string]string, scratch string) []string {
 	env := maps.Clone(declared)
 	if env == nil {
@@ -200,7 +200,7 @@ func environment(declared map[string]string, scratch string) []string {
 	return list
 }
 
-// rules are the files that a command may use.
+// rules returns the files that a command may use.
 func rules(scratch, workspace string, r invocation.Request) (readOnly, readWrite []string) {
 	there := func(paths ...string) (found []string) {
 		for _, p := range paths {
@@ -223,7 +223,7 @@ func rules(scratch, workspace string, r invocation.Request) (readOnly, readWrite
 	return readOnly, readWrite
 }
 
-// empty removes all that is in a folder. What a command has made unreadable is made readable first.
+// empty removes the content of a folder, also files that a command has made unreadable.
 func empty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -257,7 +257,7 @@ func (h *Handler) log() *slog.Logger {
 	return h.Log
 }
 
-// command is one on its way.
+// command is a command in progress.
 type command struct {
 	request  invocation.Request
 	start    start
@@ -271,7 +271,7 @@ type command struct {
 	holds    []string
 }
 
-// carryOut starts the command, and returns when it has ended and nothing of it is left. An error says that nothing was started.
+// carryOut starts the command, and returns when none of its processes is left. After an error nothing was started.
 func (c *command) carryOut(ctx context.Context) error {
 	limit := c.request.Timeout()
 	if end, ok := ctx.Deadline(); ok {
@@ -305,7 +305,7 @@ func (c *command) carryOut(ctx context.Context) error {
 	return wrong
 }
 
-// await returns when the command has ended, or has not ended within its time and grace; it reports which.
+// await waits for the command to end, at most for its time limit and grace period, and reports whether the time limit was reached.
 func (c *command) await(ctx context.Context, over <-chan struct{}, limit time.Duration, pid int) (timedOut bool) {
 	clock := time.NewTimer(limit)
 	defer clock.Stop()
@@ -324,7 +324,7 @@ func (c *command) await(ctx context.Context, over <-chan struct{}, limit time.Du
 	return true
 }
 
-// fill says in a response how the command ended.
+// fill sets in a response how the command ended.
 func (c *command) fill(res *invocation.Response) {
 	res.OK, res.TimedOut, res.DurationMS, res.Confined = true, c.timedOut, (c.duration + time.Millisecond - 1).Milliseconds(), c.holds
 	res.SetOut(c.out.Bytes())
@@ -347,7 +347,7 @@ func (c *command) fill(res *invocation.Response) {
 	}
 }
 
-// process is a program that becomes the command.
+// process is a program that is becoming the command.
 type process struct {
 	cmd                   *exec.Cmd
 	stdin, stdout, stderr *os.File // this side's
@@ -393,7 +393,7 @@ func launch(s start, env []string) (*process, error) {
 	return p, nil
 }
 
-// awaitExec waits until the program has become the command, or says why it cannot.
+// awaitExec waits until the program has become the command, and returns an error if it cannot.
 func (p *process) awaitExec(holds *[]string) error {
 	lines := json.NewDecoder(p.status)
 	for {
@@ -413,7 +413,7 @@ func (p *process) awaitExec(holds *[]string) error {
 	}
 }
 
-// finish returns when all that was printed is read.
+// finish waits until all output is read, at most for drainFor.
 func (p *process) finish(streams *sync.WaitGroup) {
 	end := time.Now().Add(drainFor)
 	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
@@ -431,7 +431,7 @@ func (p *process) close() {
 	}
 }
 
-// feed writes what the command reads. One that does not read it all is no fault.
+// feed writes the command's input. A command need not read all of it.
 func feed(w *os.File, b []byte) {
 	_, _ = w.Write(b)
 	_ = w.Close()

@@ -18,7 +18,7 @@ import (
 // endPatience is how long the kernel may take to end what was killed.
 const endPatience = 5 * time.Second
 
-// adopt makes this process the parent of all below it whose own parent has ended: what a command leaves behind stays known.
+// adopt makes this process the parent of all orphans among its descendants, so that processes which a command leaves behind can be found.
 func adopt() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
@@ -26,8 +26,8 @@ func adopt() error {
 	return nil
 }
 
-// endAll kills all processes below this one and waits for them, but for the first, for which another goroutine waits. It reports whether
-// none is left: then this process has no child, and since orphans become its children, nothing is below it.
+// endAll kills all descendants of this process and waits for them, except for first, for which another goroutine waits. It reports whether
+// none is left, i.e. this process has no child: orphans become its children.
 func endAll(first int) bool {
 	again := wait.Backoff{First: time.Millisecond, Most: 50 * time.Millisecond}
 	for began, n := time.Now(), 1; ; n++ {
@@ -50,7 +50,7 @@ func endAll(first int) bool {
 	}
 }
 
-// childless asks the kernel, without waiting for any process.
+// childless reports whether this process has no child, without waiting for one.
 func childless() bool {
 	for {
 		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)

@@ -21,14 +21,14 @@ const (
 	UnconfinedVariable = "SANDBOX_ALLOW_UNCONFINED" // true: see Handler.Unconfined
 )
 
-// FromEnv is the handler that a function's variables ask for.
+// FromEnv returns the handler that a function's environment configures.
 func FromEnv(log *slog.Logger) *Handler {
 	unconfined, _ := strconv.ParseBool(os.Getenv(UnconfinedVariable)) // anything else is no
 	return &Handler{Workspaces: os.Getenv(WorkspacesVariable), Unconfined: unconfined, Log: log}
 }
 
 // Serve answers the invocations of this execution environment by Lambda's runtime API, whose address is in AWS_LAMBDA_RUNTIME_API. It
-// returns only when that cannot be, and ends the process when the environment ends. Call [Entry] first.
+// returns only on an error, and ends the process when the environment ends. Call [Entry] first.
 func (h *Handler) Serve() error {
 	if err := hide(); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (h *Handler) Serve() error {
 	return schemas.Errorf(schemas.Unavailable, "the runtime API has ended")
 }
 
-// Invoke answers one invocation. It has no error: what is wrong with a request is in the response.
+// Invoke answers one invocation. The error is always nil: errors are in the response.
 func (h *Handler) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 	r, err := invocation.DecodeRequest(payload)
 	if err != nil {

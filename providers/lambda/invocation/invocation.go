@@ -51,7 +51,7 @@ type Request struct {
 	OutputLimit   int               `json:"output_limit,omitempty"` // bytes kept of each stream; 0: MaxOutput
 }
 
-// Response is what came of it. With OK false nothing was started, and Stderr says why.
+// Response is the result of a request. If OK is false nothing was started, and Stderr says why.
 type Response struct {
 	OK          bool   `json:"ok"`
 	Code        string `json:"code,omitempty"` // with OK false: invalid, unsupported or unavailable
@@ -73,7 +73,7 @@ type Response struct {
 	Confined    []string `json:"confined,omitempty"` // what kept the command from the rest of its function: landlock, seccomp
 }
 
-// Runtimes are the names of a request's runtimes, and what each stands for.
+// Runtimes returns the runtimes that a request may name, and the canonical name of each.
 func Runtimes() map[string]string {
 	return map[string]string{
 		"bash": "bash", "sh": "bash", "python": "python", "python3": "python", "py": "python",
@@ -83,10 +83,10 @@ func Runtimes() map[string]string {
 
 var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// IsNamespace reports whether text can name the files of a workspace: one path component of letters, digits, dots, dashes and _.
+// IsNamespace reports whether text is valid as a workspace's namespace: one path component of letters, digits, dots, dashes and _.
 func IsNamespace(text string) bool { return namespacePattern.MatchString(text) }
 
-// DecodeRequest reads and checks a request. Code: invalid.
+// DecodeRequest decodes and validates a request. Code: invalid.
 func DecodeRequest(payload []byte) (Request, error) {
 	var r Request
 	if err := json.Unmarshal(payload, &r); err != nil {
@@ -95,7 +95,7 @@ func DecodeRequest(payload []byte) (Request, error) {
 	return r, r.check()
 }
 
-// Script is the script's text.
+// Script returns the script's text.
 func (r *Request) Script() string {
 	if len(r.CodeBytes) > 0 {
 		return string(r.CodeBytes)
@@ -111,7 +111,7 @@ func (r *Request) SetScript(text string) {
 	}
 }
 
-// Timeout is how long the command may take.
+// Timeout returns how long the command may take.
 func (r *Request) Timeout() time.Duration {
 	if r.TimeoutMS == 0 {
 		return schemas.DefaultTimeout
@@ -119,16 +119,16 @@ func (r *Request) Timeout() time.Duration {
 	return time.Duration(r.TimeoutMS) * time.Millisecond
 }
 
-// Grace is the time between TERM and KILL.
+// Grace returns the time between SIGTERM and SIGKILL.
 func (r *Request) Grace() time.Duration { return time.Duration(r.GraceMS) * time.Millisecond }
 
-// NotAfter sets when the command is started at the latest.
+// NotAfter sets the latest time at which the command may be started.
 func (r *Request) NotAfter(at time.Time) { r.NotAfterMS = at.UnixMilli() }
 
-// Late reports whether the command must not be started any more.
+// Late reports whether it is too late to start the command.
 func (r *Request) Late(now time.Time) bool { return r.NotAfterMS > 0 && now.UnixMilli() > r.NotAfterMS }
 
-// Limit is how many bytes are kept of each stream.
+// Limit returns how many bytes of each output are kept.
 func (r *Request) Limit() int {
 	if r.OutputLimit == 0 {
 		return MaxOutput
@@ -179,7 +179,7 @@ func (r *Request) check() error {
 	return nil
 }
 
-// DecodeResponse reads a response, and checks that it says how the command ended. Code: internal.
+// DecodeResponse decodes a response, and checks that it says how the command ended. Code: internal.
 func DecodeResponse(payload []byte) (Response, error) {
 	var r Response
 	if err := json.Unmarshal(payload, &r); err != nil {
@@ -201,16 +201,16 @@ func DecodeResponse(payload []byte) (Response, error) {
 // mostBack is how long a stream is with the line that says what is left out.
 const mostBack = MaxOutput + 64
 
-// Out is what is kept of standard output.
+// Out returns the kept part of standard output.
 func (r *Response) Out() []byte { return either(r.Stdout, r.StdoutBytes) }
 
-// Err is what is kept of standard error.
+// Err returns the kept part of standard error.
 func (r *Response) Err() []byte { return either(r.Stderr, r.StderrBytes) }
 
-// SetOut sets what is kept of standard output.
+// SetOut sets the kept part of standard output.
 func (r *Response) SetOut(b []byte) { r.Stdout, r.StdoutBytes = split(b) }
 
-// SetErr sets what is kept of standard error.
+// SetErr sets the kept part of standard error.
 func (r *Response) SetErr(b []byte) { r.Stderr, r.StderrBytes = split(b) }
 
 func either(text string, bytes []byte) []byte {

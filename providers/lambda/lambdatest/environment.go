@@ -28,7 +28,7 @@ const bootTime = 30 * time.Second
 // Canary is a variable of each environment that no command may see.
 const Canary = "canary-of-the-function"
 
-// environment is an execution environment: one process with what it has started, in namespaces of its own.
+// environment is an execution environment: a process and its descendants in namespaces of their own.
 type environment struct {
 	s            *Service
 	name, tenant string
@@ -44,7 +44,7 @@ type environment struct {
 	count int
 }
 
-// task is an invocation in it.
+// task is an invocation in an environment.
 type task struct {
 	id       string
 	payload  []byte
@@ -90,7 +90,7 @@ func (s *Service) boot(name, tenant string) (*environment, error) {
 	return e, nil
 }
 
-// socket is short: paths of sockets have 107 bytes.
+// socket returns the path of the environment's socket. It is short, because socket paths are limited to 107 bytes.
 func (e *environment) socket() string { return filepath.Join(e.dir, socketName) }
 
 func (s *Service) forget(e *environment) {
@@ -106,7 +106,7 @@ func (s *Service) forget(e *environment) {
 	}
 }
 
-// start starts its process, as a user without rights, on a root that it cannot write to.
+// start starts the environment's process, as an unprivileged user on a read-only root.
 func (e *environment) start() error {
 	args := []string{
 		"--unshare-user", "--uid", "993", "--gid", "990", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--new-session",
@@ -165,7 +165,7 @@ func (e *environment) start() error {
 	return err
 }
 
-// oldKernel writes a filter of system calls into a file: there is no Landlock, and no further filters are taken.
+// oldKernel writes a seccomp filter to a file that simulates an old kernel: without Landlock, and without further filters.
 func oldKernel(path string) (*os.File, error) {
 	const (
 		load             = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
@@ -197,7 +197,7 @@ func oldKernel(path string) (*os.File, error) {
 	return f, nil
 }
 
-// end ends it with all that is in it.
+// end kills all processes of the environment.
 func (e *environment) end() {
 	if e.pid > 0 {
 		_ = syscall.Kill(e.pid, syscall.SIGKILL) // it may have ended
@@ -205,7 +205,7 @@ func (e *environment) end() {
 	_ = e.cmd.Process.Kill() // as above
 }
 
-// signal sends a signal to all its processes but the first, which is the one that holds its namespaces.
+// signal sends a signal to all processes of the environment except the first, which keeps its namespaces.
 func (e *environment) signal(sig syscall.Signal) {
 	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", e.pid))
 	if err != nil {
@@ -221,7 +221,7 @@ func (e *environment) signal(sig syscall.Signal) {
 	}
 }
 
-// carryOut gives it an invocation, and returns its outcome.
+// carryOut runs an invocation in the environment and returns its outcome.
 func (e *environment) carryOut(payload []byte) outcome {
 	e.mu.Lock()
 	e.count++
@@ -259,7 +259,7 @@ func (e *environment) exited() outcome {
 	return failure("Runtime.ExitError", fmt.Sprintf("Runtime exited with error: %s %.300s", e.cmd.ProcessState, log))
 }
 
-// serveNext gives the next invocation to the program.
+// serveNext answers the program's request for the next invocation.
 func (e *environment) serveNext(w http.ResponseWriter, r *http.Request) {
 	select {
 	case t := <-e.next:
@@ -275,7 +275,7 @@ func (e *environment) serveNext(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// of is the invocation that a program speaks of.
+// of returns the invocation that a program's request refers to.
 func (e *environment) of(w http.ResponseWriter, r *http.Request) *task {
 	e.mu.Lock()
 	defer e.mu.Unlock()

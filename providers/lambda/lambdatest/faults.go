@@ -14,7 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 )
 
-// When says when a connection is dropped.
+// When is the moment at which a connection is dropped.
 type When string
 
 // The moments.
@@ -24,7 +24,7 @@ const (
 	Half   When = "half"   // as After, within the answer
 )
 
-// Fault is something that goes wrong with an invocation.
+// Fault is a failure of an invocation that a test injects.
 type Fault struct {
 	Function   string        // empty: any
 	Times      int           // how often; 0: once
@@ -49,7 +49,7 @@ func (s *Service) Fail(f Fault) {
 	s.faults = append(s.faults, &f)
 }
 
-// fault is the first that a request meets, nil where there is none.
+// fault returns the first fault that matches a request; nil if there is none.
 func (s *Service) fault(r *http.Request) *Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *Service) fault(r *http.Request) *Fault {
 	return nil
 }
 
-// do does with a request what the fault says.
+// do applies the fault to a request.
 func (f *Fault) do(s *Service, w http.ResponseWriter, r *http.Request, body []byte) {
 	if f.Slow > 0 {
 		select {
@@ -103,7 +103,7 @@ func (f *Fault) do(s *Service, w http.ResponseWriter, r *http.Request, body []by
 	}
 }
 
-// pass gives the answer on, with a pause in its middle.
+// pass sends the answer, with a pause in its middle.
 func (f *Fault) pass(w http.ResponseWriter, r *http.Request, answer *httptest.ResponseRecorder) {
 	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(answer.Code)

@@ -25,7 +25,7 @@ const (
 	aheadVariable  = "SANDJET_LAMBDATEST_AHEAD"
 )
 
-// Main is the program of an execution environment where this process was started as one, and returns otherwise.
+// Main runs the program of an execution environment if this process was started as one, and returns otherwise.
 func Main() {
 	handler.Entry()
 	dir := os.Getenv(folderVariable)
@@ -49,7 +49,7 @@ func Main() {
 	os.Exit(1)
 }
 
-// relay serves the runtime API of a socket on this environment's own address, as the service does.
+// relay serves the runtime API, which it reaches by a socket, on an address of this environment, as the service does.
 func relay(socket string) (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it ends with the process
 	if err != nil {
@@ -80,14 +80,14 @@ func join(in net.Conn, socket string) {
 	both.Wait()
 }
 
-// closeWrite says to the other side that nothing more comes.
+// closeWrite closes the sending direction of a connection.
 func closeWrite(c net.Conn) {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite() // it may be gone
 	}
 }
 
-// note adds a byte to a file.
+// note appends a byte to a file.
 func note(path string) {
 	if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err == nil { //nolint:gosec // the service's own
 		_, _ = f.WriteString("x")

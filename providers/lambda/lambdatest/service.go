@@ -69,7 +69,7 @@ type Options struct {
 	LandlockABI int           // environments have Landlock of this ABI, where the kernel has a later one; 0: the kernel's
 }
 
-// Service is Lambda with four functions. Its methods may be called from many goroutines.
+// Service simulates Lambda with four functions. Its methods are safe for concurrent use.
 type Service struct {
 	opt  Options
 	dir  string
@@ -88,8 +88,8 @@ type Service struct {
 	faults  []*Fault
 }
 
-// Start starts a service that ends with tb, and returns its address. Where environments cannot be, the test is skipped with the reason; it
-// fails instead when CI is set.
+// Start starts a service that ends with tb, and returns its address. If no environments can be made here the test is skipped; if CI is set
+// it fails instead.
 func Start(tb testing.TB, o Options) (*Service, string) {
 	tb.Helper()
 	for _, tool := range []string{"bwrap", "bash"} {
@@ -152,7 +152,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, r, body)
 }
 
-// answer checks who asks, and answers.
+// answer checks the signature of a request, and answers it.
 func (s *Service) answer(w http.ResponseWriter, r *http.Request, body []byte) {
 	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
 	switch {
@@ -184,21 +184,21 @@ func (s *Service) Close() {
 	s.work.Wait()
 }
 
-// Begun is how many invocations were given to an environment so far.
+// Begun returns how many invocations were begun so far.
 func (s *Service) Begun() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.begun
 }
 
-// Made is how many environments were made so far.
+// Made returns how many environments were made so far.
 func (s *Service) Made() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.made
 }
 
-// Crash ends all environments, as when their memory is used up.
+// Crash ends all environments as if they had run out of memory.
 func (s *Service) Crash() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +207,7 @@ func (s *Service) Crash() {
 	}
 }
 
-// Wait waits until no invocation runs: also those without a waiting caller.
+// Wait waits until no invocation is running, including those without a waiting caller.
 func (s *Service) Wait() {
 	for {
 		s.mu.Lock()
@@ -220,12 +220,12 @@ func (s *Service) Wait() {
 	}
 }
 
-// Workspace is the folder with a workspace's files.
+// Workspace returns the folder with a workspace's files.
 func (s *Service) Workspace(namespace string) string {
 	return filepath.Join(s.opt.Workspaces, namespace)
 }
 
-// Synced is how often environments had their file system write what it held.
+// Synced returns how often environments have synced their file system.
 func (s *Service) Synced() (n int) {
 	files, _ := filepath.Glob(filepath.Join(s.dir, "*", syncedName)) // the pattern is right
 	for _, f := range files {
@@ -286,7 +286,7 @@ func (s *Service) invoke(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// count is how many invocations run. s.mu is held.
+// count returns how many invocations are running. s.mu is held.
 func (s *Service) count() (n int) {
 	for _, of := range s.running {
 		n += of
@@ -294,7 +294,7 @@ func (s *Service) count() (n int) {
 	return n
 }
 
-// admit counts an invocation, where one more may run; else it says why none may.
+// admit counts an invocation if one more may run; otherwise it returns the reason.
 func (s *Service) admit(name string) (leave func(), why types.ThrottleReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,7 +312,7 @@ func (s *Service) admit(name string) (leave func(), why types.ThrottleReason) {
 	}, ""
 }
 
-// carryOut gives an invocation to an environment that has nothing to do, or to a new one.
+// carryOut runs an invocation in an idle environment, or in a new one.
 func (s *Service) carryOut(name, tenant string, payload []byte) outcome {
 	key := name + " " + tenant
 	s.mu.Lock()
@@ -340,7 +340,7 @@ func (s *Service) carryOut(name, tenant string, payload []byte) outcome {
 	return o
 }
 
-// configuration answers what a function is.
+// configuration answers a request for a function's configuration.
 func (s *Service) configuration(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	if !known(name) {
@@ -364,7 +364,7 @@ func (s *Service) configuration(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer) //nolint:errchkjson // plain data; who asks may be gone
 }
 
-// fail answers as the service does when it refuses something.
+// fail writes an error response in the service's form.
 func fail(w http.ResponseWriter, status int, kind, message string) {
 	refuse(w, status, kind, message, "")
 }
@@ -380,7 +380,7 @@ func refuse(w http.ResponseWriter, status int, kind, message string, why types.T
 	_ = json.NewEncoder(w).Encode(answer) //nolint:errchkjson // as above
 }
 
-// signed computes a request's signature over the parts that its client says it has signed, and compares it.
+// signed reports whether a request's signature is right for the parts that the client claims to have signed.
 func signed(r *http.Request, body []byte, at time.Time) bool {
 	auth := r.Header.Get("Authorization")
 	_, names, ok := strings.Cut(auth, "SignedHeaders=")
@@ -405,7 +405,7 @@ func signed(r *http.Request, body []byte, at time.Time) bool {
 	return again.Header.Get("Authorization") == auth
 }
 
-// outcome is what came of an invocation.
+// outcome is the result of an invocation.
 type outcome struct {
 	payload []byte
 	failed  string // the kind of a function's error; empty: it answered

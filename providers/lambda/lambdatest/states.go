@@ -4,7 +4,7 @@ package lambdatest
 
 import "github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
-// State is what the service says of a function beside its settings. The zero value is that of one that is active.
+// State is the state that the service reports for a function. The zero value is that of an active function.
 type State struct {
 	State      types.State
 	Code       types.StateReasonCode // why
@@ -23,7 +23,7 @@ func (s *Service) SetState(name string, to State) {
 	s.states[name] = &to
 }
 
-// state is that of a function now.
+// state returns the current state of a function.
 func (s *Service) state(name string) State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,8 +33,8 @@ func (s *Service) state(name string) State {
 	return State{}
 }
 
-// notReady says why a function takes no invocation; empty: it takes it. What it says of functions with an image that are not active was seen
-// on the service: see the errors of aws-cdk 20123 and boto3 3788.
+// notReady returns the error with which a function refuses invocations; empty if it accepts them. The errors of inactive functions with an
+// image were observed on the service: see aws-cdk 20123 and boto3 3788.
 func (s *Service) notReady(name string) (kind, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,7 +35,7 @@ type box struct {
 	gone          bool
 }
 
-// session is a run of a sandbox's virtual machine.
+// session is one run of a sandbox's virtual machine.
 type session struct {
 	s        *Service
 	box      *box
@@ -54,13 +54,13 @@ type session struct {
 	commands map[string]*command
 }
 
-// snapshot is the files of a session that has ended.
+// snapshot holds the files of a session that has ended.
 type snapshot struct {
 	id, dir, session, box string
 	made                  time.Time
 }
 
-// drive is files that outlive sandboxes.
+// drive is a set of files that outlives sandboxes.
 type drive struct {
 	id, name, dir string
 	made          time.Time
@@ -68,7 +68,7 @@ type drive struct {
 	written       bool
 }
 
-// goes lets a session change its state by way of others.
+// goes makes a session pass through states.
 func (t *session) goes(states ...string) {
 	t.state, t.next, t.looks = states[0], states[1:], t.s.opt.Looks
 	t.box.changed = t.s.now()
@@ -120,10 +120,10 @@ func (b *box) answer(more map[string]any) map[string]any {
 	return d
 }
 
-// mountBusyError says that a drive is another's.
+// mountBusyError reports that another sandbox writes to a drive.
 type mountBusyError struct{ error }
 
-// begin makes the next session of a sandbox, from its snapshot. The lock is held; boot starts what runs in it.
+// begin makes the next session of a sandbox, from its snapshot; boot starts its processes. The lock is held.
 func (b *box) begin() (*session, error) {
 	t := &session{
 		s: b.s, box: b, id: newID("sess_"), made: b.s.now(), timeout: time.Duration(b.c.Timeout) * time.Millisecond, policy: b.c.policy,
@@ -153,7 +153,7 @@ func (b *box) begin() (*session, error) {
 	return t, nil
 }
 
-// boot starts what runs in a session: a moment later it runs.
+// boot starts the processes of a session, which is running shortly after.
 func (t *session) boot() error {
 	b := t.box
 	files := filepath.Join(t.dir, "files")
@@ -221,7 +221,7 @@ func copyFiles(from, to string) error {
 	return nil
 }
 
-// wind restarts the time until its end.
+// wind restarts the timer for the session's end.
 func (t *session) wind() {
 	if t.clock != nil {
 		t.clock.Stop()
@@ -241,7 +241,7 @@ func (t *session) alive() bool { return !slices.Contains([]string{stateStopped, 
 
 func (t *session) halting() bool { return t.state == stateStopping || t.state == stateSnapshotting }
 
-// over stops what runs, and gives its drives free.
+// over ends the session's processes, and releases its drives.
 func (t *session) over() {
 	if t.clock != nil {
 		t.clock.Stop()
@@ -261,7 +261,7 @@ func (t *session) over() {
 	}
 }
 
-// halt ends a session in order: a persistent sandbox keeps a snapshot.
+// halt ends a session properly: a persistent sandbox gets a snapshot.
 func (t *session) halt() *snapshot {
 	t.over()
 	if !*t.box.c.Persistent {
@@ -287,7 +287,7 @@ func (t *session) save() *snapshot {
 	return n
 }
 
-// fail ends it without a snapshot.
+// fail ends a session without a snapshot.
 func (t *session) fail() {
 	if t.alive() {
 		t.over()
@@ -295,7 +295,7 @@ func (t *session) fail() {
 	}
 }
 
-// destroy deletes a sandbox: its name is free at once, and what runs ends.
+// destroy deletes a sandbox: its name is free at once, and its processes end.
 func (b *box) destroy() {
 	if b.gone {
 		return

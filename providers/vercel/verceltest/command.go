@@ -20,7 +20,7 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/servicetest"
 )
 
-// command is one that was started in a session.
+// command is a command that was started in a session.
 type command struct {
 	id, session, name, dir string
 	args                   []string
@@ -49,7 +49,7 @@ func (c *command) change(f func()) {
 	c.changed = make(chan struct{})
 }
 
-// cut ends the streams of readers: the session has ended.
+// cut ends the streams of readers, because the session has ended.
 func (c *command) cut() { c.change(func() { c.stopped = c.exit == nil }) }
 
 func (c *command) public() map[string]any {
@@ -187,7 +187,7 @@ func (s *Service) launch(t *session, c *command, who string, env map[string]stri
 	return nil
 }
 
-// signal goes to the one process, and to no child of its.
+// signal sends a signal to the process itself, not to its children.
 func (c *command) signal(sig syscall.Signal) {
 	outside := c.cmd.Process.Pid // nsenter's, whose child it is
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", outside, outside))
@@ -265,7 +265,7 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, c *command, log
 	}
 }
 
-// find finds the command of a request. Where there is none, the answer is written.
+// find returns the command of a request. If there is none it writes an error response and returns nil.
 func (s *Service) find(w http.ResponseWriter, r *http.Request, t *session) *command {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,7 @@ type creation struct {
 	policy policy
 }
 
-// policy is a network policy as it is kept.
+// policy is a network policy as it is stored.
 type policy struct {
 	Mode                     string
 	Domains, Allowed, Denied []string
@@ -55,7 +55,7 @@ func (p policy) public() map[string]any {
 	return d
 }
 
-// readPolicy reads how a policy is asked for: a mode, or lists, of names also with rules for each.
+// readPolicy parses a requested policy: a mode, or lists; lists of names may have rules for each name.
 func readPolicy(text json.RawMessage) (p policy, err error) {
 	if len(text) == 0 {
 		return policy{Mode: "allow-all"}, nil
@@ -112,7 +112,7 @@ func read(w http.ResponseWriter, r *http.Request, into ...any) bool {
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 
-// check reports what is wrong with what is asked for.
+// check returns an error for an invalid create request.
 func (s *Service) check(c *creation) (err error) {
 	c.Name = cmp.Or(c.Name, newID("sandbox-"))
 	persistent := true
@@ -187,7 +187,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 	s.boot(w, b, t, err, nil)
 }
 
-// boot starts a session and answers.
+// boot starts a session and writes the response.
 func (s *Service) boot(w http.ResponseWriter, b *box, t *session, err error, more map[string]any) {
 	if busy, ok := errors.AsType[*mountBusyError](err); ok {
 		failAs(w, http.StatusConflict, "drive_in_use", busy.Error())

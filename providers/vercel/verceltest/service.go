@@ -194,7 +194,7 @@ func (s *Service) Made() int {
 	return s.made
 }
 
-// Snapshots is how many snapshots there are.
+// Snapshots returns how many snapshots exist.
 func (s *Service) Snapshots() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +211,7 @@ func (s *Service) Created(name string) map[string]any {
 	return nil
 }
 
-// Left is how long the session of a sandbox is still to live.
+// Left returns the remaining lifetime of a sandbox's session.
 func (s *Service) Left(name string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +221,7 @@ func (s *Service) Left(name string) time.Duration {
 	return 0
 }
 
-// Expire ends the time of a sandbox's session now.
+// Expire ends the lifetime of a sandbox's session now.
 func (s *Service) Expire(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,7 +230,7 @@ func (s *Service) Expire(name string) {
 	}
 }
 
-// Break ends the session of a sandbox by a failure: what was written in it is lost.
+// Break ends the session of a sandbox by a simulated failure: its changes to files are lost.
 func (s *Service) Break(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +239,7 @@ func (s *Service) Break(name string) {
 	}
 }
 
-// Forget deletes the snapshots of a sandbox, as at the end of their time.
+// Forget deletes the snapshots of a sandbox as if they had expired.
 func (s *Service) Forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +248,7 @@ func (s *Service) Forget(name string) {
 	}
 }
 
-// Age lets a sandbox have changed its status so long ago.
+// Age moves the last status change of a sandbox into the past.
 func (s *Service) Age(name string, by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +257,7 @@ func (s *Service) Age(name string, by time.Duration) {
 	}
 }
 
-// Sent is how many bytes of logs were ever sent.
+// Sent returns how many bytes of logs were ever sent.
 func (s *Service) Sent() int64 { return s.sent.Load() }
 
 // CutStreams breaks the connections of all readers of logs. Commands continue.
@@ -292,7 +292,7 @@ func (s *Service) withToken(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// failAs refuses with the service's own word.
+// failAs writes an error response with the service's error code.
 func failAs(w http.ResponseWriter, status int, kind, message string) {
 	servicetest.Answer(w, status, map[string]any{"error": map[string]string{"code": kind, "message": message}})
 }
@@ -315,7 +315,7 @@ func newID(prefix string) string {
 
 func millis(t time.Time) int64 { return t.UnixMilli() }
 
-// locked holds the lock for h.
+// locked returns a handler that calls h with the lock held.
 func (s *Service) locked(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -332,7 +332,7 @@ func (s *Service) locking(h func(http.ResponseWriter, *http.Request, *session)) 
 	}
 }
 
-// inSession finds the session of a request, which must run.
+// inSession returns a handler that finds the session of a request, which must be running.
 func (s *Service) inSession(h func(http.ResponseWriter, *http.Request, *session)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -358,7 +358,7 @@ func (s *Service) inSession(h func(http.ResponseWriter, *http.Request, *session)
 	}
 }
 
-// Arguments are those of all commands that were ever started, as the service keeps them.
+// Arguments returns the arguments of all commands ever started, as the service stores them.
 func (s *Service) Arguments() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -372,7 +372,7 @@ func (s *Service) Arguments() string {
 	return strings.Join(all, "\n")
 }
 
-// failStopped is the answer for a session that does not run.
+// failStopped writes the response for a session that is not running.
 func failStopped(w http.ResponseWriter) {
 	failAs(w, http.StatusGone, "sandbox_stopped", "Sandbox has stopped execution and is no longer available")
 }
