@@ -38,7 +38,7 @@ import (
 	"time"
 )
 
-// Adapter speaks to one chat service.
+// Adapter sends and receives messages of one chat service.
 type Adapter interface {
 	// Profile is what the service can do. It does not change.
 	Profile() Profile
@@ -74,7 +74,7 @@ type Profile struct {
 	Secrets []Secret
 }
 
-// Format is how the text of a message is written.
+// Format is the markup of a message's text.
 type Format string
 
 // The formats.
@@ -86,7 +86,7 @@ const (
 	GitHubText   Format = "github_markdown"
 )
 
-// Unit is what a service counts in.
+// Unit is the unit in which a service counts the length of a text.
 type Unit string
 
 // The units.
@@ -96,7 +96,7 @@ const (
 	Bytes      Unit = "bytes"      // of UTF-8
 )
 
-// Once is the means by which a message is not sent twice when it is unknown whether the first try arrived.
+// Once is how a service avoids duplicates when it is unknown whether the first try arrived.
 type Once string
 
 // The ways.
@@ -109,14 +109,14 @@ const (
 	OnceNever Once = "never"
 )
 
-// Pace is a rate limit of a service: at most Events requests in any time of length Per, counted for each Of by itself.
+// Pace is a rate limit of a service: at most Events requests in any interval of length Per, counted separately for each Of.
 type Pace struct {
 	Of     PaceOf
 	Events int
 	Per    time.Duration
 }
 
-// PaceOf is what a limit counts for.
+// PaceOf is the entity for which a rate limit counts requests.
 type PaceOf string
 
 // What limits count for.
@@ -134,7 +134,7 @@ type Secret struct {
 	About   string // where a person finds it
 }
 
-// Destination is where a message goes.
+// Destination is the credential and the place to which a message is sent.
 type Destination struct {
 	// Credential is the account's, opened for this send: fields as [Profile.Secrets] names them. It must reach no error and no log.
 	Credential map[string]string
@@ -158,21 +158,21 @@ type Message struct {
 	Buttons []Button
 }
 
-// File goes with a message.
+// File is a file attached to a message.
 type File struct {
 	Name string
 	Type string // of its content: text/markdown
 	Data []byte
 }
 
-// Button is something to press under a message. What comes back is an [Inbound] with its data.
+// Button is a button under a message. Pressing it produces an [Inbound] with its data.
 type Button struct {
 	Label string
 	Data  string // at most 64 bytes
 	Style Style
 }
 
-// Style is how a button looks, where a service knows styles.
+// Style is the look of a button, for services that support styles.
 type Style string
 
 // The styles.
@@ -182,7 +182,7 @@ const (
 	Deny    Style = "deny"
 )
 
-// Receipt is what a service says of a message that it has.
+// Receipt is a service's answer to an accepted message.
 type Receipt struct {
 	// ID is the message's, by which it is found and edited.
 	ID string `json:"id"`
@@ -245,7 +245,7 @@ type (
 	}
 )
 
-// Said is a simulated message of a person.
+// Said is a simulated message by a person.
 type Said struct {
 	Place string `json:"place"` // as the records of channels name places
 	User  string `json:"user"`
@@ -254,14 +254,14 @@ type Said struct {
 	Files []string `json:"files,omitzero"`
 }
 
-// Request is what was posted to us.
+// Request is an HTTP request that a service has posted to the gateway.
 type Request struct {
 	Header http.Header
 	Query  url.Values
 	Body   []byte
 }
 
-// InboundKind is what came in.
+// InboundKind is the kind of an Inbound.
 type InboundKind string
 
 // The kinds.
@@ -272,7 +272,7 @@ const (
 	Ignored   InboundKind = "ignored"   // nothing that concerns us
 )
 
-// Inbound is what a service reported.
+// Inbound is an event that a service has posted, such as a message.
 type Inbound struct {
 	Kind InboundKind
 	// Event names it: the same each time the service posts it.
@@ -296,7 +296,7 @@ type Inbound struct {
 	Why string
 }
 
-// InboundFile is a file that came with a message. It is fetched later, with the credential.
+// InboundFile is a file attached to an inbound message. It is fetched later, with the credential.
 type InboundFile struct {
 	Name string
 	Type string
@@ -304,7 +304,7 @@ type InboundFile struct {
 	Ref  string // what the adapter fetches it by
 }
 
-// Content is a file that is being fetched. Who has it closes it.
+// Content is a file that is being fetched. The caller closes it.
 type Content struct {
 	io.ReadCloser
 
@@ -319,7 +319,7 @@ type Answer struct {
 	Body   []byte
 }
 
-// Options are what all adapters are made with. The zero value is the service itself.
+// Options are the options of all adapters. The zero value uses the service itself.
 type Options struct {
 	// Base is where the service is, in place of its own address: a server of one's own, or a double of it.
 	Base string

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Outcome is what is known of a message whose sending failed.
+// Outcome is what is known about a message whose sending failed.
 type Outcome string
 
 // The outcomes.
@@ -40,7 +40,7 @@ type Error struct {
 	Cause error
 }
 
-// Error words it.
+// Error returns the outcome, the reason and the cause.
 func (e *Error) Error() string {
 	if e.Cause != nil {
 		return fmt.Sprintf("%s: %s: %v", e.Outcome, e.Reason, e.Cause)
@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// OutcomeOf is the outcome of a message by its error. An error that is no [Error] is ambiguous.
+// OutcomeOf returns the outcome in an error. An error that is no [Error] is ambiguous.
 func OutcomeOf(err error) Outcome {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Outcome

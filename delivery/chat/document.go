@@ -19,10 +19,10 @@ const (
 	mark = "(possible repeat)"
 )
 
-// Part is a piece of a document that fits into one message, written in the chat's format, and the same without any marks.
+// Part is a piece of a document that fits into one message, in the chat's format and without any markup.
 type Part struct{ Text, Plain string }
 
-// Layout is how a document is to be written.
+// Layout describes how a document is to be rendered.
 type Layout struct {
 	Format   channel.Format
 	Limit    int // of a part, in units of Unit
@@ -30,11 +30,11 @@ type Layout struct {
 	MaxParts int
 }
 
-// Render writes a Markdown document in a chat's format and splits it. Cut: there is more than MaxParts hold, and the last part says so.
-// It is pure.
+// Render converts a Markdown document to a chat's format and splits it. Cut reports that it exceeds MaxParts parts, which the last part
+// says. It has no side effects.
 type Render func(document string, l Layout) (parts []Part, cut bool)
 
-// bodyOf is what a delivery says. Of a follow-up, commands and outputs are code.
+// bodyOf returns the message of a delivery. Commands and outputs in a follow-up are formatted as code.
 func bodyOf(d schemas.Delivery) (schemas.ChatBody, error) {
 	b, err := schemas.ChatBodyOf(d)
 	if err != nil {
@@ -52,7 +52,7 @@ func bodyOf(d schemas.Delivery) (schemas.ChatBody, error) {
 	return b, nil
 }
 
-// followUpMarkdown is the text of a follow-up with its commands and outputs as code, so that nothing in them counts as Markdown.
+// followUpMarkdown returns the text of a follow-up with its commands and outputs as code, so that nothing in them is taken for Markdown.
 func followUpMarkdown(f schemas.FollowUp) string {
 	var b strings.Builder
 	text := f.Text
@@ -69,8 +69,8 @@ func followUpMarkdown(f schemas.FollowUp) string {
 	return b.String() + text
 }
 
-// plan makes the parts of a message. Where there are too many, the whole goes as a file behind the first of them, if the service
-// takes one; else the last says that the rest is left out.
+// plan splits a message into parts. If there are too many, the whole message is attached as a file to the first part, if the service
+// accepts files; otherwise the last part says that the rest is left out.
 func plan(m schemas.ChatBody, p channel.Profile, render Render) ([]part, error) {
 	l := Layout{Format: p.Format, Limit: p.Limit - len(mark) - 2, Unit: p.Unit, MaxParts: maxParts}
 	list, cut := render(m.Text, l)
@@ -98,7 +98,7 @@ func plan(m schemas.ChatBody, p channel.Profile, render Render) ([]part, error) 
 	return parts, nil
 }
 
-// fitting is how many parts the ledger can keep, at least one.
+// fitting returns how many parts the ledger can store, at least one.
 func fitting(list []Part) int {
 	all := 0
 	for i, x := range list {
@@ -109,10 +109,10 @@ func fitting(list []Part) int {
 	return len(list)
 }
 
-// keyOf names a part, the same on every try.
+// keyOf returns the key of a part, the same on every try.
 func keyOf(id schemas.DeliveryID, i int) string { return fmt.Sprintf("%s.%d", id, i) }
 
-// messageFor is a part as the adapter gets it.
+// messageFor returns the adapter's message for a part.
 func messageFor(d schemas.Delivery, m schemas.ChatBody, l ledger, i int, profile channel.Profile) channel.Message {
 	p := l.Parts[i]
 	out := channel.Message{Key: keyOf(d.ID, i), Text: p.Text, Plain: p.Plain, Reply: m.Reply && i == 0}

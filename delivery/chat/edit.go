@@ -41,10 +41,11 @@ func (s *send) first(ctx context.Context) (ledger, error) {
 	return editing(l, earlier, s.m, s.profile, s.Render), nil
 }
 
-// open reports whether it is not known yet what becomes of a part.
+// open reports whether the fate of a part is undecided.
 func open(p part) bool { return p.State != sent && p.State != dropped && p.State != failed }
 
-// editing is a ledger that replaces the last message of an earlier one, if the chat has it. It is pure.
+// editing returns a ledger that replaces the last message of an earlier ledger by an edit, if the chat has that message, and l otherwise.
+// It has no side effects.
 func editing(l, earlier ledger, m schemas.ChatBody, p channel.Profile, render Render) ledger {
 	n := len(earlier.Parts)
 	if n == 0 || earlier.Parts[n-1].State != sent || earlier.Parts[n-1].ID == "" || earlier.Parts[n-1].File || len(l.Parts) != 1 {

@@ -49,7 +49,7 @@ func (s *Sender) Ended(ctx context.Context, d schemas.Delivery, failure string) 
 	})
 }
 
-// fallBack makes the delivery by the channel's fallback, unless this is one already or there is none.
+// fallBack delivers by the channel's fallback, unless there is none or this delivery is one already.
 func (s *Sender) fallBack(ctx context.Context, d schemas.Delivery, record schemas.ChatChannel) (schemas.ChannelID, error) {
 	f := record.Fallback
 	if f == nil || d.FallbackOf != "" || d.Tries > 0 { // one whose tries are bounded is a test of this very channel
@@ -69,7 +69,7 @@ func (s *Sender) fallBack(ctx context.Context, d schemas.Delivery, record schema
 	return to.ID, lifecycle.Deliver(ctx, s.Bus, next)
 }
 
-// publish puts an event on the conversation, once for each time that a person has had the delivery made again.
+// publish publishes an event on the conversation, once for each time that a person has requested the delivery again.
 func (s *Sender) publish(ctx context.Context, d schemas.Delivery, t schemas.EventType, data any) error {
 	if schemas.CodeOf(d.Conversation.Validate()) == schemas.Invalid { // it belongs to none
 		return nil

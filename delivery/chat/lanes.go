@@ -21,8 +21,8 @@ const (
 	laneKept = 2 * time.Hour
 )
 
-// lanes keeps chats apart: one delivery at a time goes to each, so that its parts stand together, and a chat that has asked for rest
-// is left alone without a request. Safe for concurrent use.
+// lanes serializes deliveries per chat, so that the parts of one are not mixed with others, and sends nothing to a chat whose service has
+// asked for a pause. Safe for concurrent use.
 type lanes struct {
 	mu       sync.Mutex
 	all      map[Place]*lane
@@ -45,7 +45,7 @@ func newLanes() *lanes {
 	return &lanes{all: map[Place]*lane{}, inFlight: map[schemas.AccountID]int{}, slow: map[schemas.AccountID]int{}}
 }
 
-// enter takes the lane of a place. Where ok is false it is not taken: the verdict says why. Else leave follows.
+// enter occupies the lane of a place, until leave. If it returns false it does not, and the verdict says why.
 func (l *lanes) enter(a schemas.AccountID, p Place) (v delivery.Verdict, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +88,7 @@ func (l *lanes) leave(a schemas.AccountID, p Place) {
 	}
 }
 
-// resting is how long a place is left alone yet: the service may have said so with what came before in the same delivery.
+// resting returns how long a place is still paused: the service may have asked for a pause after an earlier part of the same delivery.
 func (l *lanes) resting(p Place) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,14 +96,14 @@ func (l *lanes) resting(p Place) time.Duration {
 	return max(0, l.lane(Place{Channel: p.Channel}, now).paused.Sub(now), l.lane(p, now).paused.Sub(now))
 }
 
-// took notes how long a request to a place took.
+// took records whether a request to a place was slow.
 func (l *lanes) took(p Place, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lane(p, time.Now()).slow = d >= slowAfter
 }
 
-// pause leaves a place alone for a time.
+// pause pauses a place for a time.
 func (l *lanes) pause(p Place, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +123,7 @@ func (l *lanes) lane(p Place, now time.Time) *lane {
 	return x
 }
 
-// sweep forgets lanes that were not used for long.
+// sweep removes lanes that were not used for long.
 func (l *lanes) sweep(now time.Time) {
 	if now.Sub(l.swept) < time.Minute {
 		return
@@ -136,7 +136,7 @@ func (l *lanes) sweep(now time.Time) {
 	}
 }
 
-// rests words why a place gets nothing for a time.
+// rests describes why a place is paused, for an error message.
 func rests(wait time.Duration) string {
 	return "the chat, or the whole channel, takes nothing more for " + max(wait, time.Second).Round(time.Second).String() +
 		": its service has said so, or as many messages as it allows were sent just now"

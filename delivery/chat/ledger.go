@@ -20,7 +20,7 @@ const (
 	limitedFor = 30 * time.Second
 )
 
-// state is what is known of a part.
+// state is what is known about a part.
 type state string
 
 // The states of a part.
@@ -33,7 +33,7 @@ const (
 	failed    state = "failed"    // the service refuses it, or it must not be sent again
 )
 
-// ledger is what is known of a delivery's parts.
+// ledger records what is known about a delivery's parts.
 type ledger struct {
 	Parts []part `json:"parts"`
 	// Holder is who sends now, and Until when it ends at the latest, by the log's clock.
@@ -45,7 +45,7 @@ type ledger struct {
 	Replay int `json:"replay,omitzero"`
 }
 
-// part is one message.
+// part is one message of a delivery.
 type part struct {
 	State state `json:"state"`
 	// Text and Plain are there until the part is sent.
@@ -69,14 +69,14 @@ type part struct {
 	Held bool `json:"held,omitzero"`
 }
 
-// edit is an earlier message in the chat, and what it is to say now.
+// edit is an earlier message in the chat, and its new text.
 type edit struct {
 	ID    string `json:"id"`
 	Text  string `json:"text,omitzero"`
 	Plain string `json:"plain,omitzero"`
 }
 
-// rules are what next goes by: the service's and the account's.
+// rules are the service's and the account's rules that next applies.
 type rules struct {
 	once        channel.Once
 	window      time.Duration // in which the service knows a key; 0: for good
@@ -84,7 +84,7 @@ type rules struct {
 	onAmbiguous schemas.OnAmbiguous
 }
 
-// happening is what was met, of the part that the ledger is at.
+// happening is an event that concerns the current part of the ledger.
 type happening struct {
 	kind   happeningKind
 	now    time.Time // by the log's clock
@@ -115,7 +115,7 @@ const (
 	neverTried  happeningKind = "never_tried" // the time to send was over before the request began
 )
 
-// action is what is to be done.
+// action is what a deliverer has to do next.
 type action struct {
 	kind   actionKind
 	part   int
@@ -137,9 +137,9 @@ const (
 	doDone  actionKind = "done"  // all parts are settled
 )
 
-// next is the ledger after what was met, and what is to be done then. It is pure, and does not change what l points to. A ledger
-// that it returns is written before the action is taken, if it differs; where it cannot be because another has changed it, nothing
-// is done, and the ledger is read again.
+// next returns the ledger after an event, and the action to take. It has no side effects, and does not change what l points to. If the
+// returned ledger differs it must be written before the action is taken; if it cannot be written because another process has changed it,
+// the ledger is read again instead.
 func next(l ledger, h happening, r rules) (ledger, action) {
 	l.Parts = append([]part(nil), l.Parts...)
 	if h.kind == wake && h.replay > l.Replay {
@@ -207,7 +207,7 @@ func next(l ledger, h happening, r rules) (ledger, action) {
 	return l, action{kind: doStop, part: i, reason: h.reason}
 }
 
-// wakened is next for a deliverer that takes the delivery up and knows no more than the ledger.
+// wakened is next for a deliverer that begins with a delivery and knows only the ledger.
 func wakened(l ledger, i int, h happening, r rules) (ledger, action) {
 	p := &l.Parts[i]
 	switch p.State {
@@ -250,7 +250,7 @@ func wakened(l ledger, i int, h happening, r rules) (ledger, action) {
 	return begun(l, i, h, true)
 }
 
-// begun notes that a part is about to be sent.
+// begun records that a part is about to be sent.
 func begun(l ledger, i int, h happening, marked bool) (ledger, action) {
 	p := &l.Parts[i]
 	p.State, p.Marked, p.Held = sending, marked, false
@@ -259,7 +259,7 @@ func begun(l ledger, i int, h happening, marked bool) (ledger, action) {
 	return l, action{kind: doSend, part: i, marked: marked}
 }
 
-// doubted notes that a request may have arrived whose time was over at until.
+// doubted records that a request may have arrived; its time ended at until.
 func (p *part) doubted(until time.Time) {
 	p.State = ambiguous
 	if p.Doubt.IsZero() {
@@ -267,7 +267,7 @@ func (p *part) doubted(until time.Time) {
 	}
 }
 
-// arrived notes that a part is there.
+// arrived records that a part has arrived.
 func arrived(l ledger, i int, r channel.Receipt) (ledger, action) {
 	p := &l.Parts[i]
 	done := part{State: sent, Tries: p.Tries, Marked: p.Marked, File: p.File, ID: r.ID, URL: r.URL}
@@ -282,7 +282,7 @@ func arrived(l ledger, i int, r channel.Receipt) (ledger, action) {
 	return l, action{kind: doNext, part: i}
 }
 
-// unsent is the state of a part that was not sent just now: an earlier request may still have arrived.
+// unsent returns the state of a part whose last request did not arrive: ambiguous if an earlier request may have, else queued.
 func (p *part) unsent() state {
 	if p.Doubt.IsZero() {
 		return queued
@@ -290,7 +290,7 @@ func (p *part) unsent() state {
 	return ambiguous
 }
 
-// at is the first part that is not settled, or how many there are.
+// at returns the index of the first undecided part, or the number of parts.
 func (l ledger) at() int {
 	for i, p := range l.Parts {
 		if p.State != sent && p.State != dropped {
@@ -300,7 +300,7 @@ func (l ledger) at() int {
 	return len(l.Parts)
 }
 
-// same reports whether two ledgers say the same.
+// same reports whether two ledgers are equal.
 func same(a, b ledger) bool {
 	return slices.EqualFunc(a.Parts, b.Parts, sameParts) && a.Holder == b.Holder && a.Until.Equal(b.Until) &&
 		string(a.Route) == string(b.Route) && a.Replay == b.Replay

@@ -10,8 +10,8 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel/chatfake"
 )
 
-// Converse checks that a double and an adapter can talk with one another, as people make them do by hand: a person's message is received,
-// and the answer is sent to where it was written.
+// Converse checks that a double and an adapter work together as in manual use: a person's message is received, and the answer is sent to
+// the place where it was written.
 func Converse(t *testing.T, open func(channel.Options) (channel.Adapter, error), d chatfake.Double) {
 	t.Helper()
 	server := httptest.NewServer(d.Server)

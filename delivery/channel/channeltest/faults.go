@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel/chatfake"
 )
 
-// outcome is what a fault means, unless the harness says otherwise.
+// outcome returns the expected outcome of a fault: the harness's, or the default.
 func (f *fixture) outcome(fault chatfake.Fault) channel.Outcome {
 	if o, ok := f.Outcomes[fault]; ok {
 		return o
@@ -28,7 +28,7 @@ func (f *fixture) outcome(fault chatfake.Fault) channel.Outcome {
 	return channel.Ambiguous
 }
 
-// waits are the faults that only the end of a context ends.
+// waits reports whether only the end of a context ends a request with that fault.
 func waits(fault chatfake.Fault) bool {
 	return fault == chatfake.Hang || fault == chatfake.CommitThenHang
 }
@@ -69,7 +69,7 @@ func faults(t *testing.T, f *fixture) {
 	}
 }
 
-// again tries what is not known once more, as the profile says, and holds that it is there once.
+// again repeats a message with an unknown outcome as the profile prescribes, and checks that it exists once.
 func (f *fixture) again(t *testing.T, m channel.Message, fault chatfake.Fault) {
 	t.Helper()
 	after := len(f.fake.Messages())

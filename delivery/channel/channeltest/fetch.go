@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel/chatfake"
 )
 
-// Fetched is a file that the suite has the double keep, and how the adapter is asked for it.
+// Fetched is a file that the suite stores in the double, and how the adapter fetches it.
 type Fetched struct {
 	File channel.InboundFile
 	Path string // of the double
@@ -23,10 +23,10 @@ type Fetched struct {
 	Guarded, Shown string
 }
 
-// content is longer than one read, and half of it is no file.
+// fileContent returns content that is longer than one read.
 func fileContent() []byte { return bytes.Repeat([]byte("0123456789abcdef"), 20_000) }
 
-// fetches is an adapter that reaches its double alone: away counts requests to any other host.
+// fetches returns an adapter that can reach only its double: away counts requests to other hosts.
 func (f *fixture) fetches(t *testing.T) (a channel.Fetcher, away *atomic.Int32) {
 	t.Helper()
 	if _, ok := f.adapter.(channel.Fetcher); !ok {
@@ -49,7 +49,7 @@ func (f *fixture) fetches(t *testing.T) (a channel.Fetcher, away *atomic.Int32) 
 	return fetcher, away
 }
 
-// within is a network of one host.
+// within is an HTTP transport that reaches one host only.
 type within struct {
 	host string
 	away *atomic.Int32
@@ -63,7 +63,7 @@ func (w within) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// whole reads a file.
+// whole fetches and reads a whole file.
 func whole(ctx context.Context, a channel.Fetcher, to channel.Destination, file channel.InboundFile) ([]byte, error) {
 	c, err := a.Fetch(ctx, to, file)
 	if err != nil {

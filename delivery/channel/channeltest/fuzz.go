@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// ReadAny holds that whatever is posted is understood, ignored or refused, and that what is understood has an answer's way: for fuzzing.
+// ReadAny checks, for fuzzing, that any request is understood, ignored or refused, and that an understood one has a route for the answer.
 func ReadAny(t *testing.T, a channel.Adapter, r channel.Request, to channel.Destination) {
 	t.Helper()
 	receiver, ok := a.(channel.Receiver)
@@ -50,7 +50,7 @@ func ReadAny(t *testing.T, a channel.Adapter, r channel.Request, to channel.Dest
 	}
 }
 
-// RouteAny holds that whatever stands as a route names a destination or is refused, always the same: for fuzzing.
+// RouteAny checks, for fuzzing, that any route names a destination or is refused, with the same result each time.
 func RouteAny(t *testing.T, a channel.Adapter, route json.RawMessage) {
 	t.Helper()
 	name, err := a.Destination(route)
@@ -63,7 +63,8 @@ func RouteAny(t *testing.T, a channel.Adapter, route json.RawMessage) {
 	}
 }
 
-// FuzzAnswers has every request of an adapter answered by anything at all: each says what is known of it, without a secret.
+// FuzzAnswers answers every request of an adapter with arbitrary bytes, and checks that each error states the outcome and contains no
+// secret.
 func FuzzAnswers(f *testing.F, h Harness) {
 	f.Helper()
 	for _, body := range []string{

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel/chatfake"
 )
 
-// Harness is what the suite must know of an adapter.
+// Harness describes an adapter to the suite.
 type Harness struct {
 	New  func(channel.Options) (channel.Adapter, error)
 	Fake func() *chatfake.Server
@@ -42,14 +42,14 @@ type Harness struct {
 	Lacking map[string]string
 }
 
-// Read is a payload and what it says. Of Answer, Route and Why only what Want has is compared.
+// Read is a payload and its expected meaning. Answer, Route and Why are compared only if Want sets them.
 type Read struct {
 	Name string
 	Body string
 	Want channel.Inbound
 }
 
-// fixture is an adapter before its double.
+// fixture is an adapter connected to its double.
 type fixture struct {
 	Harness
 	adapter channel.Adapter
@@ -83,7 +83,7 @@ func (f *fixture) send(t *testing.T, m channel.Message) channel.Receipt {
 	return r
 }
 
-// safe fails where an error is none of this vocabulary, or holds a secret.
+// safe fails the test if an error is no [channel.Error], or contains a secret.
 func (f *fixture) safe(t *testing.T, err error) *channel.Error {
 	t.Helper()
 	e, ok := errors.AsType[*channel.Error](err)
@@ -108,7 +108,7 @@ func (f *fixture) clean(t *testing.T, text string) {
 	}
 }
 
-// operations are all that the adapter sends.
+// operations returns all operations by which the adapter sends requests.
 func (f *fixture) operations(to channel.Destination) map[string]func(context.Context) error {
 	ops := map[string]func(context.Context) error{"send": func(ctx context.Context) error {
 		_, err := f.adapter.Send(ctx, to, f.message())

@@ -41,7 +41,7 @@ func verifies(t *testing.T, f *fixture) {
 	}
 }
 
-// refuses spoils requests in every way that all services have, and in those of the harness.
+// refuses checks that requests are refused which are corrupted in the ways common to all services and in those of the harness.
 func refuses(t *testing.T, f *fixture) {
 	a, ok := f.receiver(t)
 	if !ok {
@@ -162,7 +162,7 @@ func sameJSON(a, b json.RawMessage) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// simulates wants a request that was made up to pass as one of the service, and to be another one each time.
+// simulates checks that a simulated request is accepted like one of the service, and is a different one each time.
 func simulates(t *testing.T, f *fixture) {
 	a, ok := f.adapter.(channel.Simulator)
 	if !ok {

@@ -116,7 +116,7 @@ func concurrent(t *testing.T, f *fixture) {
 	}
 }
 
-// limits sends text of exactly the limit, of a rune whose size differs in all units.
+// limits sends a text of exactly the limit, mostly of a rune whose size differs between all units.
 func limits(t *testing.T, f *fixture) {
 	p := f.adapter.Profile()
 	each := map[channel.Unit]int{channel.UTF16: 2, channel.CodePoints: 1, channel.Bytes: 4}[p.Unit]

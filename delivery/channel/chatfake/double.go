@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// Double is a double of a chat service as people use it by hand: with what a channel's record needs to go with it.
+// Double is a double of a chat service for manual use, with the values for a channel's record.
 type Double struct {
 	// Kind is the channel's: telegram.
 	Kind   string

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Fault is what goes wrong with a request.
+// Fault is an injected failure of a request.
 type Fault string
 
 // The faults. Those that begin with Commit do what was asked before they go wrong.
@@ -36,24 +36,24 @@ const (
 // FaultWait is what [TooMany] asks to wait.
 const FaultWait = 7 * time.Second
 
-// Faults are all of them.
+// Faults returns all faults except None.
 func Faults() []Fault {
 	return []Fault{Drop, CommitThenDrop, TooMany, TooManyBare, ServerError, CommitThenServerError, Hang, CommitThenHang, CommitThenTruncate,
 		ErrorBody, CommitThenMalformed, CommitThenLong, Unauthorized, Redirect}
 }
 
-// Commits reports whether a request does what it asks for although it goes wrong.
+// Commits reports whether a request takes effect in spite of the fault.
 func (f Fault) Commits() bool { return strings.HasPrefix(string(f), "commit") }
 
-// Reply is an answer.
+// Reply is an HTTP response.
 type Reply struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// Words are how a service says what is wrong. Echo is what the request held, secrets and all: a service that repeats it must not bring
-// them into an error.
+// Words builds the service's error responses. Echo is the content of the request, including secrets: even if a service repeats it, an
+// adapter's errors must not contain them.
 type Words struct {
 	TooMany      func(after time.Duration, echo string) Reply // after 0: it does not say
 	Unauthorized func(echo string) Reply
@@ -66,7 +66,7 @@ const elsewhere = "/elsewhere"
 // maxRequest is how large a request may be, in bytes.
 const maxRequest = 64 << 20
 
-// ServeHTTP answers a request, or lets it go wrong.
+// ServeHTTP answers a request, or applies a fault.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hang waits until the client has left or the double is closed.
+// hang waits until the client has disconnected or the double is closed.
 func (s *Server) hang(r *http.Request) {
 	s.mu.Lock()
 	closed := s.closing()
@@ -150,7 +150,7 @@ func write(w http.ResponseWriter, r Reply) {
 	w.Write(r.Body) //nolint:errcheck // the client may have left
 }
 
-// truncate says how long an answer is and sends half of it.
+// truncate announces the length of a response and sends half of it.
 func truncate(w http.ResponseWriter, r Reply) {
 	r.Header = maps.Clone(r.Header)
 	if len(r.Body) < 2 {
@@ -163,7 +163,7 @@ func truncate(w http.ResponseWriter, r Reply) {
 	panic(http.ErrAbortHandler)
 }
 
-// recorder keeps an answer instead of sending it.
+// recorder stores a response instead of sending it.
 type recorder struct {
 	header http.Header
 	status int
@@ -190,7 +190,7 @@ func (r *recorder) reply() Reply {
 	return Reply{Status: r.status, Header: r.header, Body: r.body.Bytes()}
 }
 
-// JSON is an answer with a body of JSON.
+// JSON returns a response with a JSON body.
 func JSON(status int, body any) Reply {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -199,5 +199,5 @@ func JSON(status int, body any) Reply {
 	return Reply{Status: status, Body: text}
 }
 
-// Write sends it.
+// Write sends the response.
 func (r Reply) Write(w http.ResponseWriter) { write(w, r) }

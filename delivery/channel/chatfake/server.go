@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Message is one that a double keeps.
+// Message is a message that a double stores.
 type Message struct {
 	ID    string    `json:"id"`
 	Place string    `json:"place"` // the chat, with its thread
@@ -26,20 +26,20 @@ type Message struct {
 	At    time.Time `json:"at"`
 }
 
-// File came with a message.
+// File is a file attached to a message.
 type File struct {
 	Name string `json:"name"`
 	Type string `json:"type"`
 	Data []byte `json:"data"`
 }
 
-// Button is under a message.
+// Button is a button under a message.
 type Button struct {
 	Label string `json:"label"`
 	Data  string `json:"data"`
 }
 
-// Mark is something that is no message: typing, a reaction, a setting.
+// Mark is a request other than a message: typing, a reaction, a setting.
 type Mark struct {
 	Kind  string `json:"kind"`
 	Place string `json:"place"`
@@ -47,8 +47,7 @@ type Mark struct {
 	What  string `json:"what,omitzero"`
 }
 
-// Server is the state of a double and what stands before it. It may be used from many goroutines; its fields must not change once it
-// serves.
+// Server is a double's HTTP server with its state. It is safe for concurrent use; its fields must not change once it serves.
 type Server struct {
 	// Service answers what does not go wrong. It keeps what it accepts here.
 	Service http.Handler
@@ -70,14 +69,14 @@ type Server struct {
 	put      map[string]put
 }
 
-// put is what a double answers to who asks for a path.
+// put is a double's response to requests for a path.
 type put struct {
 	reply   Reply
 	allowed func(*http.Request) bool
 }
 
-// Put has a double answer to GET requests of a path, as files are served, if allowed takes the request; nil: it takes all. A name without
-// a slash stands for every path that ends in it.
+// Put sets a double's response to GET requests for a path, as for a file, if allowed accepts the request (nil: all). A name without a
+// slash matches every path that ends with it.
 func (s *Server) Put(at string, r Reply, allowed func(*http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +91,7 @@ func (s *Server) Put(at string, r Reply, allowed func(*http.Request) bool) {
 	s.put[at] = put{r, allowed}
 }
 
-// file is the answer to who asks for a file, if it is one.
+// file returns the response to a request for a file; false if there is no such file.
 func (s *Server) file(r *http.Request) (Reply, bool) {
 	s.mu.Lock()
 	p, ok := s.put[r.URL.Path]
@@ -123,14 +122,14 @@ func (s *Server) clock() time.Time {
 	return time.Now()
 }
 
-// Fail lets the next requests go wrong, one after the other.
+// Fail applies the faults to the next requests, one each.
 func (s *Server) Fail(faults ...Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = append(s.faults, faults...)
 }
 
-// Choose lets each request go wrong as choose says, once there are no faults from [Server.Fail] left. Nil: none does.
+// Choose sets a function that chooses the fault of each request after those of [Server.Fail] are used up. Nil: no faults.
 func (s *Server) Choose(choose func(*http.Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,14 +153,14 @@ func (s *Server) next(r *http.Request) Fault {
 	return choose(r)
 }
 
-// Requests is how many have arrived.
+// Requests returns how many requests have arrived.
 func (s *Server) Requests() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests
 }
 
-// NextID is a number that no message has had.
+// NextID returns a number that no message has had.
 func (s *Server) NextID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +168,7 @@ func (s *Server) NextID() int {
 	return s.last
 }
 
-// Add keeps a message, as of now.
+// Add stores a message, with the current time.
 func (s *Server) Add(m Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +184,7 @@ func (s *Server) notify(m Message) {
 	}
 }
 
-// AddOnce keeps a message unless there is one of the same place and nonce that is younger than window, which it returns.
+// AddOnce stores a message unless there is one with the same place and nonce that is younger than window; it returns that one then.
 func (s *Server) AddOnce(m Message, window time.Duration) (kept Message, added bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +200,7 @@ func (s *Server) AddOnce(m Message, window time.Duration) (kept Message, added b
 	return m, true
 }
 
-// Change changes a message, if it is there.
+// Change changes a message, and reports whether it exists.
 func (s *Server) Change(place, id string, change func(*Message)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,35 +213,36 @@ func (s *Server) Change(place, id string, change func(*Message)) bool {
 	return true
 }
 
-// Remove takes a message away.
+// Remove removes a message.
 func (s *Server) Remove(place, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.messages = slices.DeleteFunc(s.messages, func(m Message) bool { return m.ID == id && m.Place == place })
 }
 
-// Messages are those kept, the oldest first.
+// Messages returns the stored messages, oldest first.
 func (s *Server) Messages() []Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.messages)
 }
 
-// Note keeps a mark.
+// Note stores a mark.
 func (s *Server) Note(m Mark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.marks = append(s.marks, m)
 }
 
-// Marks are those kept, the oldest first.
+// Marks returns the stored marks, oldest first.
 func (s *Server) Marks() []Mark {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.marks)
 }
 
-// Take takes one of the events that key has in each per, and says how many are left and when there are new ones.
+// Take counts an event against key's rate limit of events in each per. It returns how many are left and after which time there are new
+// ones; false if none was left.
 func (s *Server) Take(key string, events int, per time.Duration) (left int, after time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +263,7 @@ func (s *Server) Take(key string, events int, per time.Duration) (left int, afte
 	return b.left, after, true
 }
 
-// Close ends what hangs. It may be called twice.
+// Close ends hanging requests. It may be called more than once.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +274,7 @@ func (s *Server) Close() {
 	}
 }
 
-// closing is closed by [Server.Close]. The lock is held.
+// closing returns the channel that [Server.Close] closes. The lock is held.
 func (s *Server) closing() chan struct{} {
 	if s.closed == nil {
 		s.closed = make(chan struct{})
