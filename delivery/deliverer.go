@@ -21,7 +21,7 @@ type Sender interface {
 	Send(ctx context.Context, d schemas.Delivery) (schemas.DeliveryTry, Verdict)
 }
 
-// Ender is a [Sender] that has something to do when a delivery is over.
+// Ender is a [Sender] that is notified when a delivery has ended.
 type Ender interface {
 	// Ended is called when a delivery has arrived, or has failed for good with a reason, which is then not empty, before its message is
 	// acknowledged. After an error the message is redelivered. It may be called again for the same end. It is called from many goroutines.
@@ -41,7 +41,7 @@ const (
 	maxAttempts    = 1_000_000 // of one message: its tries are messages of their own, and waiting for a place uses up none
 )
 
-// Deliverer serves a channel. Any number of them, in any number of processes, share its deliveries.
+// Deliverer makes the deliveries of a channel. Any number of deliverers, in any number of processes, share a channel.
 type Deliverer struct {
 	Bus *streams.Bus
 	// Channel is what is served. Empty: schemas.WebhookChannel.
@@ -64,14 +64,14 @@ type Deliverer struct {
 	at func(stage, schemas.Delivery) error
 }
 
-// Metrics is what a deliverer reports about itself. Each may be nil. They are called from many goroutines and must not block.
+// Metrics are the functions by which a deliverer reports metrics. Each may be nil. They are called concurrently and must not block.
 type Metrics struct {
 	Tried     func(channel string, k Kind, took time.Duration) // sandjet_delivery_tries_total{channel,outcome} and _try_seconds
 	Delivered func(channel string, after time.Duration)        // sandjet_delivery_seconds{channel}: from its making to its arrival
 	Dead      func(channel string)                             // sandjet_deliveries_dead_total{channel}
 }
 
-// stage is a place between two effects, where a process may die.
+// stage is a point between two effects at which tests simulate a crash.
 type stage string
 
 const (
@@ -79,8 +79,8 @@ const (
 	atScheduled stage = "scheduled" // the next try is on the log, this one is not acknowledged
 )
 
-// Run delivers until ctx ends. Then it takes no more, gives tries under way the grace and returns nil.
-// It returns an error when the log refuses the consumer for good.
+// Run delivers until ctx ends. It then takes no further deliveries, waits for tries in flight up to the grace period and returns nil. It
+// returns an error if the stream permanently refuses the consumer.
 func (d *Deliverer) Run(ctx context.Context) error {
 	s := *d
 	s.Channel = cmp.Or(s.Channel, schemas.WebhookChannel)
@@ -109,8 +109,8 @@ func (d *Deliverer) Run(ctx context.Context) error {
 	return nil
 }
 
-// handle tries a delivery and carries out what follows. A retry is written before the message is acknowledged: a crash between the two
-// delivers once more, never once less.
+// handle tries a delivery and acts on the verdict. A retry is stored before the message is acknowledged: a crash in between causes an
+// additional delivery, never a lost one.
 func (d *Deliverer) handle(ctx context.Context, m streams.Delivery[schemas.Delivery]) error {
 	v := m.Value
 	if m.Account != "" {
@@ -154,7 +154,7 @@ func (d *Deliverer) handle(ctx context.Context, m streams.Delivery[schemas.Deliv
 	return nil
 }
 
-// ended has the sender do what follows from the end of a delivery. Its error hands the message out again, whatever its code.
+// ended notifies the sender of the end of a delivery, if it is an [Ender]. After an error, with whatever code, the message is redelivered.
 func (d *Deliverer) ended(ctx context.Context, v schemas.Delivery, failure string) error {
 	e, ok := d.Sender.(Ender)
 	if !ok {
@@ -167,8 +167,8 @@ func (d *Deliverer) ended(ctx context.Context, v schemas.Delivery, failure strin
 	return nil
 }
 
-// report counts and logs a try. A receiver whose deliveries all fail, of which there may be thousands, gets one line a minute for each
-// kind of end, with the number of those that were left out; at the level of debugging they are there.
+// report counts and logs a try. For a receiver whose deliveries all fail it logs one line per minute and kind of verdict, with the number
+// of lines left out; these are logged at debug level.
 func (d *Deliverer) report(v schemas.Delivery, try schemas.DeliveryTry, verdict Verdict, now time.Time) {
 	log := d.Log.With("delivery", v.ID, "account", v.Account, "endpoint", v.Endpoint, "event", v.Event, "attempt", v.Attempt+1)
 	level := slog.LevelInfo

@@ -10,15 +10,15 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Place is a channel, or a place in it where Destination is not empty.
+// Place is a channel or, if Destination is not empty, a chat in it.
 type Place struct {
 	// Channel is a record's id, or what stands for the credential that several records have, see [Sender.Digest].
 	Channel     schemas.ChannelID
 	Destination string
 }
 
-// Pacer gives turns to all deliverers that share it, so that together they pass no limit of a service. It may be called from many
-// goroutines. An error has those who ask keep to the limits alone.
+// Pacer coordinates all deliverers that share it, so that together they do not exceed a service's rate limits. It must be safe for
+// concurrent use. On an error a deliverer applies the limits to itself alone.
 type Pacer interface {
 	// Take takes a turn of all limits of a place at once and returns 0, or takes none and returns how long to wait before asking again:
 	// because of a limit, or because the place or its whole channel is to be left alone.
@@ -36,14 +36,14 @@ const (
 	restWithin = 3 * time.Second
 )
 
-// localPacer keeps the limits within one process. The zero value is ready. Safe for concurrent use.
+// localPacer enforces the limits within one process. The zero value is ready. Safe for concurrent use.
 type localPacer struct {
 	mu    sync.Mutex
 	turns map[limit][]time.Time // the latest Events of each limit, the oldest first
 	swept time.Time
 }
 
-// limit is what a limit counts for, and its window: the whole channel where the place has no destination.
+// limit is the key of a rate limit: the place that it counts for (the whole channel if it has no destination), and its window.
 type limit struct {
 	of  Place
 	per time.Duration
@@ -56,7 +56,7 @@ func limitOf(at Place, l channel.Pace) limit {
 	return limit{at, l.Per}
 }
 
-// take is as [Pacer.Take].
+// take is [Pacer.Take] for this process.
 func (p *localPacer) take(at Place, limits []channel.Pace) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,7 +75,7 @@ func (p *localPacer) take(at Place, limits []channel.Pace) time.Duration {
 	return 0
 }
 
-// note counts a turn that was taken elsewhere.
+// note counts a turn that the shared pacer has granted.
 func (p *localPacer) note(at Place, limits []channel.Pace) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +95,7 @@ func (p *localPacer) count(at Place, limits []channel.Pace, now time.Time) {
 	}
 }
 
-// sweep forgets turns that are long over. The mutex is held.
+// sweep removes old turns. The mutex is held.
 func (p *localPacer) sweep(now time.Time) {
 	if p.turns == nil {
 		p.turns = map[limit][]time.Time{}
@@ -111,8 +111,8 @@ func (p *localPacer) sweep(now time.Time) {
 	}
 }
 
-// pacer asks the pacer that all deliverers share. While that fails, and where there is none, it keeps to the limits alone: it knows its
-// own turns all the time. Safe for concurrent use.
+// pacer takes turns from the shared pacer. While that fails, or if there is none, it enforces the limits itself: it always counts its own
+// turns. Safe for concurrent use.
 type pacer struct {
 	shared Pacer // may be nil
 	log    *slog.Logger
@@ -123,7 +123,7 @@ type pacer struct {
 	again  time.Time // when the shared one is asked again
 }
 
-// take is as [Pacer.Take], and never fails.
+// take is [Pacer.Take], but never fails.
 func (p *pacer) take(ctx context.Context, at Place, limits []channel.Pace) time.Duration {
 	if !p.asks() {
 		return p.local.take(at, limits)
@@ -148,7 +148,7 @@ func (p *pacer) rest(ctx context.Context, at Place, wait time.Duration) {
 	p.answered(ctx, p.shared.Rest(ctx, at, wait))
 }
 
-// asks reports whether the shared pacer is to be asked now.
+// asks reports whether to use the shared pacer now.
 func (p *pacer) asks() bool {
 	if p.shared == nil {
 		return false
@@ -163,7 +163,7 @@ func (p *pacer) asks() bool {
 	return true
 }
 
-// answered notes what the shared pacer said, and reports whether that counts.
+// answered records whether the shared pacer works, by the error of a call, and reports whether its answer can be used.
 func (p *pacer) answered(ctx context.Context, err error) bool {
 	if err != nil && schemas.CodeOf(err) != schemas.Unavailable && ctx.Err() != nil {
 		return false // it was not waited for, and nothing is known of it

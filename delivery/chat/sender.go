@@ -23,7 +23,7 @@ type Channels interface {
 	List(ctx context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error)
 }
 
-// Metrics is what a sender reports. Each may be nil. They are called from many goroutines and must not block.
+// Metrics are the functions by which a sender reports metrics. Each may be nil. They are called concurrently and must not block.
 type Metrics struct {
 	// Sent counts requests by what came of them: sent, found, not_sent, limited, ambiguous, refused.
 	Sent func(kind, outcome string)
@@ -31,8 +31,8 @@ type Metrics struct {
 	Repeated func(kind string)
 }
 
-// Sender sends deliveries by one adapter. It is a [delivery.Sender], safe for concurrent use; its fields must not change after the
-// first Send.
+// Sender sends deliveries by one adapter. It implements [delivery.Sender] and is safe for concurrent use; its fields must not change after
+// the first Send.
 type Sender struct {
 	Bus      *streams.Bus
 	Channels Channels
@@ -60,7 +60,7 @@ type Sender struct {
 
 var _ delivery.Sender = (*Sender)(nil)
 
-// stage is a place between two effects, where a process may die.
+// stage is a point between two effects at which tests simulate a crash.
 type stage string
 
 const (
@@ -95,7 +95,7 @@ func (s *Sender) begin() {
 	}
 }
 
-// Send sends the parts that the chat does not have yet, until one cannot be sent now.
+// Send sends the remaining parts of a delivery, until one cannot be sent now.
 func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.DeliveryTry, delivery.Verdict) {
 	s.once.Do(s.begin)
 	began, now := time.Now(), s.Bus.Now()
@@ -133,7 +133,8 @@ func (s *Sender) send(ctx context.Context, d schemas.Delivery) (delivery.Verdict
 	return (&send{Sender: s, d: d, m: m, record: record, place: here, holder: schemas.NewID("try_")}).run(ctx)
 }
 
-// counted is who the service's limits count for: all records with the same credential. Without a digest it is the record alone.
+// counted returns the id by which the service's limits are counted, the same for all records with one credential. Without Digest it is the
+// record's own id.
 func (s *Sender) counted(c schemas.ChatChannel) schemas.ChannelID {
 	if s.Digest == nil {
 		return c.ID
@@ -153,7 +154,8 @@ func (s *Sender) counted(c schemas.ChatChannel) schemas.ChannelID {
 	return c.ID
 }
 
-// record finds the channel of a delivery. Codes: not_found, denied (it is disabled), unavailable; the message says why to people.
+// record returns the channel record of a delivery. Codes: not_found, denied (it is disabled), unavailable; the message explains the error
+// to people.
 func (s *Sender) record(ctx context.Context, d schemas.Delivery) (schemas.ChatChannel, error) {
 	none := schemas.ChatChannel{}
 	kind := s.profile.Kind
@@ -191,7 +193,7 @@ func (s *Sender) record(ctx context.Context, d schemas.Delivery) (schemas.ChatCh
 	return c, nil
 }
 
-// message is what an error says to people.
+// message returns an error's message for people.
 func message(err error) string {
 	if e, ok := errors.AsType[*schemas.Error](err); ok {
 		return e.Message
@@ -213,7 +215,7 @@ type send struct {
 	revision uint64
 }
 
-// run continues the delivery from where its ledger is.
+// run continues the delivery from the state in its ledger.
 func (s *send) run(ctx context.Context) (delivery.Verdict, string) {
 	if err := s.load(ctx); err != nil {
 		if errors.Is(err, errEarlier) {
@@ -290,7 +292,7 @@ func (s *send) rules() rules {
 
 func (s *send) key() string { return string(s.d.Account) + "." + string(s.d.ID) }
 
-// load reads the ledger, and makes it where there is none.
+// load reads the ledger, or creates it if there is none.
 func (s *send) load(ctx context.Context) error {
 	for range 2 {
 		e, err := s.ledgers.Get(ctx, s.key())
@@ -317,7 +319,8 @@ func (s *send) load(ctx context.Context) error {
 	return schemas.Errorf(schemas.Unavailable, "another makes the ledger of %s", s.d.ID)
 }
 
-// store writes the ledger, if it has changed. What the service has said must be kept is written until it is, however the try ends.
+// store writes the ledger if it has changed. With must, for a result of the service that must not be lost, it retries for up to
+// storeWithin, even if ctx has ended.
 func (s *send) store(ctx context.Context, l ledger, must bool) error {
 	if same(l, s.have) {
 		return nil
@@ -337,7 +340,8 @@ func (s *send) store(ctx context.Context, l ledger, must bool) error {
 	}
 }
 
-// turn waits for the delivery's turn, as often as the service takes messages. If that takes long, the delivery frees its slot meanwhile.
+// turn waits until the service's rate limits allow the next request. If that takes long it returns a verdict, so that the delivery frees
+// its slot meanwhile.
 func (s *send) turn(ctx context.Context) (delivery.Verdict, bool) {
 	for end := time.Now().Add(pacedFor); ; {
 		after := s.lanes.resting(s.place)
@@ -356,13 +360,13 @@ func (s *send) turn(ctx context.Context) (delivery.Verdict, bool) {
 	}
 }
 
-// rest leaves a place alone, here and at all deliverers that share the pace.
+// rest pauses a place, here and in all deliverers that share the pacer.
 func (s *send) rest(ctx context.Context, at Place, wait time.Duration) {
 	s.lanes.pause(at, wait)
 	s.pace.rest(ctx, at, wait)
 }
 
-// to is where the part goes.
+// to returns the destination of the part.
 func (s *send) to() channel.Destination {
 	route := s.d.Route
 	if len(s.have.Route) > 0 {
@@ -371,7 +375,7 @@ func (s *send) to() channel.Destination {
 	return channel.Destination{Credential: s.record.Secrets, Route: route, Settings: s.record.Settings}
 }
 
-// request sends a part. The ledger says already that it is being sent.
+// request sends a part. The ledger must already record that it is being sent.
 func (s *send) request(ctx context.Context, a action) (h happening, died bool) {
 	if s.at(atNoted, s.d) != nil {
 		return h, true
@@ -417,7 +421,7 @@ func (s *send) carry(ctx context.Context, m channel.Message, e *edit) (channel.R
 	return channel.Receipt{}, a.Edit(ctx, s.to(), e.ID, m)
 }
 
-// fail says what an error of a send means.
+// fail sets the event's fields by the error of a send.
 func (h *happening) fail(err error) {
 	h.reason = "the service did not answer in a way that is understood"
 	if e, ok := errors.AsType[*channel.Error](err); ok {
@@ -436,7 +440,7 @@ func (h *happening) fail(err error) {
 	}
 }
 
-// failed leaves alone what is to be left alone, and logs.
+// failed pauses the place or channel if the error asks for it, and logs the error.
 func (s *send) failed(ctx context.Context, err error, h happening) {
 	log := s.Log.With("delivery", s.d.ID, "account", s.d.Account, "channel_id", s.record.ID, "outcome", outcomeOf(h.kind))
 	e, _ := errors.AsType[*channel.Error](err)
@@ -452,7 +456,7 @@ func (s *send) failed(ctx context.Context, err error, h happening) {
 	log.Info("message not sent", "reason", h.reason)
 }
 
-// look finds out whether a part is there.
+// look searches the chat for a part that may have arrived.
 func (s *send) look(ctx context.Context, a action) happening {
 	h := happening{kind: lookFailed, holder: s.holder, reason: "nobody knows whether it arrived, and its chat cannot be looked through"}
 	if finder, ok := s.Adapter.(channel.Finder); ok {
@@ -474,7 +478,7 @@ func (s *send) look(ctx context.Context, a action) happening {
 	return h
 }
 
-// outcomeOf is what metrics and logs call what was met.
+// outcomeOf returns the outcome's name for metrics and logs.
 func outcomeOf(k happeningKind) string {
 	switch k {
 	case received:

@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Folder is where files of messages are stored: a workspace.
+// Folder is the workspace in which files of messages are stored.
 type Folder interface {
 	// Stat describes what is at a path. Code: not_found.
 	Stat(ctx context.Context, path string) (schemas.FileInfo, error)
@@ -19,7 +19,7 @@ type Folder interface {
 	Stage(path string) Staged
 }
 
-// Staged is a file that arrives.
+// Staged is a file that is being stored in pieces.
 type Staged interface {
 	// Add adds a piece, which is not the last.
 	Add(ctx context.Context, at int64, piece []byte) error
@@ -29,7 +29,7 @@ type Staged interface {
 	Forget(ctx context.Context)
 }
 
-// Workers reaches the files of workspaces by the workers that do.
+// Workers returns a function that opens workspaces' files, which are accessed by workers.
 func Workers(bus *streams.Bus) func(schemas.AccountID, schemas.WorkspaceFiles) Folder {
 	return func(a schemas.AccountID, w schemas.WorkspaceFiles) Folder {
 		return folder{&filesclient.Workspace{Bus: bus, Account: a, Files: w, Patience: patience}}
@@ -42,8 +42,8 @@ func (f folder) Stat(ctx context.Context, path string) (schemas.FileInfo, error)
 	return f.of.Stat(ctx, path)
 }
 
-// Stage names the parts of a file by where it goes and by this try: two that fetch the same file at the same time do not add to one. What
-// a process leaves that dies is removed after a day, see [schemas.UploadLifetime].
+// Stage begins a file under a temporary name that is unique to this try, so that two processes that fetch the same file at once do not mix
+// their pieces. Remains of dead processes are removed after a day, see [schemas.UploadLifetime].
 func (f folder) Stage(path string) Staged {
 	sum := sha256.Sum256([]byte(path))
 	return &staged{of: f.of, to: path, at: schemas.UploadsFolder + "/" + schemas.NewID("in-"+hex.EncodeToString(sum[:4]))}

@@ -24,7 +24,7 @@ type getting struct {
 	left    int64 // bytes that the message may have yet
 }
 
-// never is why a file is not stored and never will be.
+// never is the permanent error of a file that will not be stored.
 type never struct{ why string }
 
 func (e never) Error() string { return e.why }
@@ -74,7 +74,7 @@ func (g *getting) get(ctx context.Context, f *schemas.ChatFile, to string) error
 	return g.s.at(atStored)
 }
 
-// fits refuses what is larger than a file or a message may be. A size below 1 is not known.
+// fits returns an error if the file, or the message with it, is too large. A size below 1 is unknown.
 func (g *getting) fits(size int64) error {
 	switch {
 	case size > schemas.MaxChatFileSize:
@@ -85,7 +85,7 @@ func (g *getting) fits(size int64) error {
 	return nil
 }
 
-// store stores what is read. It holds one piece in memory.
+// store stores the data of from as a file and returns its size. It holds one piece in memory.
 func (g *getting) store(ctx context.Context, from io.Reader, to string) (int64, error) {
 	staged := g.folder.Stage(to)
 	piece := make([]byte, schemas.MaxFileChunk)
@@ -123,7 +123,7 @@ func (g *getting) store(ctx context.Context, from io.Reader, to string) (int64, 
 	}
 }
 
-// outcome is what an error of a file means for its message.
+// outcome is the consequence of a file's error for its message.
 type outcome int
 
 const (
@@ -132,7 +132,7 @@ const (
 	later          // the message waits for it
 )
 
-// verdict says what an error means. It is pure.
+// verdict returns the consequence of a file's error, and how long to wait before a retry. It has no side effects.
 func verdict(err error, last bool) (outcome, time.Duration) {
 	if err == nil {
 		return stored, 0
@@ -153,7 +153,7 @@ func verdict(err error, last bool) (outcome, time.Duration) {
 	return later, 0
 }
 
-// reasonOf words why a file is not stored.
+// reasonOf describes why a file is not stored.
 func reasonOf(err error) string {
 	if e, ok := errors.AsType[never](err); ok {
 		return e.why
@@ -171,7 +171,7 @@ func reasonOf(err error) string {
 // takesNone is the setting of a channel that takes no files.
 const takesNone = "none"
 
-// kindOf is what kind of content a file has, as its service says, else by the end of its name. Empty: unknown. It is pure.
+// kindOf returns the content type of a file, as its service states or by its name's extension; empty if unknown. It has no side effects.
 func kindOf(said, name string) string {
 	kind, _, _ := strings.Cut(said, ";")
 	if kind = strings.ToLower(strings.TrimSpace(kind)); kind != "" {
@@ -181,8 +181,8 @@ func kindOf(said, name string) string {
 	return kind
 }
 
-// wanted says whether a channel takes files of a kind: without a setting all, else those of its list, such as image/* and
-// application/pdf. It is pure.
+// wanted reports whether a channel accepts files of a content type: all without a setting, else those of its list, such as image/* and
+// application/pdf. It has no side effects.
 func wanted(setting, kind string) bool {
 	if strings.TrimSpace(setting) == "" {
 		return true

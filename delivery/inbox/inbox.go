@@ -32,8 +32,8 @@ const (
 	longestRest = 2 * time.Minute
 )
 
-// Waits are those before each of the tries, for [delivery.Deliverer]: a person waits for an answer. The later ones are for a log that
-// does not take the message.
+// Waits returns the delays before each try, for [delivery.Deliverer]. The first are short, because a person waits for an answer; the later
+// ones are for a stream that does not accept the message.
 func Waits() []time.Duration {
 	return append([]time.Duration{0, 3 * time.Second, 20 * time.Second}, delivery.Schedule()[2:]...)
 }
@@ -44,8 +44,8 @@ type Channels interface {
 	Get(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error)
 }
 
-// Sender hands messages on, with their files. It is a [delivery.Sender], safe for concurrent use; its fields must not change after the
-// first Send.
+// Sender passes messages on with their files. It implements [delivery.Sender] and is safe for concurrent use; its fields must not change
+// after the first Send.
 type Sender struct {
 	Bus      *streams.Bus
 	Channels Channels
@@ -70,7 +70,7 @@ type Sender struct {
 
 var _ delivery.Sender = (*Sender)(nil)
 
-// stage is a place between two effects, where a process may die.
+// stage is a point between two effects at which tests simulate a crash.
 type stage string
 
 const (
@@ -135,7 +135,7 @@ func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.Delivery
 	return try, delivery.Verdict{Kind: delivery.Delivered}
 }
 
-// waits reports whether the message before this one has been handed on, or takes too long.
+// waits reports whether this message need no longer wait for the one before it: that has been passed on, or takes too long.
 func (s *Sender) waits(ctx context.Context, d schemas.Delivery, in schemas.Incoming) (done bool, err error) {
 	if in.After == "" || s.Bus.Now().Sub(d.Created) > schemas.FilesWithin {
 		return true, nil
@@ -189,8 +189,8 @@ func (p *places) leave(a schemas.AccountID, c schemas.ChannelID) {
 	}
 }
 
-// fetchAll fetches the files of a message. The message says the outcome of each. An error is one of a file that may come later, with how
-// long to wait for it at least; with last there is none but that of our own log.
+// fetchAll fetches the files of a message and returns the message with the outcome of each. An error is that of a file that may succeed
+// later, with the minimal delay; with last, only an error of our own stream is returned.
 func (s *Sender) fetchAll(ctx context.Context, m schemas.ChatMessage, turn schemas.FollowUp, last bool) (
 	out schemas.ChatMessage, after time.Duration, err error,
 ) {
@@ -253,7 +253,7 @@ func routeOf(f schemas.FollowUp) json.RawMessage {
 	return f.Origin.Route
 }
 
-// refused says of all files why they are not stored.
+// refused returns the message with a reason why its files are not stored.
 func refused(m schemas.ChatMessage, why string) schemas.ChatMessage {
 	for i := range m.Files {
 		m.Files[i].Reason = why

@@ -89,12 +89,12 @@ func (p *Pacer) Rest(ctx context.Context, at chat.Place, wait time.Duration) err
 	return problem(ctx, "leave a chat alone", p.rest.Run(ctx, p.db, []string{key(at, "rest")}, ms).Err())
 }
 
-// key is where something of a place is kept. The tag in braces puts all of a channel into one slot of a cluster.
+// key returns the Redis key for data of a place. The tag in braces puts all keys of a channel into one slot of a cluster.
 func key(at chat.Place, what string) string {
 	return fmt.Sprintf("%s{%s}:%s:%s", prefix, at.Channel, what, at.Destination)
 }
 
-// problem gives an error of the client its code.
+// problem maps an error of the client to one with a code.
 func problem(ctx context.Context, op string, err error) error {
 	if err == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 
 var errShut = errors.New("the request has ended")
 
-// onceBody is the body of a request that knows whether it has begun to be read. A transport may continue in the background with a request
-// that has failed, so the caller also ends that.
+// onceBody is a request body that records whether it was read. A transport may continue to send a failed request in the background; shut
+// ends that.
 type onceBody struct {
 	mu    sync.Mutex
 	r     *bytes.Reader
@@ -27,7 +27,7 @@ func (b *onceBody) Read(p []byte) (int, error) {
 	return b.r.Read(p)
 }
 
-// Close is the transport's, which may call it at any time.
+// Close does nothing: the transport may call it at any time.
 func (b *onceBody) Close() error { return nil }
 
 // shut makes every further read fail, and reports whether nothing was read before.

@@ -31,7 +31,7 @@ const (
 	perHost     = 16 // idle connections
 )
 
-// Client speaks to one service. It may be used from many goroutines.
+// Client sends requests to one service. It is safe for concurrent use.
 type Client struct {
 	name    string
 	base    *url.URL
@@ -61,8 +61,8 @@ func New(name, base string, o channel.Options) (*Client, error) {
 	return c, nil
 }
 
-// newTransport is one whose idle connections end before those of the services: who sends on one that is just being closed does not
-// learn whether the request arrived.
+// newTransport returns a transport that closes idle connections before the services do: if a request is sent on a connection that is just
+// being closed, it is unknown whether it arrived.
 func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -77,10 +77,10 @@ func newTransport() *http.Transport {
 	}
 }
 
-// Now is the time.
+// Now returns the current time.
 func (c *Client) Now() time.Time { return c.now() }
 
-// Name is what people know the service as.
+// Name returns the service's name for people.
 func (c *Client) Name() string { return c.name }
 
 // Call is one request.
@@ -101,14 +101,14 @@ type Call struct {
 	Into any
 }
 
-// Answer is what a service has said.
+// Answer is a service's response.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// Do sends a call once. An error is a [*channel.Error].
+// Do sends a call, without retries. The error is a [*channel.Error].
 func (c *Client) Do(ctx context.Context, call Call) (Answer, error) {
 	a, failed := c.do(ctx, call)
 	if failed == nil {
@@ -202,7 +202,7 @@ func (c *Client) request(ctx context.Context, call Call) (*http.Request, *onceBo
 	return req, body, nil
 }
 
-// Encode is JSON as services read it, without the escapes that HTML would need.
+// Encode returns v as JSON, without escapes for HTML.
 func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -21,7 +21,7 @@ const (
 	readStall = 30 * time.Second // that the next bytes of a file may take
 )
 
-// Hosts are where the files of a service are. A name that begins with a dot stands for all below it.
+// Hosts are the hosts that serve a service's files. A name that begins with a dot matches all its sub-domains.
 type Hosts []string
 
 func (h Hosts) has(host string) bool {
@@ -31,7 +31,7 @@ func (h Hosts) has(host string) bool {
 	})
 }
 
-// Fetch is a file to be fetched. Only the service's own hosts are asked for it, as the author of a message names its files.
+// Fetch describes a file to fetch. It is requested from the service's own hosts only, because the author of a message chooses its URL.
 type Fetch struct {
 	// URL is where it is: below the base, or at one of Hosts over https. Where the service stands at an address of one's own, it is asked
 	// for there, under the same path.
@@ -45,13 +45,13 @@ type Fetch struct {
 	Judge func(Answer) *channel.Error
 }
 
-// Path is the address of a path below the base.
+// Path returns the URL of a path below the base.
 func (c *Client) Path(escaped string) string { return c.base.String() + escaped }
 
-// own reports whether a service stands at an address of one's own.
+// own reports whether the operator has set another address than the service's.
 func (c *Client) own() bool { return c.given }
 
-// Fetch opens a file. An error is a [*channel.Error].
+// Fetch opens a file. The error is a [*channel.Error].
 func (c *Client) Fetch(ctx context.Context, f Fetch) (channel.Content, error) {
 	got, failed := c.fetch(ctx, f)
 	if failed != nil {
@@ -62,7 +62,7 @@ func (c *Client) Fetch(ctx context.Context, f Fetch) (channel.Content, error) {
 	return got, nil
 }
 
-// contextOnly is the cause of an error that says nothing of the address.
+// contextOnly returns the context's error in err, nil if there is none: other errors may contain the address.
 func contextOnly(err error) error {
 	if err != nil && isContext(err) {
 		return contextCause(err)
@@ -109,7 +109,7 @@ func (c *Client) fetch(ctx context.Context, f Fetch) (channel.Content, *channel.
 	return channel.Content{}, Refuse("%s sends from one address to the other for the file", c.name)
 }
 
-// Again is an error of a request that may be made again without harm: if its outcome is unknown, it counts as not made.
+// Again converts the error of an idempotent request: an unknown outcome becomes not sent.
 func Again(err error) error {
 	if e, ok := errors.AsType[*channel.Error](err); ok && e.Outcome == channel.Ambiguous {
 		again := *e
@@ -119,7 +119,7 @@ func Again(err error) error {
 	return err
 }
 
-// place is where a file is asked for, if it may be.
+// place returns the URL from which to request a file, or an error if that is not allowed.
 func (c *Client) place(f Fetch, text string) (*url.URL, *channel.Error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil || u.Opaque != "" {
@@ -146,7 +146,7 @@ func (c *Client) place(f Fetch, text string) (*url.URL, *channel.Error) {
 	return u, nil
 }
 
-// get asks an address for a file, and waits for the beginning of the answer no longer than for any.
+// get requests a file, and waits for the beginning of the response as long as for other requests.
 func (c *Client) get(ctx context.Context, cancel context.CancelFunc, f Fetch, at *url.URL) (*http.Response, *channel.Error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
 	if err != nil {
@@ -167,7 +167,7 @@ func (c *Client) get(ctx context.Context, cancel context.CancelFunc, f Fetch, at
 	return res, nil
 }
 
-// withheld is why an answer is no file.
+// withheld returns the error for a response that is no file.
 func (c *Client) withheld(f Fetch, res *http.Response) *channel.Error {
 	a := Answer{Status: res.StatusCode, Header: res.Header}
 	if f.Judge != nil {
@@ -191,7 +191,7 @@ func (c *Client) withheld(f Fetch, res *http.Response) *channel.Error {
 	return e
 }
 
-// content is the body of a file. What ends early is an error.
+// content is the body of a file. A premature end is an error.
 type content struct {
 	c      *Client
 	ctx    context.Context //nolint:containedctx // an io.Reader has none
@@ -201,7 +201,7 @@ type content struct {
 	read   int64
 }
 
-// Read reads on. An error but io.EOF is a [*channel.Error].
+// Read reads the next bytes. Errors other than io.EOF are a [*channel.Error].
 func (r *content) Read(p []byte) (int, error) {
 	late := time.AfterFunc(readStall, r.cancel)
 	n, err := r.body.Read(p)

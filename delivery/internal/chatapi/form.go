@@ -11,10 +11,10 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel"
 )
 
-// Field is one of a form.
+// Field is a field of a form.
 type Field struct{ Name, Value string }
 
-// Form is the body of a form with a file, and its type. Fields with an empty value are left out.
+// Form returns the body of a form with a file, and its content type. Fields with an empty value are left out.
 func Form(fields []Field, fileField string, f channel.File) (body []byte, kind string, err error) {
 	var b bytes.Buffer
 	w := multipart.NewWriter(&b)
@@ -42,7 +42,7 @@ func Form(fields []Field, fileField string, f channel.File) (body []byte, kind s
 	return b.Bytes(), w.FormDataContentType(), nil
 }
 
-// contentType is s if it can stand in a header.
+// contentType returns s if it is valid in a header, otherwise an empty text.
 func contentType(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return ""
@@ -50,7 +50,7 @@ func contentType(s string) string {
 	return s
 }
 
-// FileName is a name that a form can hold: quotes and control characters would end its header.
+// FileName returns a file name that is valid in a form: quotes and control characters, which would end its header, are replaced.
 func FileName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '"' || r == '\\' || r == '/' {

@@ -13,23 +13,23 @@ import (
 // Skew is how far the time of a signature may be from ours.
 const Skew = 5 * time.Minute
 
-// Same compares what a request shows with a secret, in a time that says nothing of either, also not how long the secret is.
+// Same reports whether a request's value equals a secret, in a time that does not depend on either, nor on the secret's length.
 func Same(shown, secret string) bool {
 	a, b := sha256.Sum256([]byte(shown)), sha256.Sum256([]byte(secret))
 	return secret != "" && subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
-// Forged is the error of a request that is not from the service. It says why to people, and to no forger anything to go by.
+// Forged returns the error for a request that is not from the service. Its text is for people, and must not help a forger. Code: denied.
 func Forged(format string, args ...any) error {
 	return schemas.Errorf(schemas.Denied, format, args...)
 }
 
-// Lacks is the error of a record without a field of its credential that is needed.
+// Lacks returns the error for a record that lacks a field of its credential. Code: not_found.
 func Lacks(field string) error {
 	return schemas.Errorf(schemas.NotFound, "the channel has no %s: set it to take in what the service posts", field)
 }
 
-// Fresh says whether a signature's time is near enough to now.
+// Fresh returns an error unless a signature's time is close enough to now. Code: denied.
 func Fresh(at, now time.Time) error {
 	if d := now.Sub(at); d > Skew || d < -Skew {
 		return Forged("the request was signed more than %d minutes from now: it is old, or a clock is wrong", int(Skew/time.Minute))
@@ -37,7 +37,7 @@ func Fresh(at, now time.Time) error {
 	return nil
 }
 
-// Ignore is what need not be known.
+// Ignore returns an Inbound that is ignored, with the reason.
 func Ignore(why string) channel.Inbound { return channel.Inbound{Kind: channel.Ignored, Why: why} }
 
 // Decode reads the body of a request. Code: invalid.
@@ -62,7 +62,7 @@ func DecodeRoute(route json.RawMessage, into any) error {
 	return nil
 }
 
-// Route encodes one.
+// Route encodes a route.
 func Route(route any) json.RawMessage {
 	text, err := Encode(route)
 	if err != nil {

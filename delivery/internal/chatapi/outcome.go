@@ -19,7 +19,7 @@ import (
 // maxAfter bounds what a service may ask to wait, so that nothing overflows.
 const maxAfter = 30 * 24 * time.Hour
 
-// ByStatus says what the status of an answer means where the service has no table of its own. Nil: a success.
+// ByStatus returns the error for a response's status, for services without a table of their own; nil for a success.
 func (c *Client) ByStatus(a Answer) *channel.Error {
 	e := &channel.Error{Status: a.Status, Reason: fmt.Sprintf("%s answered %s", c.name, statusLine(a.Status))}
 	switch {
@@ -43,18 +43,18 @@ func statusLine(status int) string {
 	return strings.TrimSpace(strconv.Itoa(status) + " " + http.StatusText(status))
 }
 
-// NotUnderstood is the error of a success whose body says nothing that can be understood: the message may well be there.
+// NotUnderstood returns the error for a successful response with an invalid body: the message may have arrived.
 func (c *Client) NotUnderstood(a Answer) *channel.Error {
 	return &channel.Error{Outcome: channel.Ambiguous, Status: a.Status,
 		Reason: fmt.Sprintf("%s answered %s, and what it said is not understood", c.name, statusLine(a.Status))}
 }
 
-// Refuse is the error of a message that is not sent, because it cannot be.
+// Refuse returns the error for a message that cannot be sent.
 func Refuse(format string, args ...any) *channel.Error {
 	return &channel.Error{Outcome: channel.Refused, Reason: fmt.Sprintf(format, args...)}
 }
 
-// unanswered words why there is no answer. Addresses are left out: they hold tokens.
+// unanswered returns the error for a request without a response. It contains no address, because addresses contain tokens.
 func (c *Client) unanswered(o channel.Outcome, err error) *channel.Error {
 	e := &channel.Error{Outcome: o}
 	if u, ok := errors.AsType[*url.Error](err); ok {
@@ -93,8 +93,8 @@ func isContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// cut is what is known of an answer whose status has come and whose body has not. That it was no success is certain; what else it was
-// may stand in the body.
+// cut returns the error for a response whose status has arrived, but not its whole body. If the status is no success that is certain, but
+// details may be missing.
 func (c *Client) cut(a Answer, err error) *channel.Error {
 	e := c.ByStatus(a)
 	switch {
@@ -117,7 +117,8 @@ func contextCause(err error) error {
 	return context.DeadlineExceeded
 }
 
-// RetryAfter reads the header of that name: seconds, also with a fraction, or a date. What is neither is 0, as is the past.
+// RetryAfter returns the delay in the header of that name: seconds, possibly with a fraction, or a date. Invalid values and times in the
+// past are 0.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	s := strings.TrimSpace(h.Get("Retry-After"))
 	if seconds, err := strconv.ParseFloat(s, 64); err == nil {
@@ -130,7 +131,7 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), maxAfter)
 }
 
-// Seconds is a wait that a service names in seconds, never shorter than it says. What is no such number is 0.
+// Seconds returns a delay that a service states in seconds, rounded up to milliseconds. Invalid numbers are 0.
 func Seconds(s float64) time.Duration {
 	if math.IsNaN(s) || s <= 0 {
 		return 0
