@@ -125,12 +125,12 @@ type attempt struct {
 	mayBegin func() error
 }
 
-// invoke asks Lambda, again where it says that nothing was started and the table says so. The time is
-// when the request that counts may have arrived; zero: none has. An error that is one of ours says that nothing was started.
+// invoke invokes a function, with retries while the answer says that nothing was started and the table allows it. It returns when the last
+// request may have arrived; zero if none has. After an error of type [*schemas.Error] nothing was started.
 //
-// A request says when the command is started at the latest: AWS may begin an invocation when its caller has stopped waiting, and this
-// process may be suspended before it sends one. A function that finds it late has started nothing, and says what time it has there: that is
-// asked again once.
+// A request contains the latest time at which the command may be started, because AWS may begin an invocation after its caller has stopped
+// waiting, and this process may be suspended before it sends one. A function that finds itself late starts nothing and returns its time;
+// the request is then repeated once.
 func (p *Provider) invoke(ctx context.Context, a attempt) (*lambda.InvokeOutput, time.Time, error) {
 	first := time.Now()
 	pause := wait.Backoff{First: 200 * time.Millisecond, Most: 3 * time.Second}
@@ -197,9 +197,9 @@ func (p *Provider) ask(ctx context.Context, in *lambda.InvokeInput, limit time.D
 // sentKey is the context key for ask's flag sent.
 type sentKey struct{}
 
-// tracing is the connections of the client of Lambda. It sets what a request's context has under sentKey as soon as that has a
-// connection, and notes in ahead how far the clock of the service is ahead of this host's. Credentials are fetched on connections of their
-// own, which say nothing about an invocation.
+// tracing is the transport of Lambda's client. It sets the flag in a request's context (sentKey) as soon as the request has a connection,
+// and stores in ahead how far the service's clock is ahead of this host's. Credentials are fetched over other connections, which do not
+// set the flag.
 type tracing struct {
 	*http.Transport
 

@@ -60,7 +60,7 @@ func (c *control) AppGetOrCreate(_ context.Context, r *pb.AppGetOrCreateRequest)
 	return pb.AppGetOrCreateResponse_builder{AppId: id}.Build(), nil
 }
 
-// ImageGetOrCreate finds an image by its recipe. A new one is built by who waits for it.
+// ImageGetOrCreate returns the image of a recipe. A new one is built when a client waits for it.
 func (c *control) ImageGetOrCreate(_ context.Context, r *pb.ImageGetOrCreateRequest) (*pb.ImageGetOrCreateResponse, error) {
 	recipe := strings.Join(r.GetImage().GetDockerfileCommands(), "\n")
 	sum := sha256.Sum256([]byte(recipe))

@@ -98,8 +98,7 @@ func say(err error) {
 	}
 }
 
-// call is a system call with arguments that do no harm where it is let through: places that do not
-// exist, addresses that are none.
+// call is a system call with harmless arguments, such as paths that do not exist or invalid addresses, in case it is allowed.
 type call struct {
 	nr   uintptr
 	args [5]uintptr
@@ -273,7 +272,7 @@ func terminal() {
 	fmt.Println(n, unix.ErrnoName(errno))
 }
 
-// status is what a process may do, in one line.
+// status returns the rights of a process, from its status file, in one line.
 func status(file string) string {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -290,7 +289,7 @@ func status(file string) string {
 	return strings.Join(out, " ")
 }
 
-// tasks prints what every thread of every process in the box may do.
+// tasks prints the rights of every thread of every process in the box.
 func tasks() {
 	pids, err := os.ReadDir("/proc")
 	if err != nil {
@@ -307,7 +306,7 @@ func tasks() {
 	}
 }
 
-// memory takes mib of memory of a kind in pieces, touches it, and says how far it got.
+// memory allocates mib MiB of a kind of memory in pieces, touches them, and prints how much it got.
 func memory(kind string, mib int) {
 	if kind == "tcp" {
 		tcp(mib)
@@ -353,7 +352,7 @@ func takeMemory(kind string, size int) ([]byte, error) {
 	}
 }
 
-// files opens so many files and says how many it got.
+// files opens up to n files and prints how many it got.
 func files(n int) {
 	got := 0
 	for ; got < n; got++ {
@@ -364,7 +363,7 @@ func files(n int) {
 	fmt.Println(got)
 }
 
-// inotify makes as many instances as it gets and says how many.
+// inotify makes as many inotify instances as possible and prints how many.
 func inotify() {
 	n := 0
 	for ; n < 1000; n++ {
@@ -375,8 +374,8 @@ func inotify() {
 	fmt.Println(n)
 }
 
-// limits says what it may do about limits: of another process, of the mark by which runs are known, and of core
-// dumps.
+// limits tries to read and to set resource limits: of itself, of another process, and of the mark by which runs are recognised. It also
+// prints the limit on core dumps.
 func limits(other int) {
 	var l unix.Rlimit
 	_, _, errno := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_RTTIME, 0, uintptr(unsafe.Pointer(&l)), 0, 0)
@@ -398,7 +397,7 @@ func limits(other int) {
 	fmt.Println(" core", l.Cur, l.Max)
 }
 
-// semaphores makes so many full arrays of semaphores, and says how many it got.
+// semaphores makes n full arrays of semaphores, and prints how many it got.
 func semaphores(n int) {
 	got := 0
 	for ; got < n; got++ {
@@ -410,7 +409,7 @@ func semaphores(n int) {
 	fmt.Println(got, "survived")
 }
 
-// tcp takes what its own loopback holds for a connection without a reader, many times.
+// tcp fills the socket buffers of connections over loopback that nothing reads, many times.
 func tcp(mib int) {
 	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err == nil {

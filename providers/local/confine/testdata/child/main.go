@@ -83,7 +83,7 @@ func threads() int {
 	return len(tasks)
 }
 
-// status is the part of a status file that this is about, in one line.
+// status returns the rights of a process, from its status file, in one line.
 func status(file string) string {
 	data, err := os.ReadFile(file)
 	must(err)
@@ -253,7 +253,7 @@ func rlimits() {
 	say("raised", files.Max)
 }
 
-// allocate touches memory and waits to be killed; hidden: unreadable for others of the same user.
+// allocate touches memory and waits to be killed. With hidden, other processes of the same user cannot inspect it.
 func allocate(mib int, hidden bool) {
 	if hidden {
 		must(confine.Dumpable(false))
@@ -268,7 +268,7 @@ func allocate(mib int, hidden bool) {
 	runtime.KeepAlive(mem)
 }
 
-// forks starts children until it may not, and says how many it got.
+// forks starts children until it fails, and prints how many it started.
 func forks() {
 	spareThreads()
 	_, _ = os.Stdin.Read(make([]byte, 1)) // the test has put us into the group
@@ -295,7 +295,7 @@ func spareThreads() {
 	must(unix.Close(fds[0]))
 }
 
-// watch runs a watchdog over its own descendants: a child that allocates, then prints what was seen.
+// watch runs a watchdog over its own descendants: it starts a child that allocates memory, and prints what the watchdog saw.
 func watch(args []string) {
 	c := exec.Command("/proc/self/exe", append([]string{"allocate"}, args...)...)
 	out, err := c.StdoutPipe()
