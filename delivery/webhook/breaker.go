@@ -14,9 +14,9 @@ const (
 	probeTime = 15 * time.Second // what a probe takes at most, about
 )
 
-// breaker decides whether an endpoint is left alone. It opens when tries fail one after the other, or
-// most of many do; after a rest it lets one through as a probe, and the rest doubles while probes fail.
-// The zero value is closed. It is a pure state machine: the time is given. Not safe for concurrent use.
+// breaker is the circuit breaker of an endpoint. It opens when consecutive tries fail, or most of many do; after a pause it allows one try
+// as a probe, and the pause doubles while probes fail. The zero value is closed. It is a state machine without side effects: the time is
+// passed in. Not safe for concurrent use.
 type breaker struct {
 	failures int // in a row
 	recent   [panes]pane
@@ -49,7 +49,7 @@ func (b *breaker) allow(now time.Time) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// record takes the outcome of a try.
+// record records the outcome of a try.
 func (b *breaker) record(now time.Time, ok bool) {
 	open := !b.until.IsZero()
 	switch {
@@ -75,17 +75,17 @@ func (b *breaker) record(now time.Time, ok bool) {
 	}
 }
 
-// forget takes a try that had no outcome.
+// forget ends a try that had no outcome.
 func (b *breaker) forget() { b.probing = false }
 
-// pause leaves the endpoint alone, because it said so.
+// pause allows no tries until a time, because the endpoint has asked for it.
 func (b *breaker) pause(until time.Time) {
 	if until.After(b.paused) {
 		b.paused = until
 	}
 }
 
-// rests is until when the endpoint is left alone; zero: it is not.
+// rests returns until when no tries are allowed; zero if they are.
 func (b *breaker) rests() time.Time {
 	if b.paused.After(b.until) {
 		return b.paused
@@ -93,7 +93,7 @@ func (b *breaker) rests() time.Time {
 	return b.until
 }
 
-// closed reports whether tries are made freely.
+// closed reports whether tries are unrestricted.
 func (b *breaker) closed(now time.Time) bool { return b.until.IsZero() && !now.Before(b.paused) }
 
 func (b *breaker) count(now time.Time, ok bool) {

@@ -12,8 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Policy says which addresses may be dialled. The zero value is for production: public addresses, https,
-// ports 443 and 8443.
+// Policy is which addresses may be dialled. The zero value is for production: public addresses, https, ports 443 and 8443.
 type Policy struct {
 	// AllowLoopback is for development: 127.0.0.0/8 and ::1, on every port.
 	AllowLoopback bool
@@ -25,8 +24,7 @@ type Policy struct {
 	Ports []uint16
 }
 
-// allowed reports why an address must not be dialled. It is pure. What is not known to be public is
-// refused.
+// allowed returns an error if an address must not be dialled, including addresses not known to be public. It has no side effects.
 func allowed(to netip.AddrPort, p Policy) error {
 	refuse := func(kind string) error {
 		return schemas.OpErrorf(schemas.Denied, "dial",
@@ -55,9 +53,8 @@ func allowed(to netip.AddrPort, p Policy) error {
 	return nil
 }
 
-// dialer returns a dialer that refuses addresses outside of the policy. It looks at the address that is
-// about to be connected to, after the name was resolved: a name that resolves differently the second
-// time cannot get around it. Resolver may be nil.
+// dialer returns a dialer that refuses addresses outside of the policy. It checks the resolved address just before connecting, so that a
+// name which resolves differently the second time cannot bypass it. Resolver may be nil.
 func dialer(p Policy, resolver *net.Resolver) *net.Dialer {
 	return &net.Dialer{
 		Timeout: dialWithin, KeepAlive: 30 * time.Second, Resolver: resolver,

@@ -26,18 +26,18 @@ const (
 	lanesAtMost = 2 * schemas.MaxEndpoints
 )
 
-// laneKey is an endpoint.
+// laneKey identifies an endpoint.
 type laneKey struct {
 	account  schemas.AccountID
 	endpoint schemas.EndpointID
 }
 
-// receiver is a hash of an endpoint's URL: with another one the endpoint is another receiver, of which nothing is known.
+// receiver is a hash of an endpoint's URL. If the URL changes, what is known about the endpoint no longer applies.
 type receiver [sha256.Size]byte
 
 func receiverOf(url string) receiver { return sha256.Sum256([]byte(url)) }
 
-// trust is what an endpoint's last try says about the time that the next will take.
+// trust is how long the next try of an endpoint will probably take, by the last one.
 type trust int
 
 const (
@@ -46,7 +46,7 @@ const (
 	trusted // it was answered promptly
 )
 
-// lane is what is known of an endpoint in this process.
+// lane is this process's state of an endpoint.
 type lane struct {
 	account  schemas.AccountID
 	receiver receiver
@@ -58,7 +58,7 @@ type lane struct {
 	used     time.Time
 }
 
-// room is how many tries the lane takes at once now.
+// room returns how many concurrent tries the lane allows now.
 func (p *lane) room() int {
 	switch p.trust {
 	case suspect:
@@ -70,7 +70,7 @@ func (p *lane) room() int {
 	return p.most
 }
 
-// lanes keeps endpoints apart. Safe for concurrent use.
+// lanes limits the concurrent tries per endpoint, so that slow endpoints do not delay others. Safe for concurrent use.
 type lanes struct {
 	mu       sync.Mutex
 	all      map[schemas.AccountID]map[schemas.EndpointID]*lane
@@ -83,7 +83,7 @@ func newLanes() *lanes {
 	return &lanes{all: map[schemas.AccountID]map[schemas.EndpointID]*lane{}, suspects: newPlaces(suspectsAtMost), waiters: newPlaces(waitersAtMost)}
 }
 
-// places are counted for all accounts together, and for each: one cannot have them all.
+// places counts slots, for all accounts together and for each, so that one account cannot occupy them all.
 type places struct {
 	most, all int
 	of        map[schemas.AccountID]int
@@ -91,12 +91,12 @@ type places struct {
 
 func newPlaces(most int) places { return places{most: most, of: map[schemas.AccountID]int{}} }
 
-// left is how many an account may still take.
+// left returns how many slots an account may still occupy.
 func (p *places) left(a schemas.AccountID) int {
 	return min(p.most-p.all, p.most-p.most/shareOfPlaces-p.of[a])
 }
 
-// add counts n more of an account, or fewer.
+// add adds n slots of an account; n may be negative.
 func (p *places) add(a schemas.AccountID, n int) {
 	p.all += n
 	if p.of[a] += n; p.of[a] == 0 {
@@ -104,9 +104,8 @@ func (p *places) add(a schemas.AccountID, n int) {
 	}
 }
 
-// enter takes a place in an endpoint's lane, and waits for it where that is worth while. The try that
-// follows ends with leave. A nil lane means that there is no place: the verdict says whether it is busy
-// or held, and for how long.
+// enter occupies a slot in an endpoint's lane until leave, and waits for one if that is likely to be short. If it returns a nil lane there
+// is no slot: the verdict says whether the endpoint is busy or held, and for how long.
 func (l *lanes) enter(ctx context.Context, key laneKey, to receiver, most int) (*lane, delivery.Verdict) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +134,7 @@ func (l *lanes) enter(ctx context.Context, key laneKey, to receiver, most int) (
 	return nil, delivery.Verdict{Kind: delivery.Busy}
 }
 
-// wait waits for a place. The lock is held when it is called and when it returns.
+// wait waits for a slot and reports whether it got one. The lock is held when it is called and when it returns.
 func (l *lanes) wait(ctx context.Context, p *lane) bool {
 	answer := make(chan bool, 1)
 	p.waiting = append(p.waiting, answer)
@@ -156,7 +155,7 @@ func (l *lanes) wait(ctx context.Context, p *lane) bool {
 	return <-answer // it was answered at the same moment
 }
 
-// outcome is how a try ended, as far as its lane is concerned.
+// outcome is the result of a try for its lane.
 type outcome int
 
 const (
@@ -166,7 +165,7 @@ const (
 	unknown                   // the try was broken off by us, or never made
 )
 
-// leave ends a try that took a while. A pause above zero is what the receiver asked for.
+// leave ends a try, which took that long. A pause above zero is one that the receiver asked for.
 func (l *lanes) leave(p *lane, o outcome, took, pause time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,8 +202,8 @@ func (l *lanes) begin(p *lane) {
 	}
 }
 
-// trustAfter is the trust that a try leaves. It is about places, not about success: who refuses promptly
-// holds none, and is a matter of the breaker.
+// trustAfter returns the trust after a try. It depends on the time for which slots are occupied, not on success: prompt refusals occupy
+// none for long, and the breaker handles them.
 func trustAfter(o outcome, took time.Duration) trust {
 	switch {
 	case o == unanswered:
@@ -215,7 +214,7 @@ func trustAfter(o outcome, took time.Duration) trust {
 	return trusted
 }
 
-// judge sets the trust in a lane, and counts its tries under way where they belong now.
+// judge sets the trust in a lane, and updates the counts of its tries in flight accordingly.
 func (l *lanes) judge(p *lane, t trust) {
 	switch {
 	case t == trusted && p.trust != trusted:
@@ -226,10 +225,11 @@ func (l *lanes) judge(p *lane, t trust) {
 	p.trust = t
 }
 
-// find is the lane of an endpoint, or nil.
+// find returns the lane of an endpoint; nil if it has none.
 func (l *lanes) find(key laneKey) *lane { return l.all[key.account][key.endpoint] }
 
-// begun begins a lane in place of the one that the endpoint had. Nil: the account has as many as it may, and all are in use.
+// begun makes a new lane that replaces the endpoint's former one. It returns nil if the account has as many lanes as allowed and all are
+// in use.
 func (l *lanes) begun(key laneKey, to receiver) *lane {
 	of := l.all[key.account]
 	if of == nil {
@@ -254,10 +254,10 @@ func (l *lanes) begun(key laneKey, to receiver) *lane {
 	return p
 }
 
-// idle reports whether nothing is under way in the lane.
+// idle reports whether the lane has no tries in flight and none waiting.
 func (p *lane) idle() bool { return p.inFlight == 0 && len(p.waiting) == 0 }
 
-// sweep forgets lanes that were idle for long. What their breakers knew is out of date, unless they still rest.
+// sweep removes lanes that were idle for long and whose pause, if any, ended long ago: their state is out of date.
 func (l *lanes) sweep(now time.Time) {
 	if now.Sub(l.swept) < time.Minute {
 		return

@@ -44,8 +44,8 @@ const (
 	userAgent     = "Sandjet-Webhook/1"
 )
 
-// Sender posts deliveries to the endpoints of accounts. It is a [delivery.Sender], safe for concurrent
-// use; its fields must not change after the first Send.
+// Sender posts deliveries to the endpoints of accounts. It implements [delivery.Sender] and is safe for concurrent use; its fields must
+// not change after the first Send.
 type Sender struct {
 	Endpoints Endpoints
 	Policy    Policy
@@ -70,7 +70,7 @@ type Sender struct {
 
 var _ delivery.Sender = (*Sender)(nil)
 
-// begin makes what a Sender keeps.
+// begin initialises the Sender, at its first use.
 func (s *Sender) begin() {
 	s.Timeout = cmp.Or(s.Timeout, DefaultTimeout)
 	if s.Log == nil {
@@ -109,14 +109,14 @@ func (s *Sender) newTransport() *http.Transport {
 	}
 }
 
-// Close ends the connections that are kept for later tries.
+// Close closes idle connections.
 func (s *Sender) Close() {
 	s.once.Do(s.begin)
 	s.client.CloseIdleConnections()
 }
 
-// logUnread logs that the record of an endpoint cannot be read now: one line a minute for each endpoint, however many deliveries wait for it,
-// with the number of those that were left out; at the level of debugging they are there.
+// logUnread logs that the record of an endpoint cannot be read now. It logs one line per minute and endpoint, however many deliveries wait
+// for it, with the number of lines left out; these are logged at debug level.
 func (s *Sender) logUnread(ctx context.Context, d schemas.Delivery, err error) {
 	level, attrs := slog.LevelWarn, []any{"endpoint", d.Endpoint, "error", err}
 	switch leftOut, due := s.logs.Due(string(d.Account) + " " + string(d.Endpoint)); {
@@ -193,7 +193,7 @@ func (s *Sender) post(ctx context.Context, e schemas.Endpoint, d schemas.Deliver
 	return try, verdict, accepted
 }
 
-// request is a try, signed as of now.
+// request returns the HTTP request of a try, signed with the time now.
 func (s *Sender) request(ctx context.Context, e schemas.Endpoint, d schemas.Delivery, now time.Time) (*http.Request, error) {
 	u, err := url.Parse(e.URL)
 	switch {
@@ -223,7 +223,7 @@ func (s *Sender) request(ctx context.Context, e schemas.Endpoint, d schemas.Deli
 	return r, nil
 }
 
-// mark notes at the endpoint what a try says about it.
+// mark updates the endpoint's record by the result of a try.
 func (s *Sender) mark(ctx context.Context, e schemas.Endpoint, try schemas.DeliveryTry, v delivery.Verdict) delivery.Verdict {
 	disable := func(reason string) error {
 		s.Log.Warn("webhook endpoint disabled", "account", e.Account, "endpoint", e.ID, "reason", reason)
@@ -248,7 +248,7 @@ func (s *Sender) mark(ctx context.Context, e schemas.Endpoint, try schemas.Deliv
 	return v
 }
 
-// judge says what an answer means. It is pure.
+// judge returns the verdict for a response. It has no side effects.
 func judge(status int, h http.Header, now time.Time) delivery.Verdict {
 	switch {
 	case status >= http.StatusOK && status < http.StatusMultipleChoices:
@@ -262,7 +262,7 @@ func judge(status int, h http.Header, now time.Time) delivery.Verdict {
 	return delivery.Verdict{Kind: delivery.Failed, After: retryAfter(h.Get("Retry-After"), now)}
 }
 
-// retryAfter reads the header of that name: seconds, or a date. What is neither is 0, as is the past.
+// retryAfter returns the delay in the header of that name: seconds or a date. Invalid values and times in the past are 0.
 func retryAfter(s string, now time.Time) time.Duration {
 	const most = 365 * 24 * time.Hour // so that nothing overflows
 	s = strings.TrimSpace(s)
@@ -276,7 +276,7 @@ func retryAfter(s string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), most)
 }
 
-// explain words why there is no answer, for the account: without the URL, whose query may hold a secret.
+// explain describes for the account why there is no response, without the URL, whose query may contain a secret.
 func explain(err error, within time.Duration) string {
 	if ours, ok := errors.AsType[*schemas.Error](err); ok {
 		return ours.Message

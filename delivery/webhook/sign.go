@@ -79,7 +79,7 @@ func Sign(id schemas.DeliveryID, body string, at time.Time, secrets []schemas.En
 	return h, nil
 }
 
-// inForce returns the keys that have not ended.
+// inForce returns the keys that have not expired.
 func inForce(secrets []schemas.EndpointSecret, at time.Time) (keys []string) {
 	for _, s := range secrets {
 		if s.Expires.IsZero() || at.Before(s.Expires) {
@@ -89,8 +89,8 @@ func inForce(secrets []schemas.EndpointSecret, at time.Time) (keys []string) {
 	return keys
 }
 
-// signLegacy is the value of [HeaderLegacy]: its key is the secret as it is written, prefix and all, and it covers neither id nor time, so
-// it does not prevent replays of an old delivery.
+// signLegacy returns the value of [HeaderLegacy]. Its key is the secret's text including the prefix. It covers neither id nor time, so it
+// does not prevent replays of an old delivery.
 func signLegacy(secret, body string) string {
 	return "sha256=" + hex.EncodeToString(mac([]byte(secret), body))
 }
@@ -101,9 +101,8 @@ func mac(key []byte, text string) []byte {
 	return h.Sum(nil)
 }
 
-// Verify is for receivers: it reports whether a request's header and body come from who knows one of
-// the secrets, within [Tolerance] of now. Give it the body as it came, before it is decoded. Codes:
-// denied, and invalid for a secret or headers that cannot be read.
+// Verify is for receivers: it returns an error unless a request was signed with one of the secrets, within [Tolerance] of now. Pass the
+// body as received, before decoding. Codes: denied, and invalid for an invalid secret or header.
 func Verify(h http.Header, body []byte, now time.Time, secrets ...string) error {
 	id, at, given := h.Get(HeaderID), h.Get(HeaderTimestamp), h.Get(HeaderSignature)
 	if id == "" || at == "" || given == "" {
