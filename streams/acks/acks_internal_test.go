@@ -87,7 +87,7 @@ func TestAPublishWithoutAStreamIsRepeatedAndThenRefused(t *testing.T) {
 	t.Parallel()
 	a, _ := connect(t)
 	begun := time.Now()
-	_, err := a.Publish(t.Context(), nats.NewMsg("test.acks.nobody"))
+	_, err := a.Publish(t.Context(), nats.NewMsg("test.acks.unheard"))
 	if !errors.Is(err, jetstream.ErrNoStreamResponse) || time.Since(begun) < noStreamTries*NoStreamPause {
 		t.Errorf("%v after %v", err, time.Since(begun))
 	}

@@ -28,7 +28,7 @@ func TestUpgraded(t *testing.T) {
 		"of a newer one":    {func(c *jetstream.StreamConfig) { c.Metadata[metaVersion] = "9"; c.MaxAge = 1 }, false, ""},
 		"storage":           {func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, false, schemas.Conflict},
 		"retention":         {func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }, false, schemas.Conflict},
-		"of somebody else":  {func(c *jetstream.StreamConfig) { c.Metadata = nil }, false, schemas.Conflict},
+		"of another system": {func(c *jetstream.StreamConfig) { c.Metadata = nil }, false, schemas.Conflict},
 		"fewer copies":      {func(c *jetstream.StreamConfig) { c.Replicas = 3; c.Compression = jetstream.NoCompression }, false, ""},
 		"compressed copies": {func(c *jetstream.StreamConfig) { c.Replicas = 3 }, true, ""},
 		"without republish": {func(c *jetstream.StreamConfig) { c.RePublish = &jetstream.RePublish{Source: "x"} }, true, ""},
