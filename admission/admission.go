@@ -180,7 +180,7 @@ func (d Admitter) known(ctx context.Context, a schemas.AccountID, r schemas.Requ
 // existing returns the call of a repeated request, after writing what a crash may have left out. Codes: not_found (there is none),
 // conflict (it has other content).
 func (d Admitter) existing(ctx context.Context, a schemas.AccountID, r schemas.Request) (Accepted, error) {
-	call, err := streams.FindCall(ctx, d.Bus, a, r.ID)
+	call, err := d.Bus.Calls().Find(ctx, a, r.ID)
 	if err != nil {
 		return Accepted{}, err
 	}
@@ -197,7 +197,7 @@ func (d Admitter) existing(ctx context.Context, a schemas.AccountID, r schemas.R
 		return d.parked(ctx, call)
 	}
 	absent := d.Bus.Absent()
-	state, err := streams.ReadCallState(ctx, d.Bus, call)
+	state, err := d.Bus.States().Read(ctx, call)
 	if err != nil {
 		return Accepted{}, err
 	}

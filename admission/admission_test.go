@@ -34,7 +34,7 @@ func TestACallThatNobodyWouldTakeIsRefused(t *testing.T) {
 		if schemas.CodeOf(err) != schemas.Unavailable || !strings.Contains(err.Error(), "wait_for_worker") {
 			t.Errorf("%v: want it refused with the remedy", err)
 		}
-		if _, err := streams.FindCall(t.Context(), b, alice, "x"); schemas.CodeOf(err) != schemas.NotFound {
+		if _, err := b.Calls().Find(t.Context(), alice, "x"); schemas.CodeOf(err) != schemas.NotFound {
 			t.Errorf("%v: it is a call all the same", err)
 		}
 		waits := bash("x", "true")
@@ -86,7 +86,7 @@ func TestOpenJobsOfAnAccountAreBounded(t *testing.T) {
 			}
 		}
 		refused("as many as it may have")
-		if _, err := streams.FindCall(t.Context(), b, alice, "call_more"); !errors.Is(err, schemas.ErrNotFound) {
+		if _, err := b.Calls().Find(t.Context(), alice, "call_more"); !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("%v: what was refused is a call all the same", err)
 		}
 		if got, err := admitter.Admit(t.Context(), alice, job("call_0")); err != nil || !got.Existing {
@@ -129,7 +129,7 @@ func TestAnIDIsUsedAgainAfterADay(t *testing.T) {
 		if again.Existing || again.Call.Digest == ended.Digest {
 			t.Errorf("%+v: want a new call", again)
 		}
-		if got, err := streams.FindCall(t.Context(), b, alice, "ended"); err != nil || got.Digest != again.Call.Digest {
+		if got, err := b.Calls().Find(t.Context(), alice, "ended"); err != nil || got.Digest != again.Call.Digest {
 			t.Errorf("%v, %v", got.Digest, err)
 		}
 		if got := admit(t, b, bash("open", "true")); !got.Existing || got.Call.Accepted != open.Accepted {

@@ -58,7 +58,7 @@ func TestAParkedCallWaitsForItsAnswerAndThenHasItsWholeTime(t *testing.T) {
 		if calls := queued(t, b); len(calls) != 0 {
 			t.Fatalf("a worker finds %+v", calls)
 		}
-		if c, err := streams.FindCall(t.Context(), b, alice, "x"); err != nil || c.Approval != got.Call.Approval {
+		if c, err := b.Calls().Find(t.Context(), alice, "x"); err != nil || c.Approval != got.Call.Approval {
 			t.Errorf("%+v, %v", c, err)
 		}
 		time.Sleep(5 * time.Hour) // of virtual time: longer than the call's own
@@ -251,7 +251,7 @@ func TestALargeInputStaysWithTheParkedCall(t *testing.T) {
 				lifecycle.Decision{State: schemas.ApprovalApproved, By: API, Reason: ""}); err != nil {
 				t.Fatal(err)
 			}
-			if c, err := streams.FindWholeCall(t.Context(), b, alice, id); err != nil || string(c.Input) != string(r.Input) {
+			if c, err := b.Calls().FindWhole(t.Context(), alice, id); err != nil || string(c.Input) != string(r.Input) {
 				t.Errorf("the call has %d of %d bytes: %v", len(c.Input), len(r.Input), err)
 			}
 		}

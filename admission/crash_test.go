@@ -71,14 +71,14 @@ func (l leaving) Err() error {
 func TestAParkedCallHasItsQuestionThoughItsClientLeaves(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		ctx := leaving{t.Context(), func() bool {
-			_, err := streams.FindCall(t.Context(), b, alice, "x")
+			_, err := b.Calls().Find(t.Context(), alice, "x")
 			return err == nil
 		}}
 		got, _ := Admitter{Bus: b, Records: &book{}, Kind: API}.Admit(ctx, alice, bash("x", "true"))
 		if ctx.Err() == nil {
 			t.Fatal("the call is not on the log")
 		}
-		call, err := streams.FindCall(t.Context(), b, alice, "x")
+		call, err := b.Calls().Find(t.Context(), alice, "x")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,7 +221,7 @@ func TestAnAnswerIsFinishedAfterTheCallHasAgedOut(t *testing.T) {
 		if err := (Approvals{Bus: b}).Finish(t.Context(), alice, lost.Approval); err != nil {
 			t.Fatal(err)
 		}
-		if c, err := streams.FindCall(t.Context(), b, alice, "z"); err != nil || c.Approval != other.Approval || len(queued(t, b)) != 0 {
+		if c, err := b.Calls().Find(t.Context(), alice, "z"); err != nil || c.Approval != other.Approval || len(queued(t, b)) != 0 {
 			t.Errorf("%+v, %v", c, err)
 		}
 	})

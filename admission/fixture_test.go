@@ -105,7 +105,7 @@ func approval(t *testing.T, b *streams.Bus, id schemas.ApprovalID) schemas.Appro
 
 func result(t *testing.T, b *streams.Bus, c schemas.Call) *schemas.Result {
 	t.Helper()
-	s, err := streams.ReadCallState(t.Context(), b, c)
+	s, err := b.States().Read(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,9 +125,9 @@ func end(t *testing.T, b *streams.Bus, c schemas.Call) {
 // forget removes the calls that are a day old, as if each had ended.
 func forget(t *testing.T, b *streams.Bus) {
 	t.Helper()
-	_, before, err := streams.OldCalls(t.Context(), b, 0)
+	_, before, err := b.Calls().Old(t.Context(), 0)
 	if err == nil {
-		err = streams.ForgetCalls(t.Context(), b, before)
+		err = b.Calls().Forget(t.Context(), before)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func (s Approvals) Whole(ctx context.Context, a schemas.AccountID, id schemas.Ap
 	if err != nil || !p.Value.LeftOut() {
 		return p.Value, err
 	}
-	call, err := streams.FindWholeCall(ctx, s.Bus, a, p.Value.Call.ID)
+	call, err := s.Bus.Calls().FindWhole(ctx, a, p.Value.Call.ID)
 	switch {
 	case err == nil && call.Approval == p.Value.ID:
 		p.Value.Call.Input = call.Input

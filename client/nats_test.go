@@ -80,7 +80,7 @@ func TestNATSPublishes(t *testing.T) {
 	if err != nil || id == "" {
 		t.Fatalf("%q, %v", id, err)
 	}
-	call := eventually(t, func() (schemas.Call, error) { return streams.FindCall(t.Context(), bus, account, id) })
+	call := eventually(t, func() (schemas.Call, error) { return bus.Calls().Find(t.Context(), account, id) })
 	if call.Tool != schemas.ToolBash || call.Account != account {
 		t.Errorf("on the log is %+v", call)
 	}

@@ -320,7 +320,7 @@ func TestCommandsOfChats(t *testing.T) {
 	last("h", "/help", "`/run COMMAND`")
 	last("r0", "/run", "Say what to run")
 	last("r", "/run echo 1", "Started.")
-	call, err := streams.FindCall(t.Context(), e.bus, alice, schemas.CallID(schemas.MakeMessageID(e.channel.ID, "r")))
+	call, err := e.bus.Calls().Find(t.Context(), alice, schemas.CallID(schemas.MakeMessageID(e.channel.ID, "r")))
 	if err != nil || call.Conversation != conv || call.Origin == nil || call.Origin.ChannelID != e.channel.ID ||
 		!strings.Contains(string(call.Input), `"background":true`) {
 		t.Errorf("%+v, %v", call, err)

@@ -341,7 +341,7 @@ func TestMCPApprovals(t *testing.T) {
 	if text != "allowed" {
 		t.Errorf("%q", text)
 	}
-	found, err := streams.FindCall(t.Context(), e.bus, alice, schemas.CallID(call))
+	found, err := e.bus.Calls().Find(t.Context(), alice, schemas.CallID(call))
 	if err != nil {
 		t.Fatal(err)
 	}

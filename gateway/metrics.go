@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/gateway/sandboxapi"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstore"
 )
 
 // metrics are the gateway's own metrics. No label names an account or a conversation.
@@ -89,7 +90,7 @@ func newMetrics(reg *prometheus.Registry, bus *streams.Bus, providers []string, 
 		}, func() float64 { return float64(held.Answers.Total()) }),
 	)
 	if len(providers) > 0 {
-		reg.MustRegister(newQueues(providers, bus.QueueStats))
+		reg.MustRegister(newQueues(providers, bus.Calls().QueueStats))
 	}
 	return m
 }
@@ -140,16 +141,16 @@ func (m *metrics) request(route string, status int, took time.Duration) {
 // same time share them.
 type queues struct {
 	providers []string
-	stats     sharedRead[map[string]streams.QueueStats]
+	stats     sharedRead[map[string]callstore.QueueStats]
 	age       *prometheus.Desc
 	depth     *prometheus.Desc
 }
 
 // newQueues returns the collector for the queues of providers. A queue that cannot be read is omitted: no number is better than a wrong
 // one.
-func newQueues(providers []string, read func(context.Context, string) (streams.QueueStats, error)) *queues {
-	all := func(ctx context.Context) (map[string]streams.QueueStats, error) {
-		stats := map[string]streams.QueueStats{}
+func newQueues(providers []string, read func(context.Context, string) (callstore.QueueStats, error)) *queues {
+	all := func(ctx context.Context) (map[string]callstore.QueueStats, error) {
+		stats := map[string]callstore.QueueStats{}
 		for _, p := range providers {
 			if s, err := read(ctx, p); err == nil {
 				stats[p] = s
@@ -158,7 +159,7 @@ func newQueues(providers []string, read func(context.Context, string) (streams.Q
 		return stats, nil
 	}
 	return &queues{
-		providers: providers, stats: sharedRead[map[string]streams.QueueStats]{within: logPatience, read: all},
+		providers: providers, stats: sharedRead[map[string]callstore.QueueStats]{within: logPatience, read: all},
 		age: prometheus.NewDesc("sandjet_queue_age_seconds",
 			"Age of the oldest call that waits for a worker; 0 when none does.", []string{"provider"}, nil),
 		depth: prometheus.NewDesc("sandjet_queue_calls",

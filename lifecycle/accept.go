@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstore"
 )
 
 // Accept stores a call on the log under its id: for the workers, or, if it needs an approval, parked where no worker finds it. When it
@@ -41,14 +42,14 @@ func renew(ctx context.Context, b *streams.Bus, c schemas.Call, since time.Time)
 		return err
 	default:
 		taken := schemas.Errorf(schemas.Conflict, "the id %q is that of a call", schemas.Quotable(string(c.ID)))
-		if b.Now().Sub(m.Stored()) < streams.CallsKept || !since.IsZero() && m.Stored().After(since.Add(-streams.ClocksApart)) {
+		if b.Now().Sub(m.Stored()) < callstore.Kept || !since.IsZero() && m.Stored().After(since.Add(-streams.ClocksApart)) {
 			return taken
 		}
 		other, err := streams.Calls.Read(ctx, b, m)
 		if err != nil {
 			return taken
 		}
-		state, err := streams.ReadCallState(ctx, b, other)
+		state, err := b.States().Read(ctx, other)
 		switch {
 		case err != nil:
 			return err

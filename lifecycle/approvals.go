@@ -157,7 +157,7 @@ func ReleaseCall(ctx context.Context, b *streams.Bus, c schemas.Call) error {
 	case !errors.Is(err, schemas.ErrNotFound):
 		return err
 	default: // it may have been handed on, run, and forgotten since
-		state, err := streams.ReadCallState(ctx, b, c)
+		state, err := b.States().Read(ctx, c)
 		if err != nil || len(state.Started) > 0 || state.Result != nil || state.Forgotten {
 			return err
 		}

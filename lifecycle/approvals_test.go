@@ -49,7 +49,7 @@ func TestAParkedCallIsReleasedOnce(t *testing.T) {
 				t.Errorf("%+v, %v", e.Value, err)
 			}
 		}
-		if got, err := streams.FindCall(ctx, b, c.Account, c.ID); n != 1 || err != nil || !got.Deadline.Equal(released.Deadline) {
+		if got, err := b.Calls().Find(ctx, c.Account, c.ID); n != 1 || err != nil || !got.Deadline.Equal(released.Deadline) {
 			t.Errorf("%s: %d calls, found %+v, %v", durability, n, got, err)
 		}
 		other := asked(c.ID)

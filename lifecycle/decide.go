@@ -148,7 +148,7 @@ func FinishDecision(ctx context.Context, b *streams.Bus, p streams.BucketEntry[s
 func release(ctx context.Context, b *streams.Bus, a schemas.Approval, absent streams.Absence) (reused bool, err error) {
 	c := a.Call
 	if a.LeftOut() {
-		whole, err := streams.FindWholeCall(ctx, b, a.Account, c.ID)
+		whole, err := b.Calls().FindWhole(ctx, a.Account, c.ID)
 		if errors.Is(err, schemas.ErrNotFound) || err == nil && whole.Approval != a.ID {
 			return false, FinishParked(ctx, b, c, InputLostResult(c), absent)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstate"
 )
 
 // Finish writes the result of a call and reports whether it was stored: a second result of the call is not.
@@ -36,7 +37,7 @@ func finished(c schemas.Call, r schemas.Result) schemas.Event {
 // after all, the result names it, and the job is left to its manager. It reports whether the result was written: another process may have
 // ended or, if state shows no start, started the call since it was read. If state does not show the call's acceptance, that is published
 // first. Looked must be from before state was read. Code: unavailable (state may be out of date: read it again).
-func FinishUnheld(ctx context.Context, b *streams.Bus, r schemas.Result, state streams.CallState, looked streams.Certainty) (bool, error) {
+func FinishUnheld(ctx context.Context, b *streams.Bus, r schemas.Result, state callstate.State, looked streams.Certainty) (bool, error) {
 	c := state.Call
 	if StartsJob(c) {
 		p, err := EnsureJob(ctx, b, c)

@@ -54,7 +54,7 @@ func EnsureJob(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.Buc
 			return p, err
 		}
 		if _, err := c.TypedInput(); err != nil && c.InputLeftOut() { // the record has the beginning of the command
-			whole, err := streams.FindWholeCall(ctx, b, c.Account, c.ID)
+			whole, err := b.Calls().FindWhole(ctx, c.Account, c.ID)
 			if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 				return streams.BucketEntry[schemas.Job]{}, err
 			}

@@ -61,8 +61,8 @@ func sizeOfArtifact(subject string) int64 {
 // StoreArtifactChunk stores a chunk of an account's and returns its name. It does not ask whether there is room: see [Bus.RoomFor].
 // It may be called again. Codes: invalid (too large), unavailable, timeout.
 func StoreArtifactChunk(ctx context.Context, b *Bus, a schemas.AccountID, chunk []byte) (name string, err error) {
-	if len(chunk) > min(ArtifactChunk, b.payloads.limit) {
-		return "", schemas.Invalidf("", "a chunk has %d bytes: at most %d", len(chunk), min(ArtifactChunk, b.payloads.limit))
+	if len(chunk) > min(ArtifactChunk, b.payloads.Limit()) {
+		return "", schemas.Invalidf("", "a chunk has %d bytes: at most %d", len(chunk), min(ArtifactChunk, b.payloads.Limit()))
 	}
 	sum := sha256.Sum256(chunk)
 	name = hex.EncodeToString(sum[:])

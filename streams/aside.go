@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/direct"
@@ -25,7 +26,7 @@ const (
 
 // first returns the stream sequence that a message had before it was rescheduled, or its own.
 func (m *message) first() uint64 {
-	if m.Header.Get(headerScheduler) == "" {
+	if m.Header.Get(jetstream.SchedulerHeader) == "" {
 		return m.meta.Sequence.Stream
 	}
 	seq, err := strconv.ParseUint(m.Header.Get(headerFirst), 10, 64)
@@ -35,14 +36,11 @@ func (m *message) first() uint64 {
 	return seq
 }
 
-// headerScheduler is set by the server on messages that it publishes from a schedule. Clients may not set it.
-const headerScheduler = "Nats-Scheduler"
-
 // attempt returns the number of deliveries of a message, including those before it was rescheduled.
 func (m *message) attempt() int {
 	const most = 1 << 30
 	before := 0
-	if m.Header.Get(headerScheduler) != "" {
+	if m.Header.Get(jetstream.SchedulerHeader) != "" {
 		n, err := strconv.Atoi(m.Header.Get(headerAside))
 		if err == nil && n >= 0 && n <= most {
 			before = n
@@ -78,7 +76,7 @@ func (t Topic[T]) putAside(ctx context.Context, b *Bus, m *message, at time.Time
 // noteFired updates the account's usage when a rescheduled message arrives in its queue for the first time: the timer's message is gone
 // then.
 func (c *consuming[T]) noteFired(m *message) {
-	if m.Header.Get(headerScheduler) == "" || m.meta.NumDelivered > 1 {
+	if m.Header.Get(jetstream.SchedulerHeader) == "" || m.meta.NumDelivered > 1 {
 		return
 	}
 	timer := c.topic.timer(m.Subject)

@@ -44,20 +44,20 @@ func TestACallIsPublishedOnceAndFound(t *testing.T) {
 				t.Errorf("publish again for %s: %v; want a conflict", again.Provider, err)
 			}
 		}
-		if got := testwait.Must(streams.FindCall(ctx, b, account, c.ID))(t); got.Digest != c.Digest || got.Provider != "local" {
+		if got := testwait.Must(b.Calls().Find(ctx, account, c.ID))(t); got.Digest != c.Digest || got.Provider != "local" {
 			t.Errorf("found %+v", got)
 		}
-		if _, err := streams.FindCall(ctx, b, "acct_other", c.ID); !errors.Is(err, schemas.ErrNotFound) {
+		if _, err := b.Calls().Find(ctx, "acct_other", c.ID); !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("another account finds it: %v", err)
 		}
 		time.Sleep(25 * time.Hour)
-		if got := testwait.Must(streams.FindCall(ctx, b, account, c.ID))(t); got.ID != c.ID {
+		if got := testwait.Must(b.Calls().Find(ctx, account, c.ID))(t); got.ID != c.ID {
 			t.Error("it went before anybody knew that it has its end")
 		}
-		_, before, err := streams.OldCalls(ctx, b, 0)
+		_, before, err := b.Calls().Old(ctx, 0)
 		testwait.OK(t, err)
-		testwait.OK(t, streams.ForgetCalls(ctx, b, before))
-		if _, err := streams.FindCall(ctx, b, account, c.ID); !errors.Is(err, schemas.ErrNotFound) {
+		testwait.OK(t, b.Calls().Forget(ctx, before))
+		if _, err := b.Calls().Find(ctx, account, c.ID); !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("after a day: %v; want not_found", err)
 		}
 	})

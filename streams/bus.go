@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,11 +13,15 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/callstate"
+	"github.com/sandjet/sandjet/streams/callstore"
 	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/fair"
 	"github.com/sandjet/sandjet/streams/logclock"
 	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/payloads"
+	"github.com/sandjet/sandjet/streams/subjects"
 	"github.com/sandjet/sandjet/streams/topology"
 	"github.com/sandjet/sandjet/streams/usage"
 )
@@ -68,11 +73,13 @@ type Bus struct {
 	topology *topology.Topology
 	copied   atomic.Bool // some stream has replicas, which may answer a read and be behind
 	reader   *direct.Reader
-	payloads *payloads
+	payloads *payloads.Store
 	buckets  sync.Map // jetstream.KeyValue by name
 
 	outlivers outlivers // among the leases
-	calls     *group    // nil: each call is written by itself
+	group     *group    // nil: each call is written by itself
+	calls     *callstore.Store
+	states    *callstate.Reader
 	progress  *progressAcks
 	clock     *logclock.Clock
 	trimmings trimmings
@@ -121,7 +128,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b.capacity = newCapacity(b)
 	b.tail = coreTail{bus: b}
 	if o.GroupCommit || o.Server != nil && o.Server.Durability() == embedded.DurabilityAlways {
-		b.calls = &group{bus: b}
+		b.group = &group{bus: b}
 	}
 	if err := b.dialAll(ctx); err != nil {
 		b.abandon()
@@ -138,7 +145,31 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 		Embedded: o.Server != nil, Existing: o.Existing, MemoryStorage: o.MemoryStorage, RecreateRecords: o.RecreateRecords,
 		Stored: b.clock.Stored, Info: b.reader.Info, Copied: &b.copied,
 	})
-	b.payloads = newPayloads(b)
+	b.payloads = payloads.New(payloads.Options{
+		Reader: b.reader, Topology: b.topology, Copied: &b.copied, Limit: int(b.publish.MaxPayload()) - payloads.Headroom, Now: b.Now,
+		Bucket: payloadBucket, Former: formerOwner, Foreign: streamIntake, Wrote: b.capacity.wrote,
+		Account: func(subject string) schemas.AccountID {
+			account, _ := usageOf(subject)
+			return account
+		},
+	})
+	b.calls = callstore.New(callstore.Options{
+		Stream: streamCalls, Reader: b.reader, JS: b.jsBulk, Lists: b.lists, Now: b.Now,
+		Payload: func(ctx context.Context, m direct.Message) ([]byte, error) {
+			return b.payloads.Whole(ctx, streamCalls, m.Headers, m.Data, m.Time)
+		},
+		HasDeadLetter: func(ctx context.Context, seq uint64) (bool, error) {
+			return b.reader.Has(ctx, streamDead, direct.Request{Last: subjects.Dead + streamCalls + ".*." + strconv.FormatUint(seq, 10)})
+		},
+	})
+	b.states = callstate.New(callstate.Options{
+		Calls: b.calls, Reader: b.reader, Clock: b.clock, Log: b.log, EventsOf: b.topology.EventsOf,
+		Recognises: b.Recognises, Trimmed: b.trimmings.through,
+		Event: func(ctx context.Context, m direct.Message) (schemas.Event, error) {
+			e, err := Events.entry(ctx, b, "", m)
+			return e.Value, err
+		},
+	})
 	if err := b.topology.Ensure(ctx); err != nil {
 		b.abandon()
 		return nil, err
@@ -162,6 +193,12 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b.parts.Go(func() { b.clock.Run(b.ctx) })
 	return b, nil
 }
+
+// Calls returns what reads the calls on the log.
+func (b *Bus) Calls() *callstore.Store { return b.calls }
+
+// States returns what reads how far calls are.
+func (b *Bus) States() *callstate.Reader { return b.states }
 
 // Close flushes what is being published or acknowledged and closes the connections. Consumers, followers and services must have ended. It
 // waits until ctx ends at most.

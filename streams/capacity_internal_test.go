@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/payloads"
 	"github.com/sandjet/sandjet/streams/usage"
 )
 
@@ -71,7 +72,7 @@ func FuzzPayloadOf(f *testing.F) {
 	f.Add([]byte(`{"name":"p_1","size":10}`))
 	f.Add([]byte(`{"name":".p_1","size":10}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if a, n := payloadOf(data); n < 0 || n > maxWhole || a == "" && n != 0 {
+		if a, n := payloadOf(data); n < 0 || n > payloads.Max || a == "" && n != 0 {
 			t.Errorf("%q %d", a, n)
 		}
 	})

@@ -15,8 +15,6 @@ import (
 const (
 	// ClocksApart is how far the clocks of a cluster's servers may be apart, at most.
 	ClocksApart = logclock.ServersApart
-	// clocksFarApart is that of the clocks of different hosts, where only those are known.
-	clocksFarApart = time.Hour
 	// clockMark is under which key of [trimMarks] is how far the log's clock had come when it was set back.
 	clockMark = "clock"
 )

@@ -11,6 +11,7 @@ import (
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstate"
 	"github.com/sandjet/sandjet/streams/outputs"
 )
 
@@ -104,13 +105,13 @@ func (w *backward) found(t *testing.T, b *streams.Bus, last outputs.PlacedPiece)
 			t.Errorf("at %s, %s: it has %d starts and the result %+v", time.Now().Format(time.TimeOnly), by, starts, s)
 		}
 	}
-	resultOf := func(s streams.CallState) (r schemas.Result, starts int) {
+	resultOf := func(s callstate.State) (r schemas.Result, starts int) {
 		if s.Result != nil {
 			r = *s.Result
 		}
 		return r, len(s.Started)
 	}
-	state := testwait.Must(streams.ReadCallState(ctx, b, c))(t)
+	state := testwait.Must(b.States().Read(ctx, c))(t)
 	r, starts := resultOf(state)
 	whole("its state", r, starts)
 	if awaited, err := streams.AwaitCall(ctx, b, c); err != nil {
@@ -119,11 +120,11 @@ func (w *backward) found(t *testing.T, b *streams.Bus, last outputs.PlacedPiece)
 		r, starts = resultOf(*awaited)
 		whole("who waits", r, starts)
 	}
-	list, _, _, err := streams.RecentCalls(ctx, b, account, "", 10, func(c schemas.Call) bool { return true })
+	list, _, _, err := b.Calls().Recent(ctx, account, "", 10, func(c schemas.Call) bool { return true })
 	testwait.OK(t, err)
-	r, starts = resultOf(testwait.Must(streams.RecentStates(ctx, b, list))(t)[c.ID])
+	r, starts = resultOf(testwait.Must(b.States().Recent(ctx, list))(t)[c.ID])
 	whole("in a list", r, starts)
-	states := streams.NewCallStates(b, c.Account, c.Conversation, []schemas.CallID{c.ID}, c.Accepted)
+	states := b.States().Several(c.Account, c.Conversation, []schemas.CallID{c.ID}, c.Accepted)
 	testwait.OK(t, states.Read(ctx))
 	r, starts = resultOf(states.Of(c.ID))
 	whole("of several", r, starts)
@@ -136,7 +137,7 @@ func (w *backward) found(t *testing.T, b *streams.Bus, last outputs.PlacedPiece)
 	if after := testwait.Must(streams.LastEvent(ctx, b, c.Account, c.Conversation))(t); after.Seq != before.Seq {
 		t.Error("an event that is there was stored once more")
 	}
-	made := testwait.Must(streams.Snapshots(ctx, b, c.Account, c.Conversation, []outputs.PlacedPiece{last}))(t)
+	made := testwait.Must(b.States().Snapshots(ctx, c.Account, c.Conversation, []outputs.PlacedPiece{last}))(t)
 	if len(made) != 1 || len(made[0].Output) != 1 || made[0].Output[0].Text != "first second " {
 		t.Errorf("the output before its last piece is %+v", made)
 	}
@@ -178,7 +179,7 @@ func TestAnotherUseOfAnIdStaysAnotherWhenTheLogsClockWasSetBack(t *testing.T) {
 		place := testwait.Must(streams.Calls.Last(t.Context(), b, second))(t)
 		testwait.OK(t, streams.Calls.Replace(t.Context(), b, second, place.Seq()))
 	}}, part{25 * time.Hour, func(t *testing.T, b *streams.Bus) {
-		if s := testwait.Must(streams.ReadCallState(t.Context(), b, second))(t); s.Result != nil || s.Accepted || len(s.Started) > 0 {
+		if s := testwait.Must(b.States().Read(t.Context(), second))(t); s.Result != nil || s.Accepted || len(s.Started) > 0 {
 			t.Errorf("before it is accepted, its state is %+v", s)
 		}
 		before := testwait.Must(streams.LastEvent(t.Context(), b, second.Account, second.Conversation))(t)
@@ -186,7 +187,7 @@ func TestAnotherUseOfAnIdStaysAnotherWhenTheLogsClockWasSetBack(t *testing.T) {
 		if after := testwait.Must(streams.LastEvent(t.Context(), b, second.Account, second.Conversation))(t); after.Seq == before.Seq {
 			t.Fatal("its acceptance was taken for that of the first")
 		}
-		if s := testwait.Must(streams.ReadCallState(t.Context(), b, second))(t); s.Result != nil || !s.Accepted || len(s.Started) > 0 {
+		if s := testwait.Must(b.States().Read(t.Context(), second))(t); s.Result != nil || !s.Accepted || len(s.Started) > 0 {
 			t.Errorf("when it is accepted, its state is %+v", s)
 		}
 	}})

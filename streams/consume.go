@@ -248,7 +248,7 @@ func (c *consuming[T]) consumeOne(m *message, hold *hold) (err error) {
 		return schemas.Errorf(schemas.Exhausted,
 			"handed out %d times without an end: each time its process died, or the log did not take the end", m.meta.NumDelivered-1)
 	}
-	data, err := c.bus.payloads.whole(c.hard, c.topic.stream, m.Header, m.Data, m.meta.Timestamp)
+	data, err := c.bus.payloads.Whole(c.hard, c.topic.stream, m.Header, m.Data, m.meta.Timestamp)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/payloads"
 	"github.com/sandjet/sandjet/streams/subjects"
 	"github.com/sandjet/sandjet/streams/usage"
 )
@@ -211,7 +212,7 @@ func (l accountLog) countOpenJobs(ctx context.Context, a schemas.AccountID, most
 // is pure.
 func payloadOf(data []byte) (schemas.AccountID, int64) {
 	var info jetstream.ObjectInfo
-	if json.Unmarshal(data, &info) != nil || info.Deleted || info.Size > maxWhole {
+	if json.Unmarshal(data, &info) != nil || info.Deleted || info.Size > payloads.Max {
 		return "", 0
 	}
 	owner, _, ok := strings.Cut(info.Name, ".")

@@ -18,6 +18,7 @@ import (
 	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/intake"
 	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/payloads"
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
@@ -36,14 +37,14 @@ func (l *DeadLetters) write(ctx context.Context, d schemas.DeadLetter) error {
 	if err != nil || have {
 		return err
 	}
-	if h := nats.Header(d.Headers); h.Get(headerPayload) != "" && d.Stream != streamIntake {
+	if h := nats.Header(d.Headers); h.Get(payloads.Header) != "" && d.Stream != streamIntake {
 		// The letter outlives the payload that the message names: it gets its own copy.
-		data, err := l.bus.payloads.whole(ctx, d.Stream, h, d.Payload, d.First)
+		data, err := l.bus.payloads.Whole(ctx, d.Stream, h, d.Payload, d.First)
 		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 			return err
 		}
 		if err != nil { // it has aged out: what is left of a call is enough to end it
-			data = []byte(h.Get(headerSummary))
+			data = []byte(h.Get(payloads.HeaderSummary))
 		}
 		d.Payload = data
 	}
@@ -52,8 +53,8 @@ func (l *DeadLetters) write(ctx context.Context, d schemas.DeadLetter) error {
 		h.Set(intake.HeaderPublication, publicationNote(d.First, Headers(d.Headers).Get(intake.HeaderMsgID)))
 	}
 	d.Headers = map[string][]string(h)
-	delete(d.Headers, headerPayload)
-	delete(d.Headers, headerSize)
+	delete(d.Headers, payloads.Header)
+	delete(d.Headers, payloads.HeaderSize)
 	return Dead.Publish(ctx, l.bus, d)
 }
 
@@ -138,7 +139,7 @@ func (l *DeadLetters) List(ctx context.Context, stream string, limit int) ([]sch
 // the header and are read whole.
 func (l *DeadLetters) head(ctx context.Context, m direct.Message) (schemas.DeadLetter, error) {
 	var d schemas.DeadLetter
-	if head := m.Headers.Get(headerSummary); head != "" && m.Headers.Get(headerPayload) != "" && json.Unmarshal([]byte(head), &d) == nil {
+	if head := m.Headers.Get(payloads.HeaderSummary); head != "" && m.Headers.Get(payloads.Header) != "" && json.Unmarshal([]byte(head), &d) == nil {
 		return d, nil
 	}
 	e, err := Dead.entry(ctx, l.bus, "", m)
@@ -227,7 +228,7 @@ func (l *DeadLetters) resend(ctx context.Context, d schemas.DeadLetter) error {
 	default:
 		return schemas.OpErrorf(schemas.Unsupported, "redrive", "messages of %s cannot be sent again", schemas.Quotable(d.Stream))
 	}
-	if err := l.bus.payloads.offload(ctx, d.Stream, m); err != nil {
+	if err := l.bus.payloads.Offload(ctx, d.Stream, m); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)

@@ -42,7 +42,7 @@ const (
 func OpenDurable(b *Bus) Durable { return Durable{bus: b} }
 
 // MaxData is the most bytes of one message.
-func (d Durable) MaxData() int { return d.bus.payloads.limit }
+func (d Durable) MaxData() int { return d.bus.payloads.Limit() }
 
 func durableSubject(a schemas.AccountID, id, writer string) string {
 	return subjects.Durable + string(a) + "." + id + "." + cmp.Or(writer, noWriter)

@@ -51,7 +51,7 @@ func (b *Bus) Again(ctx context.Context) error {
 }
 
 // Ungrouped makes the Bus write each call by itself, for comparison.
-func (b *Bus) Ungrouped() { b.calls = nil }
+func (b *Bus) Ungrouped() { b.group = nil }
 
 // Received is how many bytes have come over the Bus's connections.
 func (b *Bus) Received() uint64 {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"time"
 
-	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/subjects"
@@ -162,7 +160,7 @@ func (f *follower) live(ctx context.Context, feed feed) error {
 
 // again resumes after a reconnection. The stream may have been recreated meanwhile.
 func (f *follower) again(ctx context.Context) error {
-	at, err := persist(ctx, f.bus, func() (place, error) {
+	at, err := direct.Persist(ctx, f.bus.log, func() (place, error) {
 		return resolve(ctx, f.bus.reader, f.stream, f.subject, f.cursor(f.last))
 	})
 	if err != nil {
@@ -184,7 +182,7 @@ func (f *follower) catchUp(ctx context.Context, expect uint64) error {
 			page []direct.Message
 			more bool
 		}
-		r, err := persist(ctx, f.bus, func() (result, error) {
+		r, err := direct.Persist(ctx, f.bus.log, func() (result, error) {
 			page, more, err := f.bus.reader.GetPage(ctx, f.stream, f.subject, f.last+1, nil, 0)
 			return result{page, more}, err
 		})
@@ -214,7 +212,7 @@ func (f *follower) catchUp(ctx context.Context, expect uint64) error {
 // event delivers one event. A message that is not an event is skipped: only a publisher with all rights could have stored it.
 func (f *follower) event(ctx context.Context, m direct.Message) error {
 	is := false
-	e, err := persist(ctx, f.bus, func() (e Entry[schemas.Event], err error) {
+	e, err := direct.Persist(ctx, f.bus.log, func() (e Entry[schemas.Event], err error) {
 		e, is, err = readEvent(ctx, f.bus, f.epoch, m)
 		return e, err
 	})
@@ -229,20 +227,6 @@ func (f *follower) event(ctx context.Context, m direct.Message) error {
 		return nil
 	}
 	return f.deliver(Item{Kind: ItemEvent, Entry: e, Head: e.Cursor})
-}
-
-// persist repeats a request that fails because the log is unavailable, until ctx ends.
-func persist[T any](ctx context.Context, b *Bus, do func() (T, error)) (T, error) {
-	for try := 1; ; try++ {
-		v, err := do()
-		if err == nil || ctx.Err() != nil || schemas.CodeOf(err) != schemas.Unavailable {
-			return v, err
-		}
-		b.log.Debug("log unreachable, waiting", "error", err)
-		if !(wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}).Sleep(ctx, try) {
-			return v, ctx.Err()
-		}
-	}
 }
 
 // Place is the position at which a reader of a conversation starts.

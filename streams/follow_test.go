@@ -225,7 +225,7 @@ func TestAwaitCall(t *testing.T) {
 		}
 		go wait()
 		synctest.Wait()
-		state := testwait.Must(streams.ReadCallState(ctx, b, c))(t)
+		state := testwait.Must(b.States().Read(ctx, c))(t)
 		if state.Accepted || len(state.Started) > 0 || state.Result != nil {
 			t.Errorf("state %+v; want nothing yet", state)
 		}
@@ -241,7 +241,7 @@ func TestAwaitCall(t *testing.T) {
 				t.Errorf("result %+v", r)
 			}
 		}
-		state = testwait.Must(streams.ReadCallState(ctx, b, c))(t)
+		state = testwait.Must(b.States().Read(ctx, c))(t)
 		if !state.Accepted || len(state.Started) != 1 || state.Started[0].Worker != "w" || state.Result == nil {
 			t.Errorf("state %+v", state)
 		}
@@ -262,7 +262,7 @@ func TestLargePayloadsComeBackWhole(t *testing.T) {
 		content := string(bytes.Repeat([]byte("0123456789abcdef"), 4<<20/16))
 		c.Input = testwait.Must(json.Marshal(schemas.WriteInput{FilePath: "/f", Content: content}))(t)
 		testwait.OK(t, streams.Calls.Publish(ctx, b, c))
-		if got := testwait.Must(streams.FindWholeCall(ctx, b, account, c.ID))(t); !bytes.Equal(got.Input, c.Input) {
+		if got := testwait.Must(b.Calls().FindWhole(ctx, account, c.ID))(t); !bytes.Equal(got.Input, c.Input) {
 			t.Error("the call that is found is not whole")
 		}
 		var n int
@@ -286,7 +286,7 @@ func TestLargePayloadsComeBackWhole(t *testing.T) {
 			t.Errorf("%d bytes are shown of %d", len(d.Payload), dead[0].Size)
 		}
 		testwait.OK(t, streams.OpenDeadLetters(b).Redrive(ctx, dead[0].ID))
-		if got := testwait.Must(streams.FindWholeCall(ctx, b, account, c.ID))(t); !bytes.Equal(got.Input, c.Input) {
+		if got := testwait.Must(b.Calls().FindWhole(ctx, account, c.ID))(t); !bytes.Equal(got.Input, c.Input) {
 			t.Error("the call that was sent again is not whole")
 		}
 		e := eventOf(c, "big", schemas.CallOutput, schemas.OutputData{Text: content})

@@ -28,7 +28,7 @@ func TestGroupedCallsAreStoredOnceEach(t *testing.T) {
 				err := streams.Calls.Publish(t.Context(), l.Bus, c)
 				for end := time.Now().Add(within); errors.Is(err, schemas.ErrUnavailable) && time.Now().Before(end); { // a slow disk
 					err = streams.Calls.Publish(t.Context(), l.Bus, c)
-					if errors.Is(err, schemas.ErrConflict) && testwait.Must(streams.FindCall(t.Context(), l.Bus, account, c.ID))(t).Digest == c.Digest {
+					if errors.Is(err, schemas.ErrConflict) && testwait.Must(l.Bus.Calls().Find(t.Context(), account, c.ID))(t).Digest == c.Digest {
 						err = nil // it was stored, and only the acknowledgement was lost
 					}
 				}
@@ -55,7 +55,7 @@ func TestGroupedCallsAreStoredOnceEach(t *testing.T) {
 		if _, err := fmt.Sscan(s, &id, &digest); err != nil {
 			t.Fatal(err)
 		}
-		if c := testwait.Must(streams.FindCall(t.Context(), l.Bus, account, schemas.CallID(id)))(t); c.Digest != digest {
+		if c := testwait.Must(l.Bus.Calls().Find(t.Context(), account, schemas.CallID(id)))(t); c.Digest != digest {
 			t.Errorf("%s: the log has %s, confirmed was %s", id, c.Digest, digest)
 		}
 	}

@@ -25,12 +25,8 @@ func (h Headers) Get(name string) string {
 	return ""
 }
 
-// Our own headers.
-const (
-	headerTrace   = "traceparent"
-	headerPayload = "Sandjet-Payload" // name of the object that holds the payload: "<bucket>/<object>"
-	headerSize    = "Sandjet-Size"    // bytes of the payload that lies there, as a decimal number
-)
+// headerTrace is the W3C trace context of a message.
+const headerTrace = "traceparent"
 
 func copyHeaders(h nats.Header) Headers { return Headers(maps.Clone(h)) }
 

@@ -112,7 +112,7 @@ func TestAServerThatCouldNotWriteIsHealed(t *testing.T) {
 	}
 	for n := range confirmed {
 		for {
-			_, err := FindCall(ctx, b, "acct_a", schemas.CallID(fmt.Sprintf("c%d", n)))
+			_, err := b.Calls().Find(ctx, "acct_a", schemas.CallID(fmt.Sprintf("c%d", n)))
 			if errors.Is(err, schemas.ErrUnavailable) && wait.Sleep(ctx, 50*time.Millisecond) { // its connection is still on its way
 				continue
 			}

@@ -29,10 +29,10 @@ type message struct {
 
 // whole returns how many bytes the message has with its payload.
 func (m *message) whole() int {
-	if m.meta.Stream == streamIntake || m.Header.Get(headerPayload) == "" {
-		return m.Size()
+	if size, away := m.bus.payloads.Away(m.meta.Stream, m.Header); away {
+		return size
 	}
-	return payloadSize(m.Header)
+	return m.Size()
 }
 
 // newMessage returns a message that was delivered while the Bus had a generation.

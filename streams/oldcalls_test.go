@@ -26,7 +26,7 @@ func TestOldCallsThatCannotBeRead(t *testing.T) {
 		}
 		testwait.Must(b.SpoilPayload(t.Context(), "payloads_2d"))(t)
 		between := func() (ids []schemas.CallID, unread []uint64) {
-			for p, err := range streams.CallsBetween(t.Context(), b, "local", 1, 1<<62) {
+			for p, err := range b.Calls().Between(t.Context(), "local", 1, 1<<62) {
 				testwait.OK(t, err)
 				if p.Unread {
 					unread = append(unread, p.Seq)

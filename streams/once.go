@@ -37,12 +37,12 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (sc
 		}
 		if absent.cautious {
 			stream, subject := b.topology.EventsOf(e.Account, e.Conversation)
-			of, err := historyOf(ctx, b, stream, subject)
+			of, err := b.states.History(ctx, stream, subject)
 			if err != nil {
 				return schemas.Cursor{}, err
 			}
-			if !of.wholeSince(absent.at.Add(-ClocksApart), absent.at) {
-				return schemas.Cursor{Epoch: epoch, Seq: of.before}, nil
+			if !of.WholeSince(absent.at.Add(-ClocksApart), absent.at) {
+				return schemas.Cursor{Epoch: epoch, Seq: of.Before}, nil
 			}
 		}
 	}

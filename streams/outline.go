@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/payloads"
 )
 
 // headerOutline has of an event what says which things run on its conversation, beside a payload in the object store. Events from before
@@ -47,7 +48,7 @@ func launchedBy(e schemas.Event) schemas.CallID {
 // outlined returns the event of a stored message as far as its outline has it; false if the message has none.
 func outlined(m direct.Message) (schemas.Event, bool) {
 	var o outline
-	if m.Headers.Get(headerPayload) == "" || json.Unmarshal([]byte(m.Headers.Get(headerOutline)), &o) != nil || o.Type == "" {
+	if m.Headers.Get(payloads.Header) == "" || json.Unmarshal([]byte(m.Headers.Get(headerOutline)), &o) != nil || o.Type == "" {
 		return schemas.Event{}, false
 	}
 	e := schemas.Event{Type: o.Type, Subject: o.Subject, Time: o.Time}

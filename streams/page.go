@@ -57,7 +57,7 @@ func Page(
 		}
 		more = more && len(page) > 0
 		for _, m := range page {
-			if size += sizeOfPayload(m); size > direct.PageBytes && len(r.Events) > 0 {
+			if size += b.payloads.Size(m); size > direct.PageBytes && len(r.Events) > 0 {
 				more, full = true, true
 				break
 			}
@@ -105,7 +105,7 @@ func ReadEvents(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conv
 	if err != nil {
 		return EventPage{}, err
 	}
-	page, more = withinPage(page, more)
+	page, more = b.payloads.WithinPage(page, more)
 	r := EventPage{Epoch: epoch, More: more && len(page) > 0, Events: make([]Entry[schemas.Event], 0, len(page))}
 	if len(page) > 0 {
 		r.First, r.Last = page[0].Seq, page[len(page)-1].Seq

@@ -102,13 +102,13 @@ func TestWhoAsksHowFarACallIsDoesNotReadItsInput(t *testing.T) {
 				arrives := testwait.Must(b.HoldPayload(ctx, "payloads_2d"))(t)
 				defer func() {
 					testwait.OK(t, arrives())
-					whole := testwait.Must(streams.FindWholeCall(ctx, b, account, call.ID))(t)
+					whole := testwait.Must(b.Calls().FindWhole(ctx, account, call.ID))(t)
 					if string(whole.Input) != string(call.Input) || whole.InputLeftOut() {
 						t.Errorf("the whole call has %d bytes of %d", len(whole.Input), len(call.Input))
 					}
 				}()
 			}
-			found := testwait.Must(streams.FindCall(ctx, b, account, call.ID))(t)
+			found := testwait.Must(b.Calls().Find(ctx, account, call.ID))(t)
 			if found.InputLeftOut() != c.left || (len(found.Input) == 0) != c.left || found.InputBytes() != len(call.Input) {
 				t.Errorf("%s: found with %d bytes of %d, left out: %t", name, len(found.Input), found.InputBytes(), found.InputLeftOut())
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/sandjet/sandjet/streams/acks"
 	"github.com/sandjet/sandjet/streams/intake"
 	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/payloads"
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
@@ -43,8 +44,8 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 			return Stored{}, err
 		}
 	}
-	if b.calls != nil && t.expect != nil && t.stream == streamCalls { // a batch is of one stream
-		return b.calls.store(ctx, m)
+	if b.group != nil && t.expect != nil && t.stream == streamCalls { // a batch is of one stream
+		return b.group.store(ctx, m)
 	}
 	stored, err := b.writer.store(ctx, m)
 	if err == nil && t.stream == "" {
@@ -148,15 +149,15 @@ func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, error) {
 	if trace := traceOf(v); trace != "" {
 		m.Header.Set(headerTrace, trace)
 	}
-	if err := b.payloads.offload(ctx, t.streamOf(subject), m); err != nil {
+	if err := b.payloads.Offload(ctx, t.streamOf(subject), m); err != nil {
 		return nil, err
 	}
-	if t.summary != nil && m.Header.Get(headerPayload) != "" {
+	if t.summary != nil && m.Header.Get(payloads.Header) != "" {
 		if s := t.summary(v); s != "" {
-			m.Header.Set(headerSummary, s)
+			m.Header.Set(payloads.HeaderSummary, s)
 		}
 	}
-	if t.outline != nil && m.Header.Get(headerPayload) != "" {
+	if t.outline != nil && m.Header.Get(payloads.Header) != "" {
 		m.Header.Set(headerOutline, t.outline(v))
 	}
 	if id := v.EventID(); t.once && id != "" {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/intake"
@@ -111,7 +112,7 @@ func FuzzAside(f *testing.F) {
 		m.Header.Set(headerAside, aside)
 		m.Header.Set(headerFirst, first)
 		if scheduler != "" {
-			m.Header.Set(headerScheduler, scheduler)
+			m.Header.Set(jetstream.SchedulerHeader, scheduler)
 		}
 		if m.attempt() < int(min(delivered, 1<<30)) || m.first() > seq {
 			t.Fatalf("attempt %d of %d deliveries, first place %d of %d", m.attempt(), delivered, m.first(), seq)

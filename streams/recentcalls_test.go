@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstore"
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
@@ -50,9 +51,9 @@ func TestRecentCallsAreTheNewestFirst(t *testing.T) {
 		var got []schemas.CallID
 		before, more := schemas.CallID(""), true
 		for pages := 0; more && (limit > 1 || pages < 20); pages++ {
-			var list []streams.RecentCall
+			var list []callstore.Listed
 			var err error
-			list, before, more, err = streams.RecentCalls(ctx, b, "acct_1", before, limit, all)
+			list, before, more, err = b.Calls().Recent(ctx, "acct_1", before, limit, all)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,14 +78,14 @@ func TestRecentCallsAreTheNewestFirst(t *testing.T) {
 			t.Errorf("%d at a time: %d calls, want %d", limit, len(got), len(want))
 		}
 	}
-	list, _, more, err := streams.RecentCalls(ctx, b, "acct_1", "", 3, func(c schemas.Call) bool { return c.Conversation == "c0" })
+	list, _, more, err := b.Calls().Recent(ctx, "acct_1", "", 3, func(c schemas.Call) bool { return c.Conversation == "c0" })
 	if err != nil || !more || len(list) != 3 || list[0].Call.Conversation != "c0" {
 		t.Errorf("of one conversation: %+v, %v, %v", list, more, err)
 	}
-	if list, _, more, err := streams.RecentCalls(ctx, b, "acct_3", "", 10, all); err != nil || more || len(list) != 0 {
+	if list, _, more, err := b.Calls().Recent(ctx, "acct_3", "", 10, all); err != nil || more || len(list) != 0 {
 		t.Errorf("of who has none: %v, %v, %v", list, more, err)
 	}
-	if _, _, _, err := streams.RecentCalls(ctx, b, "acct_2", "call-1", 10, all); !errors.Is(err, schemas.ErrNotFound) {
+	if _, _, _, err := b.Calls().Recent(ctx, "acct_2", "call-1", 10, all); !errors.Is(err, schemas.ErrNotFound) {
 		t.Errorf("before another's call: %v", err)
 	}
 }
@@ -119,12 +120,12 @@ func TestRecentStatesSayHowFarCallsAre(t *testing.T) {
 	large := strings.Repeat("x", 1_000_000)
 	say(calls[2], schemas.CallFinished, "finished", schemas.Result{Call: "done", Tool: schemas.ToolBash, Status: schemas.StatusCompleted,
 		Text: large, Output: &schemas.Output{ExitCode: 3, Stdout: large}})
-	list, _, _, err := streams.RecentCalls(ctx, b, "acct_1", "", 10, func(schemas.Call) bool { return true })
+	list, _, _, err := b.Calls().Recent(ctx, "acct_1", "", 10, func(schemas.Call) bool { return true })
 	if err != nil || len(list) != 3 {
 		t.Fatal(list, err)
 	}
 	natstest.Dial(t, l.Server.URL(), "role", "r").Purge(t, "OBJ_payloads_39d", ">", 0)
-	states, err := streams.RecentStates(ctx, b, list)
+	states, err := b.States().Recent(ctx, list)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func TestAWordIsSaidOfTheMessageItIsMeantFor(t *testing.T) {
 			third := <-atFirst // the consumer asks for it behind its word of the old one
 			testwait.Eventually(t, "only the new one and the third are in flight", func() bool {
 				// The connection for reads is another one than those that have worked by now, and may not be back yet.
-				q, err := second.QueueStats(t.Context(), "local")
+				q, err := second.Calls().QueueStats(t.Context(), "local")
 				return err == nil && q.AckPending == 2
 			})
 			held.verdict <- streams.RetryAfter(0, nil)

@@ -83,7 +83,7 @@ func (t Topic[T]) source(b *Bus, filter string) (stream, subject string, err err
 // entry decodes a stored message.
 func (t Topic[T]) entry(ctx context.Context, b *Bus, epoch string, m direct.Message) (Entry[T], error) {
 	e := Entry[T]{Cursor: schemas.Cursor{Epoch: epoch, Seq: m.Seq, Mark: schemas.MarkOf(m.ID)}, Stored: m.Time, Subject: m.Subject}
-	data, err := b.payloads.whole(ctx, m.Stream, m.Headers, m.Data, m.Time)
+	data, err := b.payloads.Whole(ctx, m.Stream, m.Headers, m.Data, m.Time)
 	if err != nil {
 		return e, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/callstate"
 	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/subjects"
 )
@@ -21,14 +22,14 @@ import (
 //
 // Waiters of one conversation share a subscription, and the reads of what is stored: another waiter costs one request, which asks
 // when its call was stored, and another waiter of the same call costs none.
-func AwaitCall(ctx context.Context, b *Bus, c schemas.Call) (*CallState, error) {
+func AwaitCall(ctx context.Context, b *Bus, c schemas.Call) (*callstate.State, error) {
 	if err := errors.Join(c.Account.Validate(), c.Conversation.Validate()); err != nil {
 		return nil, err
 	}
 	c = c.WithoutInput()
 	a := b.results.join(c, nil)
 	if a == nil {
-		r, err := persist(ctx, b, func() (*callReader, error) { return newCallReader(ctx, b, c) })
+		r, err := direct.Persist(ctx, b.log, func() (*callstate.Reading, error) { return b.states.Begin(ctx, c) })
 		if err != nil {
 			return nil, ended(ctx, err)
 		}
@@ -85,7 +86,7 @@ type watch struct {
 // awaited is a call that is waited for. It is guarded by results.mu.
 type awaited struct {
 	watch   *watch
-	state   CallState
+	state   callstate.State
 	stored  time.Time
 	since   time.Time
 	waiting int
@@ -97,7 +98,7 @@ type awaited struct {
 
 // join adds one who waits for a call: to those that do already, or else, by what r knows of the call, as the first. It
 // returns nil if there is none and r is nil, or when the Bus is closed.
-func (r *results) join(c schemas.Call, by *callReader) *awaited {
+func (r *results) join(c schemas.Call, by *callstate.Reading) *awaited {
 	live := subjects.LiveSubject(c.Account, c.Conversation)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +118,7 @@ func (r *results) join(c schemas.Call, by *callReader) *awaited {
 	if w == nil {
 		w = r.watch(live, by)
 	}
-	a := &awaited{watch: w, state: by.state, stored: by.stored, since: by.since, waiting: 1, done: make(chan struct{})}
+	a := &awaited{watch: w, state: by.State, stored: by.Stored, since: by.Since, waiting: 1, done: make(chan struct{})}
 	w.calls[c.EventID()] = append(w.calls[c.EventID()], a)
 	w.fresh = append(w.fresh, a)
 	w.waiting++
@@ -125,8 +126,8 @@ func (r *results) join(c schemas.Call, by *callReader) *awaited {
 	return a
 }
 
-func (r *results) watch(live string, by *callReader) *watch {
-	w := &watch{results: r, live: live, stream: by.stream, subject: by.subject, calls: map[string][]*awaited{}, nudge: func() {}}
+func (r *results) watch(live string, by *callstate.Reading) *watch {
+	w := &watch{results: r, live: live, stream: by.Stream, subject: by.Subject, calls: map[string][]*awaited{}, nudge: func() {}}
 	var ctx context.Context
 	ctx, w.end = context.WithCancel(r.bus.ctx)
 	if r.watches == nil {
@@ -138,7 +139,7 @@ func (r *results) watch(live string, by *callReader) *watch {
 }
 
 // leave takes back a join, and returns what is known of the call; nil if nothing is.
-func (r *results) leave(a *awaited) (*CallState, error) {
+func (r *results) leave(a *awaited) (*callstate.State, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := a.watch
@@ -193,7 +194,7 @@ func (w *watch) fail(err error) {
 // run follows the conversation until ctx ends or the log fails for good.
 func (w *watch) run(ctx context.Context) error {
 	b := w.results.bus
-	feed, err := persist(ctx, b, func() (feed, error) { return b.tail.open(ctx, w.live) })
+	feed, err := direct.Persist(ctx, b.log, func() (feed, error) { return b.tail.open(ctx, w.live) })
 	if err != nil {
 		return err
 	}
@@ -241,7 +242,7 @@ func (w *watch) look(ctx, former context.Context) (idle context.Context, fresh [
 
 // catchUp reads what is there for those that are fresh.
 func (w *watch) catchUp(ctx context.Context, fresh []*awaited) error {
-	epoch, err := persist(ctx, w.results.bus, func() (string, error) { return w.results.bus.reader.Epoch(ctx, w.stream) })
+	epoch, err := direct.Persist(ctx, w.results.bus.log, func() (string, error) { return w.results.bus.reader.Epoch(ctx, w.stream) })
 	if err != nil {
 		return err
 	}
@@ -265,7 +266,7 @@ func (w *watch) catchUp(ctx context.Context, fresh []*awaited) error {
 	var unseen []*awaited
 	for _, a := range fresh {
 		a.known = true
-		if a.err == nil && a.state.unseen() && !w.results.bus.Recognises(a.stored) {
+		if a.err == nil && a.state.Unseen() && !w.results.bus.Recognises(a.stored) {
 			unseen = append(unseen, a)
 		}
 	}
@@ -291,18 +292,18 @@ func (w *watch) completeAll(ctx context.Context, fresh []*awaited) error {
 	if len(open) == 0 {
 		return nil
 	}
-	found, err := persist(ctx, b, func() (bool, error) { return b.clock.FoundSince(ctx, since) })
+	found, err := direct.Persist(ctx, b.log, func() (bool, error) { return b.clock.FoundSince(ctx, since) })
 	if found || err != nil {
 		return err
 	}
 	for _, a := range open {
 		call := a.state.Call // it does not change
-		r, err := persist(ctx, b, func() (*callReader, error) { return readCall(ctx, b, call) })
+		r, err := direct.Persist(ctx, b.log, func() (*callstate.Reading, error) { return b.states.ReadAll(ctx, call) })
 		if err != nil {
 			return err
 		}
 		w.results.mu.Lock()
-		a.state, a.last = r.state, max(a.last, r.last)
+		a.state, a.last = r.State, max(a.last, r.Last)
 		w.settle(a)
 		w.results.mu.Unlock()
 	}
@@ -322,21 +323,21 @@ func (w *watch) settle(a *awaited) {
 // forgetPast ends the waiting for those of calls without an event that have ended, and of which retention has removed what was there.
 func (w *watch) forgetPast(ctx context.Context, unseen []*awaited) error {
 	b := w.results.bus
-	of, err := persist(ctx, b, func() (*history, error) { return historyOf(ctx, b, w.stream, w.subject) })
+	of, err := direct.Persist(ctx, b.log, func() (*callstate.History, error) { return b.states.History(ctx, w.stream, w.subject) })
 	if err != nil {
 		return err
 	}
 	for _, a := range unseen {
-		if of.wholeSince(a.since, a.stored) {
+		if of.WholeSince(a.since, a.stored) {
 			continue
 		}
 		call := a.state.Call // it does not change
-		over, err := persist(ctx, b, func() (bool, error) {
-			is, _, err := Acknowledged(ctx, b, call.Account, call.ID)
+		over, err := direct.Persist(ctx, b.log, func() (bool, error) {
+			is, _, err := b.calls.Acknowledged(ctx, call.Account, call.ID)
 			if !is || err != nil {
 				return false, err
 			}
-			now, err := ReadCallState(ctx, b, call) // it may have ended since it was read: then its result is on its way here
+			now, err := b.states.Read(ctx, call) // it may have ended since it was read: then its result is on its way here
 			return now.Forgotten, err
 		})
 		if err != nil {
@@ -355,7 +356,7 @@ func (w *watch) forgetPast(ctx context.Context, unseen []*awaited) error {
 
 // again reads events that may have been missed. The stream may have been recreated meanwhile: then nothing received before counts.
 func (w *watch) again(ctx context.Context) error {
-	epoch, err := persist(ctx, w.results.bus, func() (string, error) { return w.results.bus.reader.Epoch(ctx, w.stream) })
+	epoch, err := direct.Persist(ctx, w.results.bus.log, func() (string, error) { return w.results.bus.reader.Epoch(ctx, w.stream) })
 	if err != nil {
 		return err
 	}
@@ -366,7 +367,7 @@ func (w *watch) again(ctx context.Context) error {
 	w.results.mu.Lock()
 	for _, of := range w.calls {
 		for _, a := range of {
-			a.state, a.last = CallState{Call: a.state.Call}, 0
+			a.state, a.last = callstate.State{Call: a.state.Call}, 0
 		}
 	}
 	w.results.mu.Unlock()
@@ -384,7 +385,7 @@ func (w *watch) read(ctx context.Context, after uint64, fresh []*awaited) error 
 		if after > 0 {
 			since = nil
 		}
-		r, err := persist(ctx, w.results.bus, func() (result, error) {
+		r, err := direct.Persist(ctx, w.results.bus.log, func() (result, error) {
 			page, more, err := w.results.bus.reader.GetPage(ctx, w.stream, w.subject, after+1, since, 0)
 			return result{page, more}, err
 		})
@@ -414,14 +415,14 @@ func (w *watch) take(ctx context.Context, m direct.Message, fresh []*awaited) er
 		return nil
 	}
 	b := w.results.bus
-	e, err := persist(ctx, b, func() (Entry[schemas.Event], error) { return Events.entry(ctx, b, "", m) })
+	e, err := direct.Persist(ctx, b.log, func() (Entry[schemas.Event], error) { return Events.entry(ctx, b, "", m) })
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
 		return nil // a message that is no event says nothing
 	}
-	news, malformed := newsOf(e.Value) // once, and without the lock: others wait for it, and a result may have megabytes
+	news, malformed := callstate.NewsOf(e.Value) // once, and without the lock: others wait for it, and a result may have megabytes
 	w.results.mu.Lock()
 	defer w.results.mu.Unlock()
 	for _, a := range to {
@@ -432,7 +433,7 @@ func (w *watch) take(ctx context.Context, m direct.Message, fresh []*awaited) er
 		if e.Value.Subject == string(a.state.Call.ID) {
 			a.err = malformed
 		}
-		a.state.learn(news)
+		a.state.Learn(news)
 		w.settle(a)
 	}
 	return nil
@@ -444,7 +445,7 @@ func (w *watch) concerned(m direct.Message) (to []*awaited) {
 	defer w.results.mu.Unlock()
 	add := func(of []*awaited) {
 		for _, a := range of {
-			if m.Seq > a.last && (m.ID == "" || ofCall(m.ID, a.state.Call)) && w.isOf(m, a) {
+			if m.Seq > a.last && (m.ID == "" || callstate.EventOf(m.ID, a.state.Call)) && w.isOf(m, a) {
 				to = append(to, a)
 			}
 		}

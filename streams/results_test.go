@@ -15,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstate"
 )
 
 func finish(t *testing.T, b *streams.Bus, c schemas.Call, text string) {
@@ -105,9 +106,9 @@ func TestAWaiterIsNotGivenAFormerUseOfTheID(t *testing.T) {
 		testwait.OK(t, streams.Calls.Publish(t.Context(), b, first))
 		finish(t, b, first, "first")
 		time.Sleep(25 * time.Hour)
-		_, before, err := streams.OldCalls(t.Context(), b, 0)
+		_, before, err := b.Calls().Old(t.Context(), 0)
 		testwait.OK(t, err)
-		testwait.OK(t, streams.ForgetCalls(t.Context(), b, before))
+		testwait.OK(t, b.Calls().Forget(t.Context(), before))
 		second := callOf("again")
 		second.Conversation = "c_shared"
 		testwait.OK(t, streams.Calls.Publish(t.Context(), b, second))
@@ -162,7 +163,7 @@ func TestWaitersOutliveTheirStream(t *testing.T) {
 }
 
 // resultOf is the result of a call that [streams.AwaitCall] has returned.
-func resultOf(s *streams.CallState, err error) (schemas.Result, error) {
+func resultOf(s *callstate.State, err error) (schemas.Result, error) {
 	if err != nil {
 		return schemas.Result{}, err
 	}

@@ -118,7 +118,7 @@ func (r *Retention) events(shard int, now time.Time, t *Tenure) *sweep {
 		if err := s.findCut(ctx, oldest); err != nil {
 			return err
 		}
-		if err := r.Bus.trimmings.note(ctx, shardKey(s.stream), oldest); err != nil {
+		if err := r.Bus.trimmings.note(ctx, subjects.ShardKey(s.stream), oldest); err != nil {
 			return err
 		}
 		if s.cut > s.first {

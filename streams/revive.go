@@ -27,7 +27,7 @@ func (b *Bus) revive(ctx context.Context) {
 		case <-drop:
 		}
 		b.reader.ForgetEpochs()
-		b.payloads.stores.forget()
+		b.payloads.Forget()
 		b.clock.AskSoon()
 		for try := 1; ctx.Err() == nil; try++ {
 			err := b.topology.Restore(ctx)

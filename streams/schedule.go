@@ -30,7 +30,7 @@ func (t Topic[T]) Schedule(ctx context.Context, b *Bus, v T, at time.Time) error
 	}
 	m := nats.NewMsg(t.timer(subject))
 	m.Data = data
-	if err := b.payloads.offload(ctx, t.stream, m); err != nil {
+	if err := b.payloads.Offload(ctx, t.stream, m); err != nil {
 		return err
 	}
 	return b.writer.schedule(ctx, m, subject, at)

@@ -40,7 +40,7 @@ type Request struct {
 }
 
 // MaxAnswer is how many bytes an answer to a request may have at most: what is larger is not sent.
-func (b *Bus) MaxAnswer() int { return b.payloads.limit }
+func (b *Bus) MaxAnswer() int { return b.payloads.Limit() }
 
 // Serve answers requests until ctx ends; then it takes no more, lets those in flight end and returns nil. Several that serve under one name
 // share the requests. Accounts take turns, see [fair.Shares]: what is beyond an account's share is refused at once. It has a connection of its

@@ -58,7 +58,7 @@ func TestASnapshotIsTheEndOfWhatIsLong(t *testing.T) {
 		page := testwait.Must(streams.Page(t.Context(), b, account, "c_story", schemas.Cursor{}, 0))(t)
 		last := page.Events[len(page.Events)-1]
 		p, _ := outputs.PieceOf(last.Value)
-		made := testwait.Must(streams.Snapshots(t.Context(), b, account, "c_story", []outputs.PlacedPiece{{Piece: p, Seq: last.Cursor.Seq}}))(t)
+		made := testwait.Must(b.States().Snapshots(t.Context(), account, "c_story", []outputs.PlacedPiece{{Piece: p, Seq: last.Cursor.Seq}}))(t)
 		if len(made) != 1 || len(made[0].Output) != 1 {
 			t.Fatalf("made %+v; want one snapshot of one stream", made)
 		}
@@ -95,7 +95,7 @@ func TestSnapshotsOfManyPlacesAreThoseOfEach(t *testing.T) {
 			}
 			places = append(places, outputs.PlacedPiece{Piece: p, Seq: e.Cursor.Seq})
 		}
-		made := testwait.Must(streams.Snapshots(t.Context(), b, account, "c_story", places))(t)
+		made := testwait.Must(b.States().Snapshots(t.Context(), account, "c_story", places))(t)
 		for i, p := range places {
 			has := map[string]string{}
 			for _, o := range made[i].Output {

@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/internal/inturn"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/callstore"
 	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/natserr"
 	"github.com/sandjet/sandjet/streams/subjects"
@@ -40,11 +41,11 @@ type sweep struct {
 	stream string
 	all    string // the filter for all conversations
 	now    time.Time
-	first  uint64  // of the stream
-	behind uint64  // its last, when the look began: what is stored from here on stays
-	cut    uint64  // what is before it is older than is kept
-	tenure *Tenure // nil: held
-	queues *queues // nil: not asked for yet
+	first  uint64          // of the stream
+	behind uint64          // its last, when the look began: what is stored from here on stays
+	cut    uint64          // what is before it is older than is kept
+	tenure *Tenure         // nil: held
+	queues *callstore.Acks // nil: not asked for yet
 
 	begin func(context.Context, jetstream.StreamState) error // says which lists there are; nil: it has
 	lists []func(context.Context, *dueList) error            // the first is to be made, until it leaves nothing out
@@ -305,7 +306,7 @@ func (s *sweep) trim(ctx context.Context, c *trimming) (done bool, err error) {
 		return true, nil
 	}
 	if c.mark {
-		if err := s.bus.trimmings.note(ctx, conversationKey(c.subject), c.through); err != nil {
+		if err := s.bus.trimmings.note(ctx, subjects.ConversationKey(c.subject), c.through); err != nil {
 			return false, err
 		}
 	}
@@ -357,20 +358,20 @@ func (s *sweep) readPage(ctx context.Context, c *trimming) error {
 // reads nothing more than how far the queues are; else it looks those calls up that ended so lately that they may be on the log of calls.
 func (s *sweep) acknowledged(ctx context.Context, c *trimming) (bool, error) {
 	if s.queues == nil { // after the look began: what is stored before it of a call that is acknowledged by now is all there was
-		q, err := readQueues(ctx, s.bus)
+		q, err := s.bus.calls.ReadAcks(ctx)
 		if err != nil {
 			return false, err
 		}
 		s.queues = q
 	}
-	for len(c.ended) > 1 && s.queues.past(c.ended[0].at) {
+	for len(c.ended) > 1 && s.queues.Past(c.ended[0].at) {
 		c.ended = c.ended[1:]
 	}
 	call := c.ended[0]
-	if s.queues.past(call.at) {
+	if s.queues.Past(call.at) {
 		return true, nil
 	}
-	is, isParked, err := s.queues.acknowledged(ctx, s.bus, c.account, schemas.CallID(call.id))
+	is, isParked, err := s.queues.Acknowledged(ctx, c.account, schemas.CallID(call.id))
 	return is || isParked, err
 }
 

@@ -3,11 +3,13 @@ package streams
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams/callstore"
 	"github.com/sandjet/sandjet/streams/subjects"
 	"github.com/sandjet/sandjet/streams/topology"
 )
@@ -32,7 +34,7 @@ const (
 const (
 	day = 24 * time.Hour
 
-	callsKept  = day
+	callsKept  = callstore.Kept
 	eventsKept = 7 * day // of what has ended, see Retention
 	jobsKept   = 7 * day
 	deadKept   = 30 * day
@@ -332,4 +334,12 @@ func payloadBucket(stream string) (name string, kept time.Duration) {
 		return formerPayloads, jobsKept + day
 	}
 	return "payloads_39d", eventsLongest + day
+}
+
+// formerOwner returns the stream that has the bucket of a payload of a stream: payloads of events were in [formerPayloads] before.
+func formerOwner(stream, bucket string) string {
+	if bucket == formerPayloads && strings.HasPrefix(stream, subjects.EventStreams) {
+		return streamJobs // it has that bucket still
+	}
+	return stream
 }

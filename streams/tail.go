@@ -11,6 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/payloads"
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
@@ -155,7 +156,7 @@ func (t *Tail) deliver(ctx context.Context, m *nats.Msg) {
 		return // only a publisher with all rights could have sent it
 	}
 	e := LiveEvent{Entry: Entry[schemas.Event]{Cursor: schemas.Cursor{Seq: s.Seq}, Stored: s.Time, Subject: s.Subject}, Prev: prev}
-	if e.Away = s.Headers.Get(headerPayload) != ""; !e.Away { // what lies elsewhere is not waited for here
+	if e.Away = s.Headers.Get(payloads.Header) != ""; !e.Away { // what lies elsewhere is not waited for here
 		var err error
 		if e.Entry, err = Events.entry(ctx, t.bus, "", s); err != nil {
 			e.Away = true // readers of the log skip it

@@ -9,7 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams/intake"
+	"github.com/sandjet/sandjet/streams/callstate"
+	"github.com/sandjet/sandjet/streams/callstore"
 	"github.com/sandjet/sandjet/streams/subjects"
 	"github.com/sandjet/sandjet/streams/usage"
 )
@@ -48,16 +49,16 @@ var (
 	// Calls are the admitted calls. Filter: a provider. Publishing one whose id is there already, for
 	// any provider, is a conflict; so it stays for 24 hours.
 	Calls = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
-		stream: streamCalls, subject: callPlace, encode: encodeJSON[schemas.Call], decode: decodeCall, filter: callFilter,
-		summary: summaryOf, work: usage.Requested,
-		expect: func(c schemas.Call) string { return subjects.Call("*", c.Account, c.ID) }, due: dueOfCall,
+		stream: streamCalls, subject: callPlace, encode: encodeJSON[schemas.Call], decode: decodeCall, filter: callstore.Filter,
+		summary: callstore.Summary, work: usage.Requested,
+		expect: func(c schemas.Call) string { return subjects.Call("*", c.Account, c.ID) }, due: callstore.DueOf,
 		timer: func(subject string) string { return subjects.CallTimers + strings.TrimPrefix(subject, subjects.Calls) },
 		of:    func(s, account string) string { return subjects.Calls + orAny(s) + "." + account + ".*" },
 	}
 	// Parked are the calls that wait for a person. They are in the stream of the calls, so their ids
-	// are taken and [FindCall] finds them, but under a subject that no worker reads.
+	// are taken and [callstore.Store.Find] finds them, but under a subject that no worker reads.
 	Parked = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
-		stream: streamCalls, encode: encodeJSON[schemas.Call], decode: decodeCall, expect: Calls.expect, summary: summaryOf, work: usage.Requested,
+		stream: streamCalls, encode: encodeJSON[schemas.Call], decode: decodeCall, expect: Calls.expect, summary: callstore.Summary, work: usage.Requested,
 		subject: func(b *Bus, c schemas.Call) (string, error) {
 			if _, err := callPlace(b, c); err != nil { // it must be able to continue
 				return "", err
@@ -69,7 +70,7 @@ var (
 	// [Page] or Replay with "<account>/<conversation>" as filter. A second publish of the same event
 	// id within ten minutes is recognised and stored once.
 	Events = Topic[schemas.Event]{ //nolint:gochecknoglobals // a row of the table
-		subject: eventPlace, encode: encodeEvent, decode: decodeEvent, once: true, summary: summaryOfEvent, outline: outlineOf,
+		subject: eventPlace, encode: encodeEvent, decode: decodeEvent, once: true, summary: callstate.Summary, outline: outlineOf,
 	}
 	// Cancels are the requests for the end of calls. Filter: an account.
 	Cancels = Topic[schemas.Cancel]{ //nolint:gochecknoglobals // a row of the table
@@ -124,36 +125,6 @@ func orAny(s string) string {
 		return "*"
 	}
 	return s
-}
-
-func callFilter(provider string) string { return subjects.Calls + orAny(provider) + ".*.*" }
-
-// dueOfCall is when a call as it lies on the log is overdue; zero where that cannot be read.
-func dueOfCall(h nats.Header, data []byte, stored time.Time) time.Time {
-	if s := h.Get(headerSummary); s != "" {
-		data = []byte(s)
-	}
-	var c struct {
-		Accepted time.Time          `json:"accepted"`
-		Deadline time.Time          `json:"deadline"`
-		Approval schemas.ApprovalID `json:"approval"`
-	}
-	if err := json.Unmarshal(data, &c); err != nil {
-		return time.Time{}
-	}
-	return Due(schemas.Call{Accepted: c.Accepted, Deadline: c.Deadline, Approval: c.Approval}, stored, Headers(h))
-}
-
-// Due is when a call that was stored at a time is overdue: not before its deadline, and not before it was on the log for as long as it may
-// wait. Its deadline is by the clock of the process that accepted it: where the log's clock was set ahead, processes that have just begun
-// go by that and others do not yet, so a deadline may be over for the former as it is set. What was on the log before has its deadline
-// alone. It is pure.
-func Due(c schemas.Call, stored time.Time, h Headers) time.Time {
-	again := c.Approval != "" || h.Get(headerScheduler) != "" || h.Get(intake.HeaderRedriven) != ""
-	if due := stored.Add(c.Deadline.Sub(c.Accepted)); !again && !c.Accepted.IsZero() && due.After(c.Deadline) {
-		return due
-	}
-	return c.Deadline
 }
 
 func callPlace(_ *Bus, c schemas.Call) (string, error) {

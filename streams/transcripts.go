@@ -55,7 +55,7 @@ func AppendCommit(
 	m.Data = data
 	m.Header.Set(headerFrom, strconv.FormatUint(from, 10))
 	expectLast(m, after, t.subject)
-	if err := b.payloads.offload(ctx, t.stream, m); err != nil {
+	if err := b.payloads.Offload(ctx, t.stream, m); err != nil {
 		return 0, err
 	}
 	const tries = 4
@@ -176,7 +176,7 @@ func (t transcript) each(ctx context.Context, yield func(KeptCommit) bool) error
 
 // commit reads a message of the transcript.
 func (t transcript) commit(ctx context.Context, m direct.Message) (KeptCommit, error) {
-	data, err := t.bus.payloads.whole(ctx, t.stream, m.Headers, m.Data, m.Time)
+	data, err := t.bus.payloads.Whole(ctx, t.stream, m.Headers, m.Data, m.Time)
 	if err != nil {
 		return KeptCommit{}, err
 	}

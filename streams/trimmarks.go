@@ -3,11 +3,9 @@ package streams
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams/subjects"
 )
 
 // trimMark says up to when, by the log's clock, events may have been removed by [Retention]: from a shard for their age, by its name, or
@@ -16,14 +14,6 @@ import (
 // an event knows whether it was never there. Of the conversations of an account that is gone there are no marks.
 type trimMark struct {
 	Through time.Time `json:"through"`
-}
-
-func shardKey(stream string) string { return strings.TrimPrefix(stream, subjects.EventStreams) }
-
-// conversationKey is made of the subject of a conversation's events.
-func conversationKey(subject string) string {
-	_, key, _ := strings.Cut(strings.TrimPrefix(subject, subjects.Events), ".") // the shard is first
-	return key
 }
 
 // trimmings are the marks of a log.

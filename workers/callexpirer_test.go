@@ -102,7 +102,7 @@ func leftFor(t *testing.T, away time.Duration, withWorker bool) {
 		}
 		time.Sleep(30 * time.Minute)
 		for _, c := range []schemas.Call{never, begun, big, reads} {
-			if _, err := streams.FindCall(t.Context(), w.bus, c.Account, c.ID); !errors.Is(err, schemas.ErrNotFound) {
+			if _, err := w.bus.Calls().Find(t.Context(), c.Account, c.ID); !errors.Is(err, schemas.ErrNotFound) {
 				t.Errorf("%s is still the record of its id: %v", c.ID, err)
 			}
 		}
@@ -130,7 +130,7 @@ func TestCallsAreForgottenAfterADay(t *testing.T) {
 		defer closing(w)()
 		time.Sleep(10 * time.Minute)
 		known := func(c schemas.Call) bool {
-			_, err := streams.FindCall(t.Context(), w.bus, c.Account, c.ID)
+			_, err := w.bus.Calls().Find(t.Context(), c.Account, c.ID)
 			return err == nil
 		}
 		if known(old) || !known(parked) || !known(behind) {
@@ -168,7 +168,7 @@ func TestAParkedCallThatWasNeverAskedAboutHasItsEnd(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		for _, c := range []schemas.Call{ended, unasked} {
 			w.once(c)
-			if _, err := streams.FindCall(t.Context(), w.bus, c.Account, c.ID); !errors.Is(err, schemas.ErrNotFound) {
+			if _, err := w.bus.Calls().Find(t.Context(), c.Account, c.ID); !errors.Is(err, schemas.ErrNotFound) {
 				t.Errorf("%s is still the record of its id: %v", c.ID, err)
 			}
 		}
@@ -187,7 +187,7 @@ func TestACallThatCannotBeReadIsNotForgottenWithoutItsEnd(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		bad := w.publishOnly(w.call("call_bad", "nonsense"))
 		forgotten := func() bool {
-			_, err := streams.FindCall(t.Context(), w.bus, bad.Account, bad.ID)
+			_, err := w.bus.Calls().Find(t.Context(), bad.Account, bad.ID)
 			return errors.Is(err, schemas.ErrNotFound)
 		}
 		time.Sleep(24*time.Hour + 10*time.Minute)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstate"
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
@@ -115,9 +116,9 @@ func (e *evidence) complete(ctx context.Context, f facts) (facts, error) {
 }
 
 // readLog reads the conversation of the call, and renews the evidence.
-func (e *evidence) readLog(ctx context.Context) (streams.CallState, error) {
+func (e *evidence) readLog(ctx context.Context) (callstate.State, error) {
 	now := e.bus.Certainty()
-	state, err := streams.ReadCallState(ctx, e.bus, e.call)
+	state, err := e.bus.States().Read(ctx, e.call)
 	if err != nil {
 		return state, fmt.Errorf("look for the call on its conversation: %w", err)
 	}

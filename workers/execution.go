@@ -7,6 +7,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstore"
 )
 
 // retrySoon is how soon a call is redelivered that another worker or delivery may be running.
@@ -43,7 +44,7 @@ type work interface {
 func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]) error {
 	known := newEvidence(observer{bus: s.Bus, lease: s.lease}, d)
 	t := &execution{w: s, call: d.Value, sideEffects: known.sideEffects, attempt: d.Attempt,
-		due: streams.Due(d.Value, d.Published, d.Headers), known: known}
+		due: callstore.Due(d.Value, d.Published, d.Headers), known: known}
 	if d.Attempt > 1 {
 		s.Metrics.Redelivered()
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstate"
 )
 
 // world is a log in a bubble, with a queue that no worker serves yet.
@@ -355,7 +356,7 @@ func answer(tool schemas.Tool) func(context.Context, providers.Command) (provide
 }
 
 // resultOf is the result of a call that [streams.AwaitCall] has returned.
-func resultOf(s *streams.CallState, err error) (schemas.Result, error) {
+func resultOf(s *callstate.State, err error) (schemas.Result, error) {
 	if err != nil {
 		return schemas.Result{}, err
 	}

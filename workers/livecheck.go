@@ -32,7 +32,7 @@ func (l *liveCheck) unfinished() error {
 	ctx, cancel := context.WithTimeout(context.Background(), leases.TTL)
 	defer cancel()
 	l.asOf = l.bus.Certainty()
-	state, err := streams.ReadCallState(ctx, l.bus, l.call)
+	state, err := l.bus.States().Read(ctx, l.call)
 	switch {
 	case err != nil:
 		return fmt.Errorf("look for the call on its conversation: %w", err)

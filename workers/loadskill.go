@@ -24,9 +24,9 @@ type Skills interface {
 }
 
 const (
-	// SkillLoadBytes is how much memory skills that are being loaded take in one worker, SkillLoadBytesOfAccount those of one account:
-	// the largest fits. What finds none waits, accounts in turn.
-	SkillLoadBytes          = 128 << 20
+	// SkillLoadBytes is how much memory the skills take that one worker loads at the same time. Further loads wait, accounts in turn.
+	SkillLoadBytes = 128 << 20
+	// SkillLoadBytesOfAccount is how much of it one account takes: the largest skill fits.
 	SkillLoadBytesOfAccount = SkillLoadBytes / 2
 )
 

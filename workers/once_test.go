@@ -13,6 +13,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstate"
 	"github.com/sandjet/sandjet/workers/leases"
 	"github.com/sandjet/sandjet/workers/limits"
 	"github.com/sandjet/sandjet/workers/maintenance"
@@ -91,7 +92,7 @@ func TestWhoEndsAnUnstartedCallTakesItsStart(t *testing.T) {
 				p := &fake{run: answer(tool)}
 				w.employ(p, meanwhile(atPrepared, func(c schemas.Call) {
 					now := w.bus.Certainty()
-					if written, err := lifecycle.FinishUnheld(t.Context(), w.bus, unrunResult(c, toCancel, ""), streams.CallState{Call: c},
+					if written, err := lifecycle.FinishUnheld(t.Context(), w.bus, unrunResult(c, toCancel, ""), callstate.State{Call: c},
 						now); err != nil || !written {
 						t.Errorf("the call is not ended: %v, %v", written, err)
 					}
@@ -116,7 +117,7 @@ func TestAStartedCallIsNotEndedAsUnstarted(t *testing.T) {
 		p := &fake{}
 		w.employ(p, meanwhile(atStarted, func(c schemas.Call) {
 			written, err := lifecycle.FinishUnheld(t.Context(), w.bus, unrunResult(c, toCancel, ""),
-				streams.CallState{Call: c, Accepted: true}, w.bus.Certainty())
+				callstate.State{Call: c, Accepted: true}, w.bus.Certainty())
 			if err != nil || written {
 				t.Errorf("a call that was started is ended as one that was not: %v, %v", written, err)
 			}

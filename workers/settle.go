@@ -8,7 +8,6 @@ import (
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 // settleDelay is how long a cancelled call that is not in flight here is left alone, so that a
@@ -58,7 +57,7 @@ func (s *workerRun) settleCancelled(ctx context.Context) {
 // settleOne gives a cancelled call its result, if it is a call of this provider that was never
 // started. One that was started is its worker's.
 func (s *workerRun) settleOne(ctx context.Context, c schemas.Cancel, at time.Time) error {
-	call, err := streams.FindCall(ctx, s.Bus, c.Account, c.Call)
+	call, err := s.Bus.Calls().Find(ctx, c.Account, c.Call)
 	switch {
 	case schemas.CodeOf(err) == schemas.NotFound:
 		return nil
@@ -68,7 +67,7 @@ func (s *workerRun) settleOne(ctx context.Context, c schemas.Cancel, at time.Tim
 		return nil
 	}
 	now := s.Bus.Certainty()
-	state, err := streams.ReadCallState(ctx, s.Bus, call)
+	state, err := s.Bus.States().Read(ctx, call)
 	if err != nil {
 		return fmt.Errorf("look for the call on its conversation: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstate"
 	"github.com/sandjet/sandjet/workers/limits"
 	"github.com/sandjet/sandjet/workers/maintenance"
 )
@@ -351,7 +352,7 @@ func TestACallThatIsGivenUpSettlesItsJob(t *testing.T) {
 			named  bool
 		}{{waiting, schemas.StatusCancelled, false}, {launched, schemas.StatusInterrupted, true}, {running, schemas.StatusCompleted, true}} {
 			if _, err := lifecycle.FinishUnheld(t.Context(), w.bus, unrunResult(c.call, toCancel, "enough"),
-				streams.CallState{Call: c.call, Accepted: true}, w.bus.Certainty()); err != nil {
+				callstate.State{Call: c.call, Accepted: true}, w.bus.Certainty()); err != nil {
 				t.Fatal(err)
 			}
 			if r := w.want(c.call, c.status); (r.StatusID == string(c.call.Job)) != c.named {

@@ -16,6 +16,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstate"
 )
 
 // Options are the settings of [Calls].
@@ -160,7 +161,7 @@ func (h *Calls) PostCancel(w http.ResponseWriter, r *http.Request, a schemas.Acc
 // Cancel requests the cancellation of a call on the log; by is the API of the request. A call that waits for an approval ends at once.
 // Code: conflict if the call has ended; a call that ends at the same moment keeps its result.
 func (h *Calls) Cancel(ctx context.Context, call schemas.Call, by, reason string) error {
-	state, err := streams.ReadCallState(ctx, h.o.Bus, call)
+	state, err := h.o.Bus.States().Read(ctx, call)
 	if err != nil {
 		return err
 	}
@@ -192,7 +193,7 @@ func (h *Calls) ofPath(r *http.Request, a schemas.AccountID) (schemas.Call, erro
 
 // Find returns a call of the account. Code: not_found.
 func (h *Calls) Find(ctx context.Context, a schemas.AccountID, id schemas.CallID) (schemas.Call, error) {
-	call, err := streams.FindCall(ctx, h.o.Bus, a, id)
+	call, err := h.o.Bus.Calls().Find(ctx, a, id)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return call, schemas.Errorf(schemas.NotFound, "there is no call %s: calls are kept for 24 hours", id)
 	}
@@ -231,7 +232,7 @@ func (h *Calls) answer(w http.ResponseWriter, r *http.Request, call schemas.Call
 }
 
 // Kept returns an error with the status 410 if a call has ended and its result is no longer stored; see [lifecycle.Forgotten].
-func (h *Calls) Kept(ctx context.Context, state *streams.CallState) error {
+func (h *Calls) Kept(ctx context.Context, state *callstate.State) error {
 	over, err := lifecycle.Forgotten(ctx, h.o.Bus, state)
 	if err != nil || !over {
 		return err
@@ -259,7 +260,7 @@ func (h *Calls) Queued(ctx context.Context, call schemas.Call) (string, error) {
 
 // Await returns the state of a call once it has its result, wait has passed, or the gateway drains. Meanwhile the request releases its
 // hold: it occupies no slot among the requests in flight, and no memory for its body.
-func (h *Calls) Await(ctx context.Context, call schemas.Call, wait time.Duration) (streams.CallState, error) {
+func (h *Calls) Await(ctx context.Context, call schemas.Call, wait time.Duration) (callstate.State, error) {
 	if wait > 0 {
 		web.HoldOf(ctx).Release()
 		state, err := h.UntilEnd(ctx, call, wait)
@@ -269,15 +270,15 @@ func (h *Calls) Await(ctx context.Context, call schemas.Call, wait time.Duration
 		switch schemas.CodeOf(err) {
 		case schemas.Timeout, schemas.Interrupted, schemas.NotFound: // the last: no longer kept, as the state then says
 		default:
-			return streams.CallState{}, err
+			return callstate.State{}, err
 		}
 	}
-	return streams.ReadCallState(ctx, h.o.Bus, call)
+	return h.o.Bus.States().Read(ctx, call)
 }
 
 // UntilEnd waits until the call has its result and returns its state. Codes: timeout (wait has passed), interrupted (the gateway drains),
 // not_found (the result is no longer stored); the state is then nil.
-func (h *Calls) UntilEnd(ctx context.Context, call schemas.Call, wait time.Duration) (*streams.CallState, error) {
+func (h *Calls) UntilEnd(ctx context.Context, call schemas.Call, wait time.Duration) (*callstate.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	defer context.AfterFunc(h.o.Draining, cancel)()
@@ -286,9 +287,9 @@ func (h *Calls) UntilEnd(ctx context.Context, call schemas.Call, wait time.Durat
 	return streams.AwaitCall(ctx, h.o.Bus, call)
 }
 
-func orNone(s *streams.CallState) streams.CallState {
+func orNone(s *callstate.State) callstate.State {
 	if s == nil {
-		return streams.CallState{}
+		return callstate.State{}
 	}
 	return *s
 }

@@ -8,7 +8,8 @@ import (
 
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstate"
+	"github.com/sandjet/sandjet/streams/callstore"
 )
 
 // Limits of the lists of calls and conversations.
@@ -70,7 +71,7 @@ func (h *Calls) getListed(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	if err := id.Validate(); err != nil {
 		return err
 	}
-	c, err := streams.ListedCall(r.Context(), h.o.Bus, a, id)
+	c, err := h.o.Bus.Calls().FindListed(r.Context(), a, id)
 	if errors.Is(err, schemas.ErrNotFound) {
 		web.WriteJSON(w, http.StatusOK, List{Calls: []schemas.CallSummary{}})
 		return nil
@@ -78,7 +79,7 @@ func (h *Calls) getListed(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	if err != nil {
 		return err
 	}
-	list, err := h.listed(r.Context(), []streams.RecentCall{c})
+	list, err := h.listed(r.Context(), []callstore.Listed{c})
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func recentPage(q web.Query) (before schemas.CallID, limit int, err error) {
 func (h *Calls) Recent(ctx context.Context, a schemas.AccountID, before schemas.CallID, limit int, want func(schemas.Call) bool) (
 	list []schemas.CallSummary, next schemas.CallID, err error,
 ) {
-	calls, last, more, err := streams.RecentCalls(ctx, h.o.Bus, a, before, limit, want)
+	calls, last, more, err := h.o.Bus.Calls().Recent(ctx, a, before, limit, want)
 	if before != "" && schemas.CodeOf(err) == schemas.NotFound {
 		return nil, "", web.Rename(err, "before")
 	}
@@ -159,8 +160,8 @@ func (h *Calls) Running(ctx context.Context, a schemas.AccountID, before schemas
 }
 
 // listed returns the summaries of calls, with their states.
-func (h *Calls) listed(ctx context.Context, calls []streams.RecentCall) ([]schemas.CallSummary, error) {
-	states, err := streams.RecentStates(ctx, h.o.Bus, calls)
+func (h *Calls) listed(ctx context.Context, calls []callstore.Listed) ([]schemas.CallSummary, error) {
+	states, err := h.o.Bus.States().Recent(ctx, calls)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +173,7 @@ func (h *Calls) listed(ctx context.Context, calls []streams.RecentCall) ([]schem
 	return list, nil
 }
 
-func summarize(r streams.RecentCall, state streams.CallState, known bool) schemas.CallSummary {
+func summarize(r callstore.Listed, state callstate.State, known bool) schemas.CallSummary {
 	c := r.Call
 	s := schemas.CallSummary{
 		ID: c.ID, Conversation: c.Conversation, Tool: c.Tool, Summary: r.Summary, Accepted: c.Accepted, Agent: c.Agent,

@@ -8,7 +8,6 @@ import (
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 // The states of a run as pollers know them. A call with a background job is processing until the job
@@ -73,7 +72,7 @@ func (h *Calls) GetStatus(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	if err := id.Validate(); err != nil {
 		return err
 	}
-	call, err := streams.FindCall(r.Context(), h.o.Bus, a, id)
+	call, err := h.o.Bus.Calls().Find(r.Context(), a, id)
 	agent := schemas.AgentID(q.Values.Get("agentId"))
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && agent != "" && call.Agent != agent {
 		web.WriteJSON(w, http.StatusNotFound, runStatus{EventID: string(id), Status: runNotFound})
@@ -82,7 +81,7 @@ func (h *Calls) GetStatus(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	if err != nil {
 		return err
 	}
-	state, err := streams.ReadCallState(r.Context(), h.o.Bus, call)
+	state, err := h.o.Bus.States().Read(r.Context(), call)
 	if err != nil {
 		return err
 	}

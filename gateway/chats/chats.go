@@ -139,7 +139,7 @@ func (h *Chats) stopAll(ctx context.Context, a schemas.AccountID, conv schemas.C
 		return err
 	}
 	for _, c := range open {
-		call, err := streams.FindCall(ctx, h.o.Bus, a, c.ID)
+		call, err := h.o.Bus.Calls().Find(ctx, a, c.ID)
 		if err == nil {
 			err = h.o.Calls.Cancel(ctx, call, admission.Channel, reason)
 		}

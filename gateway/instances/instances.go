@@ -283,7 +283,7 @@ func (h *Instances) CancelInside(ctx context.Context, i schemas.Instance) error 
 		return err
 	}
 	for _, id := range calls {
-		call, err := streams.FindCall(ctx, h.o.Bus, i.Account, id)
+		call, err := h.o.Bus.Calls().Find(ctx, i.Account, id)
 		if err == nil {
 			err = h.o.Calls.Cancel(ctx, call, "its instance is removed")
 		}

@@ -163,7 +163,7 @@ func (h *Jobs) Stop(ctx context.Context, a schemas.AccountID, id schemas.JobID, 
 		return schemas.Job{}, err
 	}
 	if p.Value.State == schemas.JobWaiting {
-		call, err := streams.FindCall(ctx, h.o.Bus, a, p.Value.Call)
+		call, err := h.o.Bus.Calls().Find(ctx, a, p.Value.Call)
 		switch {
 		case errors.Is(err, schemas.ErrNotFound): // it is over
 			return p.Value, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/sandjet/sandjet/mcp"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstate"
 )
 
 // caller executes the operations of one request of the protocol, for its account.
@@ -97,7 +98,7 @@ func (c caller) state(ctx context.Context, call schemas.Call, wait time.Duration
 	if status == calls.StateAwaiting {
 		return stateOf(call, status), nil
 	}
-	var state streams.CallState
+	var state callstate.State
 	if wait > 0 {
 		got, err := c.o.Calls.UntilEnd(ctx, call, wait)
 		code := schemas.CodeOf(err)
@@ -111,7 +112,7 @@ func (c caller) state(ctx context.Context, call schemas.Call, wait time.Duration
 		}
 	}
 	if state.Result == nil {
-		if state, err = streams.ReadCallState(ctx, c.o.Bus, call); err != nil {
+		if state, err = c.o.Bus.States().Read(ctx, call); err != nil {
 			return mcp.State{}, err
 		}
 		if err := c.o.Calls.Kept(ctx, &state); err != nil {

@@ -194,7 +194,7 @@ func (h handledBefore) Resolve(ctx context.Context, a schemas.AccountID, req sch
 	if old || h.p.Redriven { // it may have been sent again before, at any time
 		then := call
 		then.Accepted = h.p.First
-		switch state, err := streams.ReadCallState(ctx, h.bus, then); {
+		switch state, err := h.bus.States().Read(ctx, then); {
 		case err != nil:
 			return call, err
 		case state.Accepted, len(state.Started) > 0, state.Result != nil:

@@ -247,7 +247,7 @@ func TestAPublicationIsHandledOnce(t *testing.T) {
 			if got := fmt.Sprint(toldOn(t, b, alice, "c_1")); got != "[call.rejected: not_found]" {
 				t.Errorf("the conversation has %s, want the one rejection", got)
 			}
-			if _, err := streams.FindCall(t.Context(), b, alice, "mine"); schemas.CodeOf(err) != schemas.NotFound {
+			if _, err := b.Calls().Find(t.Context(), alice, "mine"); schemas.CodeOf(err) != schemas.NotFound {
 				t.Errorf("the rejected request is a call (%v)", err)
 			}
 		})
@@ -320,7 +320,7 @@ func TestAPublicationThatIsSentAgainTwiceIsOneCall(t *testing.T) {
 		there.Store(true)
 		redrive()
 		redrive()
-		if err := streams.ForgetCalls(t.Context(), b, 1<<62); err != nil {
+		if err := b.Calls().Forget(t.Context(), 1<<62); err != nil {
 			t.Fatal(err)
 		}
 		redrive()

@@ -76,7 +76,7 @@ func (l *BusLog) Locate(
 func (l *BusLog) Snapshots(
 	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, of []outputs.PlacedPiece,
 ) ([]outputs.Snapshot, error) {
-	return streams.Snapshots(ctx, l.bus, a, c, of)
+	return l.bus.States().Snapshots(ctx, a, c, of)
 }
 
 // Shard implements [Log].

@@ -84,7 +84,7 @@ func TestALeaderThatIsCutOffMissesNothing(t *testing.T) {
 		"call": {
 			store: func(ctx context.Context) error { return streams.Calls.Publish(ctx, rest, call) },
 			reads: map[string]read{"the call": func(ctx context.Context) error {
-				_, err := streams.FindCall(ctx, alone, account, call.ID)
+				_, err := alone.Calls().Find(ctx, account, call.ID)
 				return err
 			}},
 		},

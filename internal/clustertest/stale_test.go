@@ -66,7 +66,7 @@ func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 			if err := streams.Calls.Publish(t.Context(), write, call); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := patiently(func() (schemas.Call, error) { return streams.FindCall(t.Context(), read, account, call.ID) }); err != nil {
+			if _, err := patiently(func() (schemas.Call, error) { return read.Calls().Find(t.Context(), account, call.ID) }); err != nil {
 				t.Errorf("the call: %v", err)
 			}
 			if err := streams.Calls.Publish(t.Context(), read, call); !errors.Is(err, schemas.ErrConflict) {
@@ -80,7 +80,7 @@ func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 			if err := streams.Calls.Publish(t.Context(), write, call); err != nil {
 				t.Fatal(err)
 			}
-			got, err := patiently(func() (schemas.Call, error) { return streams.FindWholeCall(t.Context(), read, account, call.ID) })
+			got, err := patiently(func() (schemas.Call, error) { return read.Calls().FindWhole(t.Context(), account, call.ID) })
 			if err != nil || len(got.Input) != len(call.Input) {
 				t.Errorf("the call: %d bytes of %d, %v", len(got.Input), len(call.Input), err)
 			}

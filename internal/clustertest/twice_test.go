@@ -37,7 +37,7 @@ func TestTheSameCallTwiceAtOnce(t *testing.T) {
 			both.Go(func() {
 				errs[i] = streams.Calls.Publish(t.Context(), b, call)
 				if errors.Is(errs[i], schemas.ErrConflict) {
-					_, errs[i] = streams.FindCall(t.Context(), b, call.Account, call.ID)
+					_, errs[i] = b.Calls().Find(t.Context(), call.Account, call.ID)
 				}
 			})
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/turns"
 )
 
@@ -30,7 +29,7 @@ func (c *carrying) lookAtCalls(ctx context.Context) error {
 		return nil
 	}
 	if c.calls == nil {
-		c.calls = streams.NewCallStates(c.r.Bus, c.account, c.conversation, pending, c.answered)
+		c.calls = c.r.Bus.States().Several(c.account, c.conversation, pending, c.answered)
 	}
 	if err := c.calls.Read(ctx); err != nil {
 		return err
@@ -143,7 +142,7 @@ func (c *carrying) request(t turns.ToolCall) (schemas.Request, error) {
 func (c *carrying) cancelCalls(ctx context.Context, ids []schemas.CallID) error {
 	const reason = "the turn was stopped"
 	for _, id := range ids {
-		call, err := streams.FindCall(ctx, c.r.Bus, c.account, id)
+		call, err := c.r.Bus.Calls().Find(ctx, c.account, id)
 		if errors.Is(err, schemas.ErrNotFound) {
 			continue
 		}

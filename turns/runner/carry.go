@@ -14,6 +14,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstate"
 	"github.com/sandjet/sandjet/turns"
 )
 
@@ -43,7 +44,7 @@ type carrying struct {
 	beside sync.WaitGroup
 
 	answered  time.Time // when the answer was stored whose calls are awaited
-	calls     *streams.CallStates
+	calls     *callstate.Several
 	called    map[schemas.CallID]bool
 	ended     map[schemas.CallID]schemas.UsedResult
 	cancelled time.Time

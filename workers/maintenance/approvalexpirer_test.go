@@ -13,6 +13,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstate"
 	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
@@ -113,9 +114,9 @@ func TestAbandonedApprovalsAreEnded(t *testing.T) {
 		if _, err := lifecycle.OpenApprovals(b).Update(t.Context(), p.Key, p.Value, p.Revision); err != nil {
 			t.Fatal(err)
 		}
-		state := func(id schemas.CallID) streams.CallState {
+		state := func(id schemas.CallID) callstate.State {
 			t.Helper()
-			s, err := streams.ReadCallState(t.Context(), b, calls[id])
+			s, err := b.States().Read(t.Context(), calls[id])
 			if err != nil {
 				t.Fatal(err)
 			}

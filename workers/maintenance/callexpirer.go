@@ -13,6 +13,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstore"
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
@@ -70,10 +71,10 @@ func interrupted(c schemas.Call) schemas.Result {
 
 // expire gives an overdue call its result and reports whether it has one now. A call whose worker
 // still lives is left to it, for as long as it can bring a result.
-func (c *CallExpirer) expire(ctx context.Context, p streams.PlacedCall) (bool, error) {
+func (c *CallExpirer) expire(ctx context.Context, p callstore.Placed) (bool, error) {
 	call := p.Call
 	now := c.Bus.Certainty()
-	state, err := streams.ReadCallState(ctx, c.Bus, call)
+	state, err := c.Bus.States().Read(ctx, call)
 	if err != nil {
 		return false, err
 	}
@@ -114,7 +115,7 @@ func (c *CallExpirer) handle(ctx context.Context, d streams.Delivery[schemas.Dea
 		return nil
 	}
 	now := c.Bus.Certainty()
-	state, err := streams.ReadCallState(ctx, c.Bus, call)
+	state, err := c.Bus.States().Read(ctx, call)
 	if err != nil {
 		return streams.RetryAfter(again, fmt.Errorf("look for the call on its conversation: %w", err))
 	}
@@ -161,7 +162,7 @@ func waitsForWorker(due, givenUp, now time.Time) bool {
 
 // due is when a dead-lettered call is overdue: it mostly is on the log still.
 func (c *CallExpirer) due(ctx context.Context, call schemas.Call) (time.Time, error) {
-	p, err := streams.FindPlacedCall(ctx, c.Bus, call.Account, call.ID)
+	p, err := c.Bus.Calls().FindPlaced(ctx, call.Account, call.ID)
 	switch code := schemas.CodeOf(err); {
 	case err == nil && p.Call.Accepted.Equal(call.Accepted):
 		return p.Due, nil

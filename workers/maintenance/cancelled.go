@@ -116,7 +116,7 @@ func (c *CallExpirer) readCancels(ctx context.Context, at schemas.Cursor, open *
 
 // endOne ends a cancelled call unless a worker does, and reports whether nothing is left to do.
 func (c *CallExpirer) endOne(ctx context.Context, s cancelled) (bool, error) {
-	call, err := streams.FindCall(ctx, c.Bus, s.cancel.Account, s.cancel.Call)
+	call, err := c.Bus.Calls().Find(ctx, s.cancel.Account, s.cancel.Call)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return true, nil
 	}
@@ -127,7 +127,7 @@ func (c *CallExpirer) endOne(ctx context.Context, s cancelled) (bool, error) {
 		return true, nil
 	}
 	now := c.Bus.Certainty()
-	state, err := streams.ReadCallState(ctx, c.Bus, call)
+	state, err := c.Bus.States().Read(ctx, call)
 	switch {
 	case err != nil:
 		return false, err
@@ -145,7 +145,7 @@ func (c *CallExpirer) endOne(ctx context.Context, s cancelled) (bool, error) {
 
 // served reports whether a worker of a provider lives.
 func (c *CallExpirer) served(ctx context.Context, provider string) (bool, error) {
-	queue, err := c.Bus.QueueStats(ctx, provider)
+	queue, err := c.Bus.Calls().QueueStats(ctx, provider)
 	if err != nil || queue.Pulls > 0 {
 		return queue.Pulls > 0, err
 	}

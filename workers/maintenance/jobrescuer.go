@@ -357,7 +357,7 @@ func (w *rescue) unchanged(ctx context.Context, j openJob) (schemas.Job, bool, e
 
 // lookForCall finds the state of the call of a waiting job, and why it has ended if it has.
 func (w *rescue) lookForCall(ctx context.Context, j openJob) (fate callFate, reason string, err error) {
-	call, err := streams.FindCall(ctx, w.bus, j.account, j.call)
+	call, err := w.bus.Calls().Find(ctx, j.account, j.call)
 	switch {
 	case schemas.CodeOf(err) == schemas.NotFound:
 		return callUnknown, "", nil
@@ -366,7 +366,7 @@ func (w *rescue) lookForCall(ctx context.Context, j openJob) (fate callFate, rea
 	case call.Job != j.id: // its id was free again: this is another call
 		return callUnknown, "", nil
 	}
-	state, err := streams.ReadCallState(ctx, w.bus, call)
+	state, err := w.bus.States().Read(ctx, call)
 	switch {
 	case err != nil:
 		return callUnlooked, "", fmt.Errorf("look for the call on its conversation: %w", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/callstore"
 )
 
 // forgetSlack is how much longer calls may stay than they must: who forgets them has something to forget
@@ -44,7 +44,7 @@ func (c *CallExpirer) sweep(ctx context.Context) {
 
 // names are the providers that have or may have a queue.
 func (c *CallExpirer) names(ctx context.Context) ([]string, error) {
-	served, err := c.Bus.QueueNames(ctx)
+	served, err := c.Bus.Calls().Queues(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -113,13 +113,13 @@ func (w *waiting) narrow() {
 
 // sweepQueue ends the overdue calls of one provider. Where a worker takes calls it does that itself.
 func (c *CallExpirer) sweepQueue(ctx context.Context, provider string, w *waiting) error {
-	queue, err := c.Bus.QueueStats(ctx, provider)
+	queue, err := c.Bus.Calls().QueueStats(ctx, provider)
 	if err != nil || queue.Pulls > 0 || queue.Pending == 0 && queue.AckPending == 0 {
 		*w = waiting{most: w.most}
 		return err
 	}
 	w.begin(c.Bus.Now())
-	for p, err := range streams.CallsBetween(ctx, c.Bus, provider, max(w.read, queue.Floor.Seq+1), 1<<62) {
+	for p, err := range c.Bus.Calls().Between(ctx, provider, max(w.read, queue.Floor.Seq+1), 1<<62) {
 		if err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func (c *CallExpirer) sweepCall(ctx context.Context, next waitingCall, floor uin
 	case c.Bus.Now().Before(next.due):
 		return true, nil
 	}
-	found, err := streams.FindPlacedCall(ctx, c.Bus, next.account, next.id)
+	found, err := c.Bus.Calls().FindPlaced(ctx, next.account, next.id)
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
 		return false, nil
@@ -173,21 +173,21 @@ func (c *CallExpirer) sweepCall(ctx context.Context, next waitingCall, floor uin
 // forget removes the calls that are a day old from the log, once each has ended: calls that were left while everything was off are ended
 // here. Ended calls are known by the ack floor of their queue, so that only the others are read.
 func (c *CallExpirer) forget(ctx context.Context, names []string, slack time.Duration) error {
-	first, before, err := streams.OldCalls(ctx, c.Bus, slack)
+	first, before, err := c.Bus.Calls().Old(ctx, slack)
 	if err != nil || before == 0 {
 		return err
 	}
 	ended := 0
-	for _, p := range append(slices.Clone(names), streams.ParkedCalls) {
+	for _, p := range append(slices.Clone(names), callstore.Parked) {
 		from := first
-		if p != streams.ParkedCalls {
-			queue, err := c.Bus.QueueStats(ctx, p)
+		if p != callstore.Parked {
+			queue, err := c.Bus.Calls().QueueStats(ctx, p)
 			if err != nil {
 				return err
 			}
 			from = max(first, queue.Floor.Seq+1)
 		}
-		for old, err := range streams.CallsBetween(ctx, c.Bus, p, from, before) {
+		for old, err := range c.Bus.Calls().Between(ctx, p, from, before) {
 			if err != nil {
 				return err
 			}
@@ -196,7 +196,7 @@ func (c *CallExpirer) forget(ctx context.Context, names []string, slack time.Dur
 				before = min(before, old.Seq)
 				break
 			}
-			done, fresh, err := c.endOld(ctx, old, p == streams.ParkedCalls)
+			done, fresh, err := c.endOld(ctx, old, p == callstore.Parked)
 			if err != nil {
 				return err
 			}
@@ -216,18 +216,18 @@ func (c *CallExpirer) forget(ctx context.Context, names []string, slack time.Dur
 	if before <= first {
 		return nil
 	}
-	return streams.ForgetCalls(ctx, c.Bus, before)
+	return c.Bus.Calls().Forget(ctx, before)
 }
 
 // endOld gives a call that is a day old its end, if it has none, and reports whether it has one now and
 // whether that is new. One that waits for a person is left to the approvals.
-func (c *CallExpirer) endOld(ctx context.Context, p streams.PlacedCall, isParked bool) (done, fresh bool, err error) {
+func (c *CallExpirer) endOld(ctx context.Context, p callstore.Placed, isParked bool) (done, fresh bool, err error) {
 	call := p.Call
 	if isParked {
 		done, err = c.parkedDone(ctx, call)
 		return done, false, err
 	}
-	state, err := streams.ReadCallState(ctx, c.Bus, call)
+	state, err := c.Bus.States().Read(ctx, call)
 	if err != nil || state.Result != nil {
 		return err == nil, false, err
 	}
@@ -246,7 +246,7 @@ func (c *CallExpirer) parkedDone(ctx context.Context, call schemas.Call) (bool, 
 	if !errors.Is(err, schemas.ErrNotFound) {
 		return err == nil && p.Value.Done, err
 	}
-	state, err := streams.ReadCallState(ctx, c.Bus, call)
+	state, err := c.Bus.States().Read(ctx, call)
 	if err != nil || state.Accepted || state.Result != nil { // it was released or ended: its record has aged out since
 		return err == nil, err
 	}

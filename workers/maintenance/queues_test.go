@@ -86,11 +86,11 @@ func TestALongQueueEndsWithAShortMemory(t *testing.T) {
 		var left []int
 		for n := range all {
 			id := schemas.CallID(fmt.Sprint("call_", n))
-			call, err := streams.FindCall(t.Context(), b, testAccount, id)
+			call, err := b.Calls().Find(t.Context(), testAccount, id)
 			if err != nil {
 				t.Fatal(err)
 			}
-			state, err := streams.ReadCallState(t.Context(), b, call)
+			state, err := b.States().Read(t.Context(), call)
 			if err != nil {
 				t.Fatal(err)
 			}

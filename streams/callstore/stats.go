@@ -1,4 +1,4 @@
-package streams
+package callstore
 
 import (
 	"context"
@@ -24,52 +24,52 @@ type QueueStats struct {
 
 // QueueStats looks at the queue of a provider's calls. It costs some tenths of a millisecond of the
 // server: ask every few seconds, not for each call.
-func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+func (s *Store) QueueStats(ctx context.Context, provider string) (QueueStats, error) {
+	ctx, cancel := context.WithTimeout(ctx, direct.RequestTime)
 	defer cancel()
 	if !subjects.IsToken(provider) {
 		return QueueStats{}, schemas.Invalidf("provider", "%q cannot be the name of one", schemas.Quotable(provider))
 	}
-	c, err := b.jsBulk.Consumer(ctx, streamCalls, "w-"+provider)
+	c, err := s.o.JS.Consumer(ctx, s.o.Stream, queuePrefix+provider)
 	if err != nil {
 		err = natserr.Coded("look at the queue of "+provider, err)
 		if errors.Is(err, schemas.ErrNotFound) {
-			return unserved(ctx, b, provider)
+			return s.unserved(ctx, provider)
 		}
 		return QueueStats{}, err
 	}
-	epoch, err := b.reader.Epoch(ctx, streamCalls)
+	epoch, err := s.o.Reader.Epoch(ctx, s.o.Stream)
 	if err != nil {
 		return QueueStats{}, err
 	}
 	info := c.CachedInfo()
-	s := QueueStats{Pending: info.NumPending, AckPending: info.NumAckPending, Pulls: info.NumWaiting}
+	q := QueueStats{Pending: info.NumPending, AckPending: info.NumAckPending, Pulls: info.NumWaiting}
 	if info.AckFloor.Stream > 0 {
-		s.Floor = schemas.Cursor{Epoch: epoch, Seq: info.AckFloor.Stream}
+		q.Floor = schemas.Cursor{Epoch: epoch, Seq: info.AckFloor.Stream}
 	}
-	switch first, err := b.reader.Get(ctx, streamCalls, direct.Request{Seq: 1, Next: subjects.CallTimers + provider + ".*.*", Batch: 1}); {
+	switch first, err := s.o.Reader.Get(ctx, s.o.Stream, direct.Request{Seq: 1, Next: subjects.CallTimers + provider + ".*.*", Batch: 1}); {
 	case err == nil:
-		if s.Aside, err = first.AndBehind(); err != nil {
-			return s, err
+		if q.Aside, err = first.AndBehind(); err != nil {
+			return q, err
 		}
 	case !errors.Is(err, schemas.ErrNotFound):
-		return s, err
+		return q, err
 	}
-	if s.Pending == 0 {
-		return s, nil
+	if q.Pending == 0 {
+		return q, nil
 	}
-	m, err := b.reader.Get(ctx, streamCalls, direct.Request{Seq: info.Delivered.Stream + 1, Next: callFilter(provider)})
+	m, err := s.o.Reader.Get(ctx, s.o.Stream, direct.Request{Seq: info.Delivered.Stream + 1, Next: Filter(provider)})
 	if err == nil {
-		s.Oldest = max(b.Now().Sub(m.Time), 0)
+		q.Oldest = max(s.o.Now().Sub(m.Time), 0)
 	} else if !errors.Is(err, schemas.ErrNotFound) {
-		return s, err
+		return q, err
 	}
-	return s, nil
+	return q, nil
 }
 
 // unserved looks at the queue of a provider that no worker ever served: all its calls wait.
-func unserved(ctx context.Context, b *Bus, provider string) (QueueStats, error) {
-	first, err := b.reader.Get(ctx, streamCalls, direct.Request{Seq: 1, Next: callFilter(provider), Batch: 1})
+func (s *Store) unserved(ctx context.Context, provider string) (QueueStats, error) {
+	first, err := s.o.Reader.Get(ctx, s.o.Stream, direct.Request{Seq: 1, Next: Filter(provider), Batch: 1})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return QueueStats{}, nil
 	}
@@ -80,5 +80,5 @@ func unserved(ctx context.Context, b *Bus, provider string) (QueueStats, error) 
 	if err != nil {
 		return QueueStats{}, err
 	}
-	return QueueStats{Pending: all, Oldest: max(b.Now().Sub(first.Time), 0)}, nil
+	return QueueStats{Pending: all, Oldest: max(s.o.Now().Sub(first.Time), 0)}, nil
 }

@@ -1,4 +1,4 @@
-package streams
+package callstate
 
 import (
 	"context"
@@ -6,41 +6,42 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/logclock"
 )
 
-// CallStates reads what a conversation's events say about several of its calls. Each read continues where the last one stopped. It is for
+// Several reads what a conversation's events say about several of its calls. Each read continues where the last one stopped. It is for
 // one goroutine.
-type CallStates struct {
-	bus     *Bus
+type Several struct {
+	of      *Reader
 	stream  string
 	subject string
 	since   time.Time
 	last    uint64
 	read    bool // what was there was read whole: only what has come since is missing
-	of      map[schemas.CallID]*CallState
+	calls   map[schemas.CallID]*State
 	account schemas.AccountID
 }
 
-// NewCallStates is for calls that were accepted at since, by the log's clock, or later. It reads nothing yet.
-func NewCallStates(b *Bus, a schemas.AccountID, c schemas.ConversationID, calls []schemas.CallID, since time.Time) *CallStates {
-	s := &CallStates{bus: b, since: since.Add(-ClocksApart), account: a, of: make(map[schemas.CallID]*CallState, len(calls))}
-	s.stream, s.subject = b.topology.EventsOf(a, c)
+// Several returns the states of calls that were accepted at since, by the log's clock, or later. It reads nothing yet.
+func (r *Reader) Several(a schemas.AccountID, c schemas.ConversationID, calls []schemas.CallID, since time.Time) *Several {
+	s := &Several{of: r, since: since.Add(-logclock.ServersApart), account: a, calls: make(map[schemas.CallID]*State, len(calls))}
+	s.stream, s.subject = r.o.EventsOf(a, c)
 	for _, id := range calls {
-		s.of[id] = &CallState{Call: schemas.Call{ID: id, Account: a, Conversation: c}}
+		s.calls[id] = &State{Call: schemas.Call{ID: id, Account: a, Conversation: c}}
 	}
 	return s
 }
 
 // Of returns the state of one of the calls as read so far.
-func (s *CallStates) Of(id schemas.CallID) CallState {
-	if state := s.of[id]; state != nil {
+func (s *Several) Of(id schemas.CallID) State {
+	if state := s.calls[id]; state != nil {
 		return *state
 	}
-	return CallState{}
+	return State{}
 }
 
 // Read reads the events since the last read. Code: unavailable.
-func (s *CallStates) Read(ctx context.Context) error {
+func (s *Several) Read(ctx context.Context) error {
 	if err := s.account.Validate(); err != nil {
 		return err
 	}
@@ -57,11 +58,11 @@ func (s *CallStates) Read(ctx context.Context) error {
 }
 
 // complete reads again what a read from a time on may have missed because the log's clock was set back.
-func (s *CallStates) complete(ctx context.Context) error {
+func (s *Several) complete(ctx context.Context) error {
 	if s.begun() {
 		return nil
 	}
-	found, err := s.bus.clock.FoundSince(ctx, s.since)
+	found, err := s.of.o.Clock.FoundSince(ctx, s.since)
 	if found || err != nil {
 		return err
 	}
@@ -69,16 +70,16 @@ func (s *CallStates) complete(ctx context.Context) error {
 	return s.readOn(ctx, nil)
 }
 
-func (s *CallStates) restart() {
+func (s *Several) restart() {
 	s.last = 0
-	for _, state := range s.of {
-		*state = CallState{Call: state.Call}
+	for _, state := range s.calls {
+		*state = State{Call: state.Call}
 	}
 }
 
 // begun reports whether the acceptance of every call was read; no event of them is older.
-func (s *CallStates) begun() bool {
-	for _, state := range s.of {
+func (s *Several) begun() bool {
+	for _, state := range s.calls {
 		if !state.Accepted && state.Result == nil {
 			return false
 		}
@@ -87,12 +88,12 @@ func (s *CallStates) begun() bool {
 }
 
 // readOn reads the events since the last read; on the first read, those since a time, or all if since is nil.
-func (s *CallStates) readOn(ctx context.Context, since *time.Time) error {
+func (s *Several) readOn(ctx context.Context, since *time.Time) error {
 	for {
 		if s.last > 0 {
 			since = nil
 		}
-		page, more, err := s.bus.reader.GetPage(ctx, s.stream, s.subject, s.last+1, since, 0)
+		page, more, err := s.of.o.Reader.GetPage(ctx, s.stream, s.subject, s.last+1, since, 0)
 		if err != nil {
 			return err
 		}
@@ -109,23 +110,23 @@ func (s *CallStates) readOn(ctx context.Context, since *time.Time) error {
 }
 
 // take adds what one message says. For most messages the message id is enough.
-func (s *CallStates) take(ctx context.Context, m direct.Message) error {
+func (s *Several) take(ctx context.Context, m direct.Message) error {
 	concerned := m.ID == ""
-	for _, state := range s.of {
-		concerned = concerned || ofCall(m.ID, state.Call)
+	for _, state := range s.calls {
+		concerned = concerned || EventOf(m.ID, state.Call)
 	}
 	if !concerned {
 		return nil
 	}
-	e, err := Events.entry(ctx, s.bus, "", m)
+	e, err := s.of.o.Event(ctx, m)
 	switch {
 	case schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil:
 		return err
 	case err != nil:
 		return nil //nolint:nilerr // a message that is no event says nothing
 	}
-	if state := s.of[schemas.CallID(e.Value.Subject)]; state != nil {
-		return state.add(e.Value)
+	if state := s.calls[schemas.CallID(e.Subject)]; state != nil {
+		return state.add(e)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package streams
+package callstate
 
 import (
 	"context"
@@ -6,12 +6,13 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/logclock"
 	"github.com/sandjet/sandjet/streams/outputs"
 )
 
 // Snapshots returns for each piece what its call has printed before it. They cost one pass over the conversation together, from about the
 // first acceptance of their calls on. While the log is unavailable it waits.
-func Snapshots(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, of []outputs.PlacedPiece) ([]outputs.Snapshot, error) {
+func (s *Reader) Snapshots(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, of []outputs.PlacedPiece) ([]outputs.Snapshot, error) {
 	var since time.Time
 	whole := false // a call is no longer known: the whole conversation is read
 	calls := map[schemas.CallID]bool{}
@@ -20,24 +21,24 @@ func Snapshots(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conve
 			continue
 		}
 		calls[p.Call] = true
-		call, err := FindCall(ctx, b, a, p.Call)
+		call, err := s.o.Calls.Find(ctx, a, p.Call)
 		switch {
 		case schemas.CodeOf(err) == schemas.NotFound:
 			whole = true
 		case err != nil:
 			return nil, err
 		default:
-			if at := call.Accepted.Add(-ClocksApart); since.IsZero() || at.Before(since) {
+			if at := call.Accepted.Add(-logclock.ServersApart); since.IsZero() || at.Before(since) {
 				since = at
 			}
 		}
 	}
 	from := &since
-	if _, known := b.Age(since); whole || since.IsZero() || !known { // or the log's clock was set back
+	if _, known := s.o.Clock.Age(since); whole || since.IsZero() || !known { // or the log's clock was set back
 		from = nil
 	}
 	g := outputs.NewGathering(of)
-	if err := eachEvent(ctx, b, a, c, 1, g.Last, from, 0, g.Add); err != nil {
+	if err := s.eachEvent(ctx, a, c, 1, g.Last, from, 0, g.Add); err != nil {
 		return nil, err
 	}
 	return g.End(), nil
@@ -45,18 +46,18 @@ func Snapshots(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conve
 
 // eachEvent reads the events of a conversation from a sequence, or a time, to before a sequence, 0 for the end, and
 // most of them at most, 0 for all. What is no event is skipped.
-func eachEvent(
-	ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, from, before uint64, since *time.Time, most int,
+func (s *Reader) eachEvent(
+	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, from, before uint64, since *time.Time, most int,
 	f func(schemas.Event, uint64),
 ) error {
-	stream, subject := b.topology.EventsOf(a, c)
+	stream, subject := s.o.EventsOf(a, c)
 	for n := 0; most == 0 || n < most; {
 		type result struct {
 			page []direct.Message
 			more bool
 		}
-		r, err := persist(ctx, b, func() (result, error) {
-			page, more, err := b.reader.GetPage(ctx, stream, subject, from, since, 0)
+		r, err := direct.Persist(ctx, s.o.Log, func() (result, error) {
+			page, more, err := s.o.Reader.GetPage(ctx, stream, subject, from, since, 0)
 			return result{page, more}, err
 		})
 		if err != nil {
@@ -68,9 +69,9 @@ func eachEvent(
 			}
 			from, since = m.Seq+1, nil
 			n++
-			e, err := Events.entry(ctx, b, "", m)
+			e, err := s.o.Event(ctx, m)
 			if err == nil {
-				f(e.Value, m.Seq)
+				f(e, m.Seq)
 			} else if schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil {
 				return err
 			}
