@@ -115,7 +115,7 @@ func (o *ours) lone(ctx context.Context, n int) ([]time.Duration, error) {
 		if _, err := streams.StoreOnce(ctx, o.bus, schemas.AcceptedEvent(c), absent); err != nil {
 			return nil, err
 		}
-		if _, err := streams.AwaitCall(ctx, o.bus, c); err != nil {
+		if _, err := o.bus.AwaitCall(ctx, c); err != nil {
 			return nil, err
 		}
 		took = append(took, time.Since(begun))

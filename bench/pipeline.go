@@ -125,7 +125,7 @@ func Latency(ctx context.Context, calls int) (Report, error) {
 		if err := streams.Calls.Publish(ctx, o.bus, c); err != nil {
 			return err
 		}
-		_, err := streams.AwaitCall(ctx, o.bus, c)
+		_, err := o.bus.AwaitCall(ctx, c)
 		return err
 	}
 	bareTimes, ourTimes, err := alternate(calls, pause, bareOnce, ourOnce)

@@ -15,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/callstate"
 	"github.com/sandjet/sandjet/streams/callstore"
+	"github.com/sandjet/sandjet/streams/callwait"
 	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/fair"
@@ -87,7 +88,7 @@ type Bus struct {
 	lists     *fair.Semaphore // of [Newest]
 	asks      *fair.Semaphore // of [Bus.AskFor]
 	fileAsks  *fair.Semaphore // of [Bus.AskAboutFiles]
-	results   results
+	waits     *callwait.Waits
 
 	announced announcements
 	letterLog letterLog
@@ -122,7 +123,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b := &Bus{connections: connections{options: o, log: o.Log.With("part", "streams")},
 		lists: fair.NewSemaphore(concurrentLists, concurrentLists/2), asks: fair.NewSemaphore(concurrentAsks, concurrentAsks*3/4),
 		fileAsks: fair.NewSemaphore(concurrentAsks, concurrentAsks*3/4)}
-	b.results.bus, b.letterLog.logger = b, b.log
+	b.letterLog.logger = b.log
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.progress = newProgressAcks(b)
 	b.capacity = newCapacity(b)
@@ -162,13 +163,17 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 			return b.reader.Has(ctx, streamDead, direct.Request{Last: subjects.Dead + streamCalls + ".*." + strconv.FormatUint(seq, 10)})
 		},
 	})
+	event := func(ctx context.Context, m direct.Message) (schemas.Event, error) {
+		e, err := Events.entry(ctx, b, "", m)
+		return e.Value, err
+	}
 	b.states = callstate.New(callstate.Options{
 		Calls: b.calls, Reader: b.reader, Clock: b.clock, Log: b.log, EventsOf: b.topology.EventsOf,
-		Recognises: b.Recognises, Trimmed: b.trimmings.through,
-		Event: func(ctx context.Context, m direct.Message) (schemas.Event, error) {
-			e, err := Events.entry(ctx, b, "", m)
-			return e.Value, err
-		},
+		Recognises: b.Recognises, Trimmed: b.trimmings.through, Event: event,
+	})
+	b.waits = callwait.New(callwait.Options{
+		States: b.states, Calls: b.calls, Reader: b.reader, Clock: b.clock, Log: b.log, Event: event, Recognises: b.Recognises,
+		Follow: b.tail.open, Context: b.ctx, Go: b.parts.Go,
 	})
 	if err := b.topology.Ensure(ctx); err != nil {
 		b.abandon()
@@ -199,6 +204,11 @@ func (b *Bus) Calls() *callstore.Store { return b.calls }
 
 // States returns what reads how far calls are.
 func (b *Bus) States() *callstate.Reader { return b.states }
+
+// AwaitCall returns a call's state once it has its result: see [callwait.Waits.Await].
+func (b *Bus) AwaitCall(ctx context.Context, c schemas.Call) (*callstate.State, error) {
+	return b.waits.Await(ctx, c)
+}
 
 // Close flushes what is being published or acknowledged and closes the connections. Consumers, followers and services must have ended. It
 // waits until ctx ends at most.

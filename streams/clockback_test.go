@@ -114,7 +114,7 @@ func (w *backward) found(t *testing.T, b *streams.Bus, last outputs.PlacedPiece)
 	state := testwait.Must(b.States().Read(ctx, c))(t)
 	r, starts := resultOf(state)
 	whole("its state", r, starts)
-	if awaited, err := streams.AwaitCall(ctx, b, c); err != nil {
+	if awaited, err := b.AwaitCall(ctx, c); err != nil {
 		t.Errorf("its result is not there for who waits: %v", err)
 	} else {
 		r, starts = resultOf(*awaited)
@@ -153,7 +153,7 @@ func TestAWaiterReceivesAResultThatIsStoredAfterTheLogsClockWasSetBack(t *testin
 		defer stop()
 		done := make(chan error, 1)
 		go func() {
-			_, err := streams.AwaitCall(ctx, b, w.call)
+			_, err := b.AwaitCall(ctx, w.call)
 			done <- err
 		}()
 		time.Sleep(time.Second)

@@ -10,7 +10,7 @@
 // code or a stop hands it out again; anything else ends it among the dead letters with its reason.
 //
 // A conversation is read with [Follow], which replays it from a [schemas.Cursor] and continues live without a gap, or with [Page].
-// [Bus.Calls] finds and lists calls, [Bus.States] says how far they are, and [AwaitCall] waits for a result. A [Bucket] keeps small values by key.
+// [Bus.Calls] finds and lists calls, [Bus.States] says how far they are, and [Bus.AwaitCall] waits for a result. A [Bucket] keeps small values by key.
 //
 // Payloads that are larger than the server's limit travel through an object store and are returned whole; packages above this one see no
 // difference.

@@ -89,9 +89,7 @@ func (b *Bus) AskTime(ctx context.Context) error { return b.clock.Ask(ctx) }
 
 // Watched is how many conversations are listened to for who waits for results.
 func (b *Bus) Watched() int {
-	b.results.mu.Lock()
-	defer b.results.mu.Unlock()
-	return len(b.results.watches)
+	return b.waits.Watched()
 }
 
 // Another opens the log as another process would.

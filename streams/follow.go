@@ -82,7 +82,7 @@ func (f *follower) run(
 	if err != nil {
 		return err
 	}
-	defer feed.close()
+	defer feed.Close()
 	at, err := resolve(ctx, f.bus.reader, f.stream, f.subject, after)
 	if err != nil {
 		return err
@@ -130,11 +130,11 @@ func (f *follower) deliver(i Item) error {
 }
 
 // live delivers live events and reads from the log those that did not arrive.
-func (f *follower) live(ctx context.Context, feed feed) error {
+func (f *follower) live(ctx context.Context, feed direct.Feed) error {
 	for {
-		m, prev, err := feed.next(ctx)
+		m, prev, err := feed.Next(ctx)
 		switch {
-		case errors.Is(err, errBehind):
+		case errors.Is(err, direct.ErrBehind):
 			if err := f.again(ctx); err != nil {
 				return err
 			}

@@ -217,7 +217,7 @@ func TestAwaitCall(t *testing.T) {
 		testwait.OK(t, streams.Calls.Publish(ctx, b, c))
 		results := make(chan schemas.Result, 2)
 		wait := func() {
-			r, err := resultOf(streams.AwaitCall(ctx, b, c))
+			r, err := resultOf(b.AwaitCall(ctx, c))
 			if err != nil {
 				t.Error(err)
 			}
@@ -248,7 +248,7 @@ func TestAwaitCall(t *testing.T) {
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		other := callOf("b")
-		if _, err := streams.AwaitCall(short, b, other); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := b.AwaitCall(short, other); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("without a result: %v", err)
 		}
 	})

@@ -16,18 +16,8 @@ import (
 // tail opens feeds of events that are stored from now on. It is an interface because one subscription per reader, as here, is only the
 // first implementation.
 type tail interface {
-	open(ctx context.Context, subject string) (feed, error)
+	open(ctx context.Context, subject string) (direct.Feed, error)
 }
-
-// feed is the live end of one subject. It is used by one goroutine.
-type feed interface {
-	// next returns the next live message. errBehind says that some may be missing: what was stored
-	// since the last one must be read from the log. It is also returned now and then for safety.
-	next(ctx context.Context) (direct.Message, uint64, error)
-	close()
-}
-
-var errBehind = errors.New("live messages may be missing")
 
 const (
 	feedAhead = 256              // live messages that wait for one reader; more are read from the log
@@ -46,7 +36,7 @@ type coreFeed struct {
 	drop   <-chan struct{}
 }
 
-func (t coreTail) open(ctx context.Context, subject string) (feed, error) {
+func (t coreTail) open(ctx context.Context, subject string) (direct.Feed, error) {
 	f := &coreFeed{bus: t.bus, ahead: make(chan *nats.Msg, feedAhead), wake: make(chan struct{}, 1), drop: t.bus.drops.Next()}
 	var err error
 	if f.sub, err = t.bus.live.Subscribe(subject, f.arrive); err != nil {
@@ -54,7 +44,7 @@ func (t coreTail) open(ctx context.Context, subject string) (feed, error) {
 	}
 	t.bus.slow.Store(f.sub, f.miss)
 	if err := f.settle(ctx); err != nil {
-		f.close()
+		f.Close()
 		return nil, err
 	}
 	return f, nil
@@ -88,13 +78,14 @@ func (f *coreFeed) miss() {
 	}
 }
 
-func (f *coreFeed) next(ctx context.Context) (direct.Message, uint64, error) {
+// Next implements [direct.Feed].
+func (f *coreFeed) Next(ctx context.Context) (direct.Message, uint64, error) {
 	for {
 		if f.behind.Swap(false) {
 			for len(f.ahead) > 0 {
 				<-f.ahead
 			}
-			return direct.Message{}, 0, errBehind
+			return direct.Message{}, 0, direct.ErrBehind
 		}
 		idle := time.NewTimer(feedCheck)
 		select {
@@ -102,7 +93,7 @@ func (f *coreFeed) next(ctx context.Context) (direct.Message, uint64, error) {
 			idle.Stop()
 			return direct.Message{}, 0, ctx.Err()
 		case <-idle.C:
-			return direct.Message{}, 0, errBehind
+			return direct.Message{}, 0, direct.ErrBehind
 		case <-f.wake:
 			idle.Stop()
 		case <-f.drop:
@@ -115,7 +106,7 @@ func (f *coreFeed) next(ctx context.Context) (direct.Message, uint64, error) {
 				}
 				continue
 			}
-			return direct.Message{}, 0, errBehind
+			return direct.Message{}, 0, direct.ErrBehind
 		case m := <-f.ahead:
 			idle.Stop()
 			if s, prev, err := direct.ParseLive(m); err == nil {
@@ -125,7 +116,8 @@ func (f *coreFeed) next(ctx context.Context) (direct.Message, uint64, error) {
 	}
 }
 
-func (f *coreFeed) close() {
+// Close implements [direct.Feed].
+func (f *coreFeed) Close() {
 	f.bus.slow.Delete(f.sub)
 	if err := f.sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		f.bus.log.Debug("unsubscribe failed", "error", err)

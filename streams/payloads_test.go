@@ -116,7 +116,7 @@ func TestWhoAsksHowFarACallIsDoesNotReadItsInput(t *testing.T) {
 				t.Errorf("%s: its acceptance is announced as %.200s, want %.200s", name, have.Data, want.Data)
 			}
 			waiting, cancel := context.WithTimeout(ctx, time.Second)
-			state, err := streams.AwaitCall(waiting, b, call)
+			state, err := b.AwaitCall(waiting, call)
 			cancel()
 			if err == nil || state == nil || len(state.Call.Input) > schemas.MaxApprovalInput {
 				t.Errorf("%s: the state of who waits is %+v, %v", name, state, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/sandjet/sandjet/streams/intake"
 	"github.com/sandjet/sandjet/streams/natserr"
 	"github.com/sandjet/sandjet/streams/payloads"
+	"github.com/sandjet/sandjet/streams/runs"
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
@@ -158,7 +159,7 @@ func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, error) {
 		}
 	}
 	if t.outline != nil && m.Header.Get(payloads.Header) != "" {
-		m.Header.Set(headerOutline, t.outline(v))
+		m.Header.Set(runs.HeaderOutline, t.outline(v))
 	}
 	if id := v.EventID(); t.once && id != "" {
 		m.Header.Set(jetstream.MsgIDHeader, id)

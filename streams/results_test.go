@@ -46,7 +46,7 @@ func TestWaitersOfAConversationGetTheirOwnResults(t *testing.T) {
 				}
 				wait := func(c schemas.Call) {
 					waiting.Go(func() {
-						r, err := resultOf(streams.AwaitCall(t.Context(), b, c))
+						r, err := resultOf(b.AwaitCall(t.Context(), c))
 						if err != nil || r.Text != "of "+string(c.ID) {
 							t.Errorf("%s got %+v, %v", c.ID, r, err)
 						}
@@ -56,7 +56,7 @@ func TestWaitersOfAConversationGetTheirOwnResults(t *testing.T) {
 					waiting.Go(func() {
 						short, cancel := context.WithTimeout(t.Context(), time.Second)
 						defer cancel()
-						state, err := streams.AwaitCall(short, b, c)
+						state, err := b.AwaitCall(short, c)
 						if !errors.Is(err, context.DeadlineExceeded) || state == nil || state.Result != nil || state.Accepted {
 							t.Errorf("who is impatient got %+v, %v", state, err)
 						}
@@ -114,7 +114,7 @@ func TestAWaiterIsNotGivenAFormerUseOfTheID(t *testing.T) {
 		testwait.OK(t, streams.Calls.Publish(t.Context(), b, second))
 		results := make(chan string, 2)
 		wait := func(c schemas.Call) {
-			r, err := resultOf(streams.AwaitCall(t.Context(), b, c))
+			r, err := resultOf(b.AwaitCall(t.Context(), c))
 			if err != nil {
 				t.Error(err)
 			}
@@ -146,7 +146,7 @@ func TestWaitersOutliveTheirStream(t *testing.T) {
 		publishNumbers(t, b, c, 0, 20)
 		result := make(chan schemas.Result, 1)
 		go func() {
-			r, err := resultOf(streams.AwaitCall(t.Context(), b, c))
+			r, err := resultOf(b.AwaitCall(t.Context(), c))
 			if err != nil {
 				t.Error(err)
 			}
@@ -162,7 +162,7 @@ func TestWaitersOutliveTheirStream(t *testing.T) {
 	})
 }
 
-// resultOf is the result of a call that [streams.AwaitCall] has returned.
+// resultOf is the result of a call that [streams.Bus.AwaitCall] has returned.
 func resultOf(s *callstate.State, err error) (schemas.Result, error) {
 	if err != nil {
 		return schemas.Result{}, err

@@ -10,6 +10,7 @@ import (
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/served"
 )
 
 // TestServedProvidersAreKnown: a provider counts as served while a worker notes it and for the grace after, also
@@ -18,14 +19,14 @@ import (
 //guarantee:one-result-for-every-accepted-call
 func TestServedProvidersAreKnown(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
-		begin := func() (*streams.Served, func()) {
-			s := &streams.Served{Bus: b, Grace: 10 * time.Minute}
+		begin := func() (*served.Providers, func()) {
+			s := &served.Providers{Bus: b, Grace: 10 * time.Minute}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- s.Run(ctx) }()
 			return s, func() { cancel(); testwait.OK(t, <-done) }
 		}
-		want := func(s *streams.Served, provider string, served bool) {
+		want := func(s *served.Providers, provider string, served bool) {
 			t.Helper()
 			if got := testwait.Must(s.Serves(t.Context(), provider))(t); got != served {
 				t.Errorf("%s: served %v, want %v", provider, got, served)
@@ -36,7 +37,7 @@ func TestServedProvidersAreKnown(t *testing.T) {
 		want(first, "local", true) // its worker may start at this moment
 		time.Sleep(20 * time.Second)
 		want(first, "local", false)
-		testwait.OK(t, streams.NoteServed(t.Context(), b, "local"))
+		testwait.OK(t, served.Note(t.Context(), b, "local"))
 		time.Sleep(time.Second)
 		want(first, "local", true)
 		want(first, "e2b", false)
@@ -58,7 +59,7 @@ func TestServedProvidersAreKnown(t *testing.T) {
 	})
 }
 
-// TestARecordOfAServedProviderIsWrittenAgainWhenItIsOld: that is at two thirds of [streams.ServedEvery], by the log's clock. A record that
+// TestARecordOfAServedProviderIsWrittenAgainWhenItIsOld: that is at two thirds of [served.Every], by the log's clock. A record that
 // is stamped in the future is from before that clock was set back, and may be of any age.
 func TestARecordOfAServedProviderIsWrittenAgainWhenItIsOld(t *testing.T) {
 	for _, c := range []struct {
@@ -67,15 +68,15 @@ func TestARecordOfAServedProviderIsWrittenAgainWhenItIsOld(t *testing.T) {
 		set     time.Duration // by how much the log's clock was set since
 		written bool
 	}{
-		{"young", streams.ServedEvery*2/3 - time.Second, 0, false},
-		{"old", streams.ServedEvery*2/3 + time.Second, 0, true},
+		{"young", served.Every*2/3 - time.Second, 0, false},
+		{"old", served.Every*2/3 + time.Second, 0, true},
 		{"of the future", time.Second, -time.Hour, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var set atomic.Int64 // the clock is read by each process that asks the log
 			natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 				note := func() (revision uint64) {
-					testwait.OK(t, streams.NoteServed(t.Context(), b, "local"))
+					testwait.OK(t, served.Note(t.Context(), b, "local"))
 					return testwait.Must(streams.OpenBucket[struct{}](b, streams.ServedProviders).Get(t.Context(), "local"))(t).Revision
 				}
 				first := note()
@@ -96,7 +97,7 @@ func TestARecordOfAServedProviderIsWrittenAgainWhenItIsOld(t *testing.T) {
 // it has come just now; of a provider without workers, and of a worker that says nothing, nothing is refused.
 func TestProfilesOfLivingWorkersAreKnown(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
-		s := &streams.Served{Bus: b}
+		s := &served.Providers{Bus: b}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
@@ -122,7 +123,7 @@ func TestProfilesOfLivingWorkersAreKnown(t *testing.T) {
 		}
 		want("nobody is there", schemas.AllowAll, true)
 		beat("worker_1", lease{"acme", narrow})
-		testwait.OK(t, streams.NoteServed(t.Context(), b, "acme"))
+		testwait.OK(t, served.Note(t.Context(), b, "acme"))
 		time.Sleep(time.Second)
 		want("what it keeps", schemas.DenyAll, true)
 		beat("worker_1", lease{"acme", narrow})

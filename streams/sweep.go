@@ -15,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/streams/callstore"
 	"github.com/sandjet/sandjet/streams/direct"
 	"github.com/sandjet/sandjet/streams/natserr"
+	"github.com/sandjet/sandjet/streams/runs"
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
@@ -248,14 +249,14 @@ type trimming struct {
 
 // reading is what is known of a conversation that is read.
 type reading struct {
-	state   *runState
+	state   *runs.State
 	next    uint64
 	n       int // events
 	first   uint64
 	cut     uint64
 	through time.Time // when the last of those beyond the number was stored, or later
 	upTo    uint64
-	ended   []endedCall // that have to be asked about
+	ended   []runs.EndedCall // that have to be asked about
 }
 
 func (s *sweep) trimming(subject string, at uint64) *trimming {
@@ -272,7 +273,7 @@ func (s *sweep) trim(ctx context.Context, c *trimming) (done bool, err error) {
 		return true, s.purge(ctx, c.subject, s.behind)
 	}
 	if c.state == nil {
-		c.reading = reading{state: newRunState(), next: s.first, cut: s.cut}
+		c.reading = reading{state: runs.New(), next: s.first, cut: s.cut}
 	}
 	reads := readsOfSlice
 	for ; !c.read; reads-- {
@@ -297,7 +298,7 @@ func (s *sweep) trim(ctx context.Context, c *trimming) (done bool, err error) {
 			return false, err
 		}
 		if !is {
-			c.upTo = c.ended[0].begin
+			c.upTo = c.ended[0].Begin
 			break
 		}
 		c.ended = c.ended[1:]
@@ -334,12 +335,12 @@ func (s *sweep) readPage(ctx context.Context, c *trimming) error {
 		e, err := s.event(ctx, m)
 		switch code := schemas.CodeOf(err); {
 		case err == nil:
-			c.state.next(m.Seq, e)
+			c.state.Next(m.Seq, e)
 		case code == schemas.Invalid, code == schemas.NotFound: // no event, or one that is lost: it says nothing of what runs
 		default:
 			return &unreadableError{m.Seq, err}
 		}
-		if c.next = m.Seq + 1; m.Seq >= c.cut && c.state.idle() {
+		if c.next = m.Seq + 1; m.Seq >= c.cut && c.state.Idle() {
 			enough = true
 			break
 		}
@@ -347,9 +348,9 @@ func (s *sweep) readPage(ctx context.Context, c *trimming) error {
 	if !enough {
 		return nil
 	}
-	c.read, c.upTo = true, c.state.firstNeeded(s.now, c.cut)
+	c.read, c.upTo = true, c.state.FirstNeeded(s.now, c.cut)
 	if c.first != 0 && c.upTo > c.first {
-		c.ended = c.state.ended(c.upTo)
+		c.ended = c.state.Ended(c.upTo)
 	}
 	return nil
 }
@@ -364,14 +365,14 @@ func (s *sweep) acknowledged(ctx context.Context, c *trimming) (bool, error) {
 		}
 		s.queues = q
 	}
-	for len(c.ended) > 1 && s.queues.Past(c.ended[0].at) {
+	for len(c.ended) > 1 && s.queues.Past(c.ended[0].At) {
 		c.ended = c.ended[1:]
 	}
 	call := c.ended[0]
-	if s.queues.Past(call.at) {
+	if s.queues.Past(call.At) {
 		return true, nil
 	}
-	is, isParked, err := s.queues.Acknowledged(ctx, c.account, schemas.CallID(call.id))
+	is, isParked, err := s.queues.Acknowledged(ctx, c.account, call.ID)
 	return is || isParked, err
 }
 
@@ -386,7 +387,7 @@ func (e *unreadableError) Error() string { return e.err.Error() }
 // event is an event as far as it says what runs. A payload in the object store is not read for that, but of events from before there were
 // outlines.
 func (s *sweep) event(ctx context.Context, m direct.Message) (schemas.Event, error) {
-	if e, ok := outlined(m); ok {
+	if e, ok := runs.Outlined(m); ok {
 		return e, nil
 	}
 	e, err := Events.entry(ctx, s.bus, "", m)

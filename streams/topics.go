@@ -11,6 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/callstate"
 	"github.com/sandjet/sandjet/streams/callstore"
+	"github.com/sandjet/sandjet/streams/runs"
 	"github.com/sandjet/sandjet/streams/subjects"
 	"github.com/sandjet/sandjet/streams/usage"
 )
@@ -70,7 +71,7 @@ var (
 	// [Page] or Replay with "<account>/<conversation>" as filter. A second publish of the same event
 	// id within ten minutes is recognised and stored once.
 	Events = Topic[schemas.Event]{ //nolint:gochecknoglobals // a row of the table
-		subject: eventPlace, encode: encodeEvent, decode: decodeEvent, once: true, summary: callstate.Summary, outline: outlineOf,
+		subject: eventPlace, encode: encodeEvent, decode: decodeEvent, once: true, summary: callstate.Summary, outline: runs.Outline,
 	}
 	// Cancels are the requests for the end of calls. Filter: an account.
 	Cancels = Topic[schemas.Cancel]{ //nolint:gochecknoglobals // a row of the table

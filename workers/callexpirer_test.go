@@ -15,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/served"
 	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
@@ -260,7 +261,7 @@ func TestCancellingWhatNoWorkerServes(t *testing.T) {
 //guarantee:one-result-for-every-accepted-call
 func TestAWorkerNotesThatItServes(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		s := &streams.Served{Bus: w.bus}
+		s := &served.Providers{Bus: w.bus}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
@@ -271,7 +272,7 @@ func TestAWorkerNotesThatItServes(t *testing.T) {
 		if is, err := s.Serves(t.Context(), "fake"); err != nil || !is {
 			t.Errorf("served %v, %v; want a minute of grace", is, err)
 		}
-		time.Sleep(streams.DefaultServedGrace)
+		time.Sleep(served.DefaultGrace)
 		if is, err := s.Serves(t.Context(), "fake"); err != nil || is {
 			t.Errorf("served %v, %v; its worker is gone for long", is, err)
 		}

@@ -257,7 +257,7 @@ func (w *world) result(c schemas.Call) schemas.Result {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Hour)
 	defer cancel()
-	r, err := resultOf(streams.AwaitCall(ctx, w.bus, c))
+	r, err := resultOf(w.bus.AwaitCall(ctx, c))
 	if err != nil {
 		w.t.Fatalf("no result of %s: %v", c.ID, err)
 	}
@@ -355,7 +355,7 @@ func answer(tool schemas.Tool) func(context.Context, providers.Command) (provide
 	}
 }
 
-// resultOf is the result of a call that [streams.AwaitCall] has returned.
+// resultOf is the result of a call that [streams.Bus.AwaitCall] has returned.
 func resultOf(s *callstate.State, err error) (schemas.Result, error) {
 	if err != nil {
 		return schemas.Result{}, err

@@ -16,6 +16,7 @@ import (
 	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/served"
 	"github.com/sandjet/sandjet/tools"
 	"github.com/sandjet/sandjet/workers/artifacts"
 	"github.com/sandjet/sandjet/workers/files"
@@ -261,11 +262,11 @@ func (s *workerRun) jobOptions() jobs.Options {
 // noteServed marks the provider as served, for the gateways, until ctx ends.
 func (s *workerRun) noteServed(ctx context.Context) {
 	for {
-		err := streams.NoteServed(ctx, s.Bus, s.Name)
+		err := served.Note(ctx, s.Bus, s.Name)
 		if err != nil && ctx.Err() == nil {
 			s.Log.Info("provider not marked as served, retrying", "error", err)
 		}
-		if !wait.Sleep(ctx, streams.ServedEvery) {
+		if !wait.Sleep(ctx, served.Every) {
 			return
 		}
 	}

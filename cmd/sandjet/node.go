@@ -35,6 +35,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/embedded"
 	"github.com/sandjet/sandjet/streams/natsauth"
+	"github.com/sandjet/sandjet/streams/served"
 	"github.com/sandjet/sandjet/tools"
 	"github.com/sandjet/sandjet/workers"
 	"github.com/sandjet/sandjet/workers/limits"
@@ -276,7 +277,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 		Provider: catalogOf(n.provider).Default()}); err != nil {
 		return fmt.Errorf("account: %w", err)
 	}
-	serving := &streams.Served{Bus: n.bus, Grace: f.ProviderGrace}
+	serving := &served.Providers{Bus: n.bus, Grace: f.ProviderGrace}
 	n.addLast("served providers", serving.Run)
 	n.records.Living = serving
 	sessions, err := f.sandboxes(catalogOf(n.provider).Default(), operator, os.LookupEnv)

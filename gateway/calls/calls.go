@@ -284,7 +284,7 @@ func (h *Calls) UntilEnd(ctx context.Context, call schemas.Call, wait time.Durat
 	defer context.AfterFunc(h.o.Draining, cancel)()
 	h.o.Waiting.Inc()
 	defer h.o.Waiting.Dec()
-	return streams.AwaitCall(ctx, h.o.Bus, call)
+	return h.o.Bus.AwaitCall(ctx, call)
 }
 
 func orNone(s *callstate.State) callstate.State {

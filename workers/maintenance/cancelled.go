@@ -10,6 +10,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/served"
 )
 
 const (
@@ -152,5 +153,5 @@ func (c *CallExpirer) served(ctx context.Context, provider string) (bool, error)
 	if queue.AckPending == 0 { // no call of it is in flight, and no worker asks for one
 		return false, nil
 	}
-	return streams.LivingWorker(ctx, c.Bus, provider)
+	return served.LivingWorker(ctx, c.Bus, provider)
 }

@@ -1,4 +1,5 @@
-package streams
+// Package runs finds out, from the events of a conversation, which calls, jobs and turns run and which events they still need. It is pure.
+package runs
 
 import (
 	"cmp"
@@ -10,25 +11,25 @@ import (
 
 // How long what was begun may run. After that no end is to be expected: it was lost with the end of the log, or never published.
 const (
+	day         = 24 * time.Hour
 	longestCall = 4 * day // a person's time to answer, its deadline, and that of a worker to find it dead
 	longestJob  = schemas.MaxJobLifetime + day
 )
 
-// runState finds out, event by event in the order of the log, what runs on a conversation and where it
-// began.
-type runState struct {
+// State finds out, event by event in the order of the log, what runs on a conversation and where it began. It is for one goroutine.
+type State struct {
 	calls, jobs, turns map[string]beginning // by subject
 	// over has the calls and jobs that have ended, with the time of the event that said so: what is published about them later begins nothing.
 	// An id of a call may be used again, see reuse.
 	over map[string]time.Time
-	past []endedCall
+	past []EndedCall
 }
 
-// endedCall is a call that has ended.
-type endedCall struct {
-	id    string
-	begin uint64    // the first event of it that is there
-	at    time.Time // of its end
+// EndedCall is a call that has ended.
+type EndedCall struct {
+	ID    schemas.CallID
+	Begin uint64    // the first event of it that is there
+	At    time.Time // of its end
 }
 
 // beginning is where the first event of something that runs is.
@@ -37,12 +38,13 @@ type beginning struct {
 	time time.Time
 }
 
-func newRunState() *runState {
-	return &runState{map[string]beginning{}, map[string]beginning{}, map[string]beginning{}, map[string]time.Time{}, nil}
+// New returns the State of an empty conversation.
+func New() *State {
+	return &State{map[string]beginning{}, map[string]beginning{}, map[string]beginning{}, map[string]time.Time{}, nil}
 }
 
-// next takes in one event.
-func (s *runState) next(seq uint64, e schemas.Event) {
+// Next takes in one event.
+func (s *State) Next(seq uint64, e schemas.Event) {
 	at := beginning{seq, e.Time}
 	switch e.Type {
 	case schemas.CallAccepted, schemas.ApprovalRequested:
@@ -55,7 +57,7 @@ func (s *runState) next(seq uint64, e schemas.Event) {
 		if b, ok := s.calls[e.Subject]; ok {
 			begin = b.seq
 		}
-		s.past = append(s.past, endedCall{e.Subject, begin, e.Time})
+		s.past = append(s.past, EndedCall{schemas.CallID(e.Subject), begin, e.Time})
 		s.end(s.calls, e)
 	case schemas.JobStarted:
 		if call, ok := s.calls[string(launchedBy(e))]; ok { // the call that launched it is a part of it
@@ -78,14 +80,14 @@ func (s *runState) next(seq uint64, e schemas.Event) {
 	}
 }
 
-func (s *runState) begin(of map[string]beginning, subject string, at beginning) {
+func (s *State) begin(of map[string]beginning, subject string, at beginning) {
 	_, begun := of[subject]
 	if _, over := s.over[subject]; !begun && !over {
 		of[subject] = at
 	}
 }
 
-func (s *runState) end(of map[string]beginning, e schemas.Event) {
+func (s *State) end(of map[string]beginning, e schemas.Event) {
 	delete(of, e.Subject)
 	s.over[e.Subject] = e.Time
 }
@@ -93,14 +95,14 @@ func (s *runState) end(of map[string]beginning, e schemas.Event) {
 // reuse lets an id that was used before begin again if the event is of another call: an id is free a day after it was taken, once its call
 // has ended. Call.accepted and approval.requested carry the time at which the call was accepted, even if published late, so those of the
 // former call are not later than its end.
-func (s *runState) reuse(e schemas.Event) {
+func (s *State) reuse(e schemas.Event) {
 	if ended, over := s.over[e.Subject]; over && e.Time.After(ended) {
 		delete(s.over, e.Subject)
 	}
 }
 
-// firstNeeded is the first sequence that something which runs at a time still needs, and otherwise if nothing runs.
-func (s *runState) firstNeeded(now time.Time, otherwise uint64) uint64 {
+// FirstNeeded returns the first sequence that something which runs at a time still needs, and otherwise if nothing runs.
+func (s *State) FirstNeeded(now time.Time, otherwise uint64) uint64 {
 	seq := otherwise
 	for _, b := range s.calls {
 		if now.Sub(b.time) < longestCall {
@@ -118,13 +120,13 @@ func (s *runState) firstNeeded(now time.Time, otherwise uint64) uint64 {
 	return seq
 }
 
-// ended are the calls that have their end and begin before a sequence, in the order of their beginnings.
-func (s *runState) ended(before uint64) []endedCall {
+// Ended returns the calls that have their end and begin before a sequence, in the order of their beginnings.
+func (s *State) Ended(before uint64) []EndedCall {
 	list := slices.Clone(s.past)
-	list = slices.DeleteFunc(list, func(c endedCall) bool { return c.begin >= before })
-	slices.SortFunc(list, func(a, b endedCall) int { return cmp.Compare(a.begin, b.begin) })
+	list = slices.DeleteFunc(list, func(c EndedCall) bool { return c.Begin >= before })
+	slices.SortFunc(list, func(a, b EndedCall) int { return cmp.Compare(a.Begin, b.Begin) })
 	return list
 }
 
-// idle reports whether nothing runs, whatever the time.
-func (s *runState) idle() bool { return len(s.calls)+len(s.jobs)+len(s.turns) == 0 }
+// Idle reports whether nothing runs, whatever the time.
+func (s *State) Idle() bool { return len(s.calls)+len(s.jobs)+len(s.turns) == 0 }

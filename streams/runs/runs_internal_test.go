@@ -1,4 +1,4 @@
-package streams
+package runs
 
 import (
 	"encoding/json"
@@ -65,15 +65,15 @@ func TestWhatRunsKeepsItsEventsFromItsBeginning(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newRunState()
+			s := New()
 			for i, l := range c.lines {
 				data, err := json.Marshal(schemas.JobStartedData{Call: l.call})
 				if err != nil {
 					t.Fatal(err)
 				}
-				s.next(uint64(i+1), schemas.Event{Type: l.typ, Subject: l.subject, Time: begin.Add(l.at), Data: data})
+				s.Next(uint64(i+1), schemas.Event{Type: l.typ, Subject: l.subject, Time: begin.Add(l.at), Data: data})
 			}
-			if got := s.firstNeeded(begin.Add(c.after), end); got != c.want {
+			if got := s.FirstNeeded(begin.Add(c.after), end); got != c.want {
 				t.Errorf("kept from %d; want %d", got, c.want)
 			}
 		})

@@ -1,20 +1,45 @@
-package streams
+// Package callwait waits for the results of calls. Waiters of one conversation share a subscription and the reads of what is stored.
+package callwait
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams/callstate"
+	"github.com/sandjet/sandjet/streams/callstore"
 	"github.com/sandjet/sandjet/streams/direct"
+	"github.com/sandjet/sandjet/streams/logclock"
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
-// AwaitCall returns the call's state once it has its result. When ctx ends before that, it returns ctx's error
+// Options say where results are. All are required.
+type Options struct {
+	States *callstate.Reader
+	Calls  *callstore.Store
+	Reader *direct.Reader
+	Clock  *logclock.Clock
+	Log    *slog.Logger
+	// Event reads a stored event, also from the object store. Code unavailable: not now; others: it is no event.
+	Event func(context.Context, direct.Message) (schemas.Event, error)
+	// Recognises reports whether the log certainly detects a second publish of what it stored at a time.
+	Recognises func(time.Time) bool
+	// Follow opens a feed of what is stored from now on.
+	Follow func(ctx context.Context, subject string) (direct.Feed, error)
+	// Context ends with the log, and all waiting with it. Go runs a function that ends soon after.
+	Context context.Context //nolint:containedctx // waits outlive the call that began them
+	Go      func(func())
+}
+
+// New returns the Waits of a log.
+func New(o Options) *Waits { return &Waits{o: o} }
+
+// Await returns the call's state once it has its result. When ctx ends before that, it returns ctx's error
 // and the last known state, or nil if the conversation was not read yet. While the log is unreachable it waits.
 // Code: not_found (the call has ended, and its result is no longer kept; who needs to be sure reads its state).
 //
@@ -22,26 +47,26 @@ import (
 //
 // Waiters of one conversation share a subscription, and the reads of what is stored: another waiter costs one request, which asks
 // when its call was stored, and another waiter of the same call costs none.
-func AwaitCall(ctx context.Context, b *Bus, c schemas.Call) (*callstate.State, error) {
+func (r *Waits) Await(ctx context.Context, c schemas.Call) (*callstate.State, error) {
 	if err := errors.Join(c.Account.Validate(), c.Conversation.Validate()); err != nil {
 		return nil, err
 	}
 	c = c.WithoutInput()
-	a := b.results.join(c, nil)
+	a := r.join(c, nil)
 	if a == nil {
-		r, err := direct.Persist(ctx, b.log, func() (*callstate.Reading, error) { return b.states.Begin(ctx, c) })
+		by, err := direct.Persist(ctx, r.o.Log, func() (*callstate.Reading, error) { return r.o.States.Begin(ctx, c) })
 		if err != nil {
 			return nil, ended(ctx, err)
 		}
-		if a = b.results.join(c, r); a == nil {
-			return nil, errBusClosed()
+		if a = r.join(c, by); a == nil {
+			return nil, errClosed()
 		}
 	}
 	select {
 	case <-a.done:
 	case <-ctx.Done():
 	}
-	state, err := b.results.leave(a)
+	state, err := r.leave(a)
 	switch {
 	case state != nil && state.Result != nil:
 		return state, nil
@@ -51,27 +76,34 @@ func AwaitCall(ctx context.Context, b *Bus, c schemas.Call) (*callstate.State, e
 	return nil, err
 }
 
-func errBusClosed() error {
+func errClosed() error {
 	return schemas.OpErrorf(schemas.Unavailable, "wait for a result", "the connection to the log is closed")
 }
 
-// results are the calls whose results are waited for, by conversation.
-type results struct {
-	bus *Bus
+// Waits are the calls whose results are waited for, by conversation. It is safe for concurrent use.
+type Waits struct {
+	o Options
 
 	mu      sync.Mutex
 	watches map[string]*watch // by live subject
 }
 
+// Watched returns how many conversations have calls that are waited for.
+func (r *Waits) Watched() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.watches)
+}
+
 // watch is a conversation some of whose calls are waited for. It ends with the last that waits.
 type watch struct {
-	results *results
+	waits   *Waits
 	live    string
 	stream  string
 	subject string
 	end     context.CancelFunc
 
-	// What follows is guarded by results.mu.
+	// What follows is guarded by waits.mu.
 	waiting int                   // those who wait for any of its calls
 	calls   map[string][]*awaited // by the beginning of their events' ids; nearly always one each
 	fresh   []*awaited            // of them: those for whom nothing was read yet
@@ -83,7 +115,7 @@ type watch struct {
 	since time.Time // older events concern none of the waiters
 }
 
-// awaited is a call that is waited for. It is guarded by results.mu.
+// awaited is a call that is waited for. It is guarded by waits.mu.
 type awaited struct {
 	watch   *watch
 	state   callstate.State
@@ -98,7 +130,7 @@ type awaited struct {
 
 // join adds one who waits for a call: to those that do already, or else, by what r knows of the call, as the first. It
 // returns nil if there is none and r is nil, or when the Bus is closed.
-func (r *results) join(c schemas.Call, by *callstate.Reading) *awaited {
+func (r *Waits) join(c schemas.Call, by *callstate.Reading) *awaited {
 	live := subjects.LiveSubject(c.Account, c.Conversation)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,7 +144,7 @@ func (r *results) join(c schemas.Call, by *callstate.Reading) *awaited {
 			}
 		}
 	}
-	if by == nil || r.bus.ctx.Err() != nil {
+	if by == nil || r.o.Context.Err() != nil {
 		return nil
 	}
 	if w == nil {
@@ -126,20 +158,20 @@ func (r *results) join(c schemas.Call, by *callstate.Reading) *awaited {
 	return a
 }
 
-func (r *results) watch(live string, by *callstate.Reading) *watch {
-	w := &watch{results: r, live: live, stream: by.Stream, subject: by.Subject, calls: map[string][]*awaited{}, nudge: func() {}}
+func (r *Waits) watch(live string, by *callstate.Reading) *watch {
+	w := &watch{waits: r, live: live, stream: by.Stream, subject: by.Subject, calls: map[string][]*awaited{}, nudge: func() {}}
 	var ctx context.Context
-	ctx, w.end = context.WithCancel(r.bus.ctx)
+	ctx, w.end = context.WithCancel(r.o.Context)
 	if r.watches == nil {
 		r.watches = map[string]*watch{}
 	}
 	r.watches[live] = w
-	r.bus.parts.Go(func() { w.fail(w.run(ctx)) })
+	r.o.Go(func() { w.fail(w.run(ctx)) })
 	return w
 }
 
 // leave takes back a join, and returns what is known of the call; nil if nothing is.
-func (r *results) leave(a *awaited) (*callstate.State, error) {
+func (r *Waits) leave(a *awaited) (*callstate.State, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := a.watch
@@ -161,7 +193,7 @@ func (r *results) leave(a *awaited) (*callstate.State, error) {
 	return &state, a.err
 }
 
-// forget drops a call that is waited for no more. The caller has results.mu.
+// forget drops a call that is waited for no more. The caller has waits.mu.
 func (w *watch) forget(a *awaited) {
 	id := a.state.Call.EventID()
 	rest := slices.DeleteFunc(w.calls[id], func(b *awaited) bool { return a == b })
@@ -173,14 +205,14 @@ func (w *watch) forget(a *awaited) {
 
 // fail ends the waiting of all that are left.
 func (w *watch) fail(err error) {
-	w.results.mu.Lock()
-	defer w.results.mu.Unlock()
+	w.waits.mu.Lock()
+	defer w.waits.mu.Unlock()
 	w.end()
-	if w.results.bus.ctx.Err() != nil {
-		err = errBusClosed()
+	if w.waits.o.Context.Err() != nil {
+		err = errClosed()
 	}
-	if w.results.watches[w.live] == w {
-		delete(w.results.watches, w.live)
+	if w.waits.watches[w.live] == w {
+		delete(w.waits.watches, w.live)
 	}
 	for _, of := range w.calls {
 		for _, a := range of {
@@ -193,12 +225,12 @@ func (w *watch) fail(err error) {
 
 // run follows the conversation until ctx ends or the log fails for good.
 func (w *watch) run(ctx context.Context) error {
-	b := w.results.bus
-	feed, err := direct.Persist(ctx, b.log, func() (feed, error) { return b.tail.open(ctx, w.live) })
+	o := w.waits.o
+	feed, err := direct.Persist(ctx, o.Log, func() (direct.Feed, error) { return o.Follow(ctx, w.live) })
 	if err != nil {
 		return err
 	}
-	defer feed.close()
+	defer feed.Close()
 	var idle context.Context
 	for {
 		var fresh []*awaited
@@ -209,7 +241,7 @@ func (w *watch) run(ctx context.Context) error {
 			}
 			continue
 		}
-		m, prev, err := feed.next(idle)
+		m, prev, err := feed.Next(idle)
 		switch {
 		case err == nil && prev > w.last: // a hole
 			if err = w.read(ctx, w.last, nil); err == nil {
@@ -217,7 +249,7 @@ func (w *watch) run(ctx context.Context) error {
 			}
 		case err == nil:
 			err = w.take(ctx, m, nil)
-		case errors.Is(err, errBehind):
+		case errors.Is(err, direct.ErrBehind):
 			err = w.again(ctx)
 		case idle.Err() != nil:
 			err = ctx.Err()
@@ -230,8 +262,8 @@ func (w *watch) run(ctx context.Context) error {
 
 // look takes those that are fresh. Without any, idle lasts until there are; that of the last look may do still.
 func (w *watch) look(ctx, former context.Context) (idle context.Context, fresh []*awaited) {
-	w.results.mu.Lock()
-	defer w.results.mu.Unlock()
+	w.waits.mu.Lock()
+	defer w.waits.mu.Unlock()
 	fresh, w.fresh = w.fresh, nil
 	if former != nil && former.Err() == nil {
 		return former, fresh
@@ -242,7 +274,7 @@ func (w *watch) look(ctx, former context.Context) (idle context.Context, fresh [
 
 // catchUp reads what is there for those that are fresh.
 func (w *watch) catchUp(ctx context.Context, fresh []*awaited) error {
-	epoch, err := direct.Persist(ctx, w.results.bus.log, func() (string, error) { return w.results.bus.reader.Epoch(ctx, w.stream) })
+	epoch, err := direct.Persist(ctx, w.waits.o.Log, func() (string, error) { return w.waits.o.Reader.Epoch(ctx, w.stream) })
 	if err != nil {
 		return err
 	}
@@ -262,15 +294,15 @@ func (w *watch) catchUp(ctx context.Context, fresh []*awaited) error {
 	if err := w.completeAll(ctx, fresh); err != nil {
 		return err
 	}
-	w.results.mu.Lock()
+	w.waits.mu.Lock()
 	var unseen []*awaited
 	for _, a := range fresh {
 		a.known = true
-		if a.err == nil && a.state.Unseen() && !w.results.bus.Recognises(a.stored) {
+		if a.err == nil && a.state.Unseen() && !w.waits.o.Recognises(a.stored) {
 			unseen = append(unseen, a)
 		}
 	}
-	w.results.mu.Unlock()
+	w.waits.mu.Unlock()
 	if len(unseen) == 0 {
 		return nil
 	}
@@ -279,8 +311,8 @@ func (w *watch) catchUp(ctx context.Context, fresh []*awaited) error {
 
 // completeAll adds for those that are fresh what a read from a time on may have missed, because the log's clock was set back.
 func (w *watch) completeAll(ctx context.Context, fresh []*awaited) error {
-	b := w.results.bus
-	w.results.mu.Lock()
+	o := w.waits.o
+	w.waits.mu.Lock()
 	var open []*awaited
 	since := w.since
 	for _, a := range fresh {
@@ -288,29 +320,29 @@ func (w *watch) completeAll(ctx context.Context, fresh []*awaited) error {
 			open = append(open, a)
 		}
 	}
-	w.results.mu.Unlock()
+	w.waits.mu.Unlock()
 	if len(open) == 0 {
 		return nil
 	}
-	found, err := direct.Persist(ctx, b.log, func() (bool, error) { return b.clock.FoundSince(ctx, since) })
+	found, err := direct.Persist(ctx, o.Log, func() (bool, error) { return o.Clock.FoundSince(ctx, since) })
 	if found || err != nil {
 		return err
 	}
 	for _, a := range open {
 		call := a.state.Call // it does not change
-		r, err := direct.Persist(ctx, b.log, func() (*callstate.Reading, error) { return b.states.ReadAll(ctx, call) })
+		r, err := direct.Persist(ctx, o.Log, func() (*callstate.Reading, error) { return o.States.ReadAll(ctx, call) })
 		if err != nil {
 			return err
 		}
-		w.results.mu.Lock()
+		w.waits.mu.Lock()
 		a.state, a.last = r.State, max(a.last, r.Last)
 		w.settle(a)
-		w.results.mu.Unlock()
+		w.waits.mu.Unlock()
 	}
 	return nil
 }
 
-// settle ends the waiting for a call whose result is there, or that has failed. The caller has results.mu.
+// settle ends the waiting for a call whose result is there, or that has failed. The caller has waits.mu.
 func (w *watch) settle(a *awaited) {
 	if a.err == nil && a.state.Result == nil {
 		return
@@ -322,8 +354,8 @@ func (w *watch) settle(a *awaited) {
 
 // forgetPast ends the waiting for those of calls without an event that have ended, and of which retention has removed what was there.
 func (w *watch) forgetPast(ctx context.Context, unseen []*awaited) error {
-	b := w.results.bus
-	of, err := direct.Persist(ctx, b.log, func() (*callstate.History, error) { return b.states.History(ctx, w.stream, w.subject) })
+	o := w.waits.o
+	of, err := direct.Persist(ctx, o.Log, func() (*callstate.History, error) { return o.States.History(ctx, w.stream, w.subject) })
 	if err != nil {
 		return err
 	}
@@ -332,31 +364,31 @@ func (w *watch) forgetPast(ctx context.Context, unseen []*awaited) error {
 			continue
 		}
 		call := a.state.Call // it does not change
-		over, err := direct.Persist(ctx, b.log, func() (bool, error) {
-			is, _, err := b.calls.Acknowledged(ctx, call.Account, call.ID)
+		over, err := direct.Persist(ctx, o.Log, func() (bool, error) {
+			is, _, err := o.Calls.Acknowledged(ctx, call.Account, call.ID)
 			if !is || err != nil {
 				return false, err
 			}
-			now, err := b.states.Read(ctx, call) // it may have ended since it was read: then its result is on its way here
+			now, err := o.States.Read(ctx, call) // it may have ended since it was read: then its result is on its way here
 			return now.Forgotten, err
 		})
 		if err != nil {
 			return err
 		}
-		w.results.mu.Lock()
+		w.waits.mu.Lock()
 		if over && a.err == nil && a.state.Result == nil {
 			a.known, a.err = false, schemas.OpErrorf(schemas.NotFound, "wait for a result", "it is no longer kept")
 			w.forget(a)
 			close(a.done)
 		}
-		w.results.mu.Unlock()
+		w.waits.mu.Unlock()
 	}
 	return nil
 }
 
 // again reads events that may have been missed. The stream may have been recreated meanwhile: then nothing received before counts.
 func (w *watch) again(ctx context.Context) error {
-	epoch, err := direct.Persist(ctx, w.results.bus.log, func() (string, error) { return w.results.bus.reader.Epoch(ctx, w.stream) })
+	epoch, err := direct.Persist(ctx, w.waits.o.Log, func() (string, error) { return w.waits.o.Reader.Epoch(ctx, w.stream) })
 	if err != nil {
 		return err
 	}
@@ -364,13 +396,13 @@ func (w *watch) again(ctx context.Context) error {
 		return w.read(ctx, w.last, nil)
 	}
 	w.epoch, w.last = epoch, 0
-	w.results.mu.Lock()
+	w.waits.mu.Lock()
 	for _, of := range w.calls {
 		for _, a := range of {
 			a.state, a.last = callstate.State{Call: a.state.Call}, 0
 		}
 	}
-	w.results.mu.Unlock()
+	w.waits.mu.Unlock()
 	return w.read(ctx, 0, nil)
 }
 
@@ -385,8 +417,8 @@ func (w *watch) read(ctx context.Context, after uint64, fresh []*awaited) error 
 		if after > 0 {
 			since = nil
 		}
-		r, err := direct.Persist(ctx, w.results.bus.log, func() (result, error) {
-			page, more, err := w.results.bus.reader.GetPage(ctx, w.stream, w.subject, after+1, since, 0)
+		r, err := direct.Persist(ctx, w.waits.o.Log, func() (result, error) {
+			page, more, err := w.waits.o.Reader.GetPage(ctx, w.stream, w.subject, after+1, since, 0)
 			return result{page, more}, err
 		})
 		if err != nil {
@@ -414,23 +446,23 @@ func (w *watch) take(ctx context.Context, m direct.Message, fresh []*awaited) er
 	if len(to) == 0 {
 		return nil
 	}
-	b := w.results.bus
-	e, err := direct.Persist(ctx, b.log, func() (Entry[schemas.Event], error) { return Events.entry(ctx, b, "", m) })
+	o := w.waits.o
+	e, err := direct.Persist(ctx, o.Log, func() (schemas.Event, error) { return o.Event(ctx, m) })
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
 		return nil // a message that is no event says nothing
 	}
-	news, malformed := callstate.NewsOf(e.Value) // once, and without the lock: others wait for it, and a result may have megabytes
-	w.results.mu.Lock()
-	defer w.results.mu.Unlock()
+	news, malformed := callstate.NewsOf(e) // once, and without the lock: others wait for it, and a result may have megabytes
+	w.waits.mu.Lock()
+	defer w.waits.mu.Unlock()
 	for _, a := range to {
 		if a.err != nil || a.state.Result != nil {
 			continue
 		}
 		a.last = m.Seq
-		if e.Value.Subject == string(a.state.Call.ID) {
+		if e.Subject == string(a.state.Call.ID) {
 			a.err = malformed
 		}
 		a.state.Learn(news)
@@ -441,8 +473,8 @@ func (w *watch) take(ctx context.Context, m direct.Message, fresh []*awaited) er
 
 // concerned are the waiters that have not received a message yet which may be the beginning or end of their call.
 func (w *watch) concerned(m direct.Message) (to []*awaited) {
-	w.results.mu.Lock()
-	defer w.results.mu.Unlock()
+	w.waits.mu.Lock()
+	defer w.waits.mu.Unlock()
 	add := func(of []*awaited) {
 		for _, a := range of {
 			if m.Seq > a.last && (m.ID == "" || callstate.EventOf(m.ID, a.state.Call)) && w.isOf(m, a) {
@@ -470,7 +502,7 @@ func (w *watch) isOf(m direct.Message, a *awaited) bool {
 	if a.state.Accepted || !m.Time.Before(a.since) {
 		return true
 	}
-	_, known := w.results.bus.Age(a.since)
+	_, known := w.waits.o.Clock.Age(a.since)
 	return a.known && !known
 }
 

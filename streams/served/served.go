@@ -1,45 +1,48 @@
-package streams
+// Package served knows which providers have workers: workers note it, and gateways read it before they accept a call.
+package served
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
-// ServedEvery is how often the workers of a provider note that they serve it.
-const ServedEvery = 30 * time.Second
+// Every is how often the workers of a provider note that they serve it.
+const Every = 30 * time.Second
 
-// servedRecord says that a provider was served; when, the log itself says.
-type servedRecord struct {
+// record says that a provider was served; when, the log itself says.
+type record struct {
 	Provider string `json:"provider"`
 }
 
-// NoteServed notes that a provider is served, unless another worker has done so just now.
-func NoteServed(ctx context.Context, b *Bus, provider string) error {
-	bucket := OpenBucket[servedRecord](b, ServedProviders)
+// Note records that a provider is served, unless another worker has done so just now.
+func Note(ctx context.Context, b *streams.Bus, provider string) error {
+	bucket := streams.OpenBucket[record](b, streams.ServedProviders)
 	p, err := bucket.Get(ctx, provider)
 	switch {
-	case err == nil && b.Now().Sub(p.Stored).Abs() < ServedEvery*2/3: // one of the future is from before the log's clock was set back
+	case err == nil && b.Now().Sub(p.Stored).Abs() < Every*2/3: // one of the future is from before the log's clock was set back
 		return nil
 	case err != nil && !errors.Is(err, schemas.ErrNotFound):
 		return err
 	}
-	_, err = bucket.Put(ctx, provider, servedRecord{provider})
+	_, err = bucket.Put(ctx, provider, record{provider})
 	return err
 }
 
-// DefaultServedGrace is how long calls of a provider are taken after its last worker was seen.
-const DefaultServedGrace = 10 * time.Minute
+// DefaultGrace is how long calls of a provider are taken after its last worker was seen.
+const DefaultGrace = 10 * time.Minute
 
-// Served knows which providers are served, from memory. While it has not run for a moment it takes every
+// Providers knows which providers are served, from memory. While it has not run for a moment it takes every
 // provider to be: who starts it may start the workers too.
-type Served struct {
-	Bus *Bus
+type Providers struct {
+	Bus *streams.Bus
 	// Grace is how long a provider counts as served after its last worker was seen, so that a worker may be
-	// started again. Default [DefaultServedGrace].
+	// started again. Default [DefaultGrace].
 	Grace time.Duration
 
 	mu    sync.Mutex
@@ -49,15 +52,15 @@ type Served struct {
 	seen  map[string]time.Time         // likewise
 }
 
-// servedFirst is how long after its start nothing is refused.
-const servedFirst = 15 * time.Second
+// firstGrace is how long after its start nothing is refused.
+const firstGrace = 15 * time.Second
 
 // Run follows the notes of the workers until ctx ends, then returns nil.
-func (s *Served) Run(ctx context.Context) error {
+func (s *Providers) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.begun, s.seen = s.Bus.Now(), map[string]time.Time{}
 	s.mu.Unlock()
-	for p, err := range OpenBucket[servedRecord](s.Bus, ServedProviders).Watch(ctx) {
+	for p, err := range streams.OpenBucket[record](s.Bus, streams.ServedProviders).Watch(ctx) {
 		if err != nil || p.Deleted {
 			continue
 		}
@@ -71,27 +74,27 @@ func (s *Served) Run(ctx context.Context) error {
 
 const (
 	// profilesKept is for how long the profiles of living workers are taken for what holds.
-	profilesKept = ServedEvery / 2
+	profilesKept = Every / 2
 	// profilesSure is how old they may be when something is refused for them.
 	profilesSure = 2 * time.Second
 )
 
-// servedLease is what of a worker's lease is of interest here.
-type servedLease struct {
+// lease is what of a worker's lease is of interest here.
+type lease struct {
 	Provider string           `json:"provider"`
 	Profile  *schemas.Profile `json:"profile"`
 }
 
-func (s *Served) lookedAt() time.Time {
+func (s *Providers) lookedAt() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.look
 }
 
 // readProfiles reads the leases of all workers.
-func (s *Served) readProfiles(ctx context.Context) error {
+func (s *Providers) readProfiles(ctx context.Context) error {
 	now, able := s.Bus.Now(), map[string][]schemas.Profile{}
-	for p, err := range OpenBucket[servedLease](s.Bus, Leases).All(ctx) {
+	for p, err := range streams.OpenBucket[lease](s.Bus, streams.Leases).All(ctx) {
 		switch {
 		case err != nil:
 			return err
@@ -111,7 +114,7 @@ func (s *Served) readProfiles(ctx context.Context) error {
 // Keeps asks the profiles of a provider's living workers. It returns nil if one of them can do what is asked, or if no profile is
 // known; otherwise the error of one of them. A nil answer reads nothing from the log; before an error is returned the leases are
 // read again, at most every two seconds.
-func (s *Served) Keeps(ctx context.Context, provider string, ask func(schemas.Profile) error) error {
+func (s *Providers) Keeps(ctx context.Context, provider string, ask func(schemas.Profile) error) error {
 	err := s.asked(provider, ask)
 	if err == nil || s.Bus.Now().Sub(s.lookedAt()) < profilesSure {
 		return err
@@ -123,7 +126,7 @@ func (s *Served) Keeps(ctx context.Context, provider string, ask func(schemas.Pr
 }
 
 // asked is Keeps by what is known.
-func (s *Served) asked(provider string, ask func(schemas.Profile) error) (err error) {
+func (s *Providers) asked(provider string, ask func(schemas.Profile) error) (err error) {
 	s.mu.Lock()
 	able := s.able[provider] // never written to
 	s.mu.Unlock()
@@ -138,7 +141,7 @@ func (s *Served) asked(provider string, ask func(schemas.Profile) error) (err er
 	return err
 }
 
-func (s *Served) see(provider string, at time.Time) {
+func (s *Providers) see(provider string, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at.After(s.seen[provider]) {
@@ -147,10 +150,10 @@ func (s *Served) see(provider string, at time.Time) {
 }
 
 // Serves reports whether a provider has a worker, or had one within the grace. It reads the log only before the answer is no.
-func (s *Served) Serves(ctx context.Context, provider string) (bool, error) {
+func (s *Providers) Serves(ctx context.Context, provider string) (bool, error) {
 	now := s.Bus.Now()
 	s.mu.Lock()
-	yes := servedAt(s.begun, s.seen[provider], now, orDefault(s.Grace, DefaultServedGrace))
+	yes := servedAt(s.begun, s.seen[provider], now, cmp.Or(s.Grace, DefaultGrace))
 	s.mu.Unlock()
 	if yes {
 		return true, nil
@@ -162,14 +165,14 @@ func (s *Served) Serves(ctx context.Context, provider string) (bool, error) {
 	return living, err
 }
 
-// servedAt is the rule of [Served.Serves] as far as memory goes. It is pure.
+// servedAt is the rule of [Providers.Serves] as far as memory goes. It is pure.
 func servedAt(begun, seen, now time.Time, grace time.Duration) bool {
-	return begun.IsZero() || now.Sub(begun) < servedFirst || !seen.IsZero() && now.Sub(seen) < grace
+	return begun.IsZero() || now.Sub(begun) < firstGrace || !seen.IsZero() && now.Sub(seen) < grace
 }
 
 // LivingWorker reports whether a worker of the provider has its lease. It reads every lease.
-func LivingWorker(ctx context.Context, b *Bus, provider string) (bool, error) {
-	leases := OpenBucket[servedRecord](b, Leases)
+func LivingWorker(ctx context.Context, b *streams.Bus, provider string) (bool, error) {
+	leases := streams.OpenBucket[record](b, streams.Leases)
 	keys, err := leases.Keys(ctx)
 	if err != nil {
 		return false, err

@@ -1,4 +1,4 @@
-package streams
+package runs
 
 import (
 	"encoding/json"
@@ -9,11 +9,11 @@ import (
 	"github.com/sandjet/sandjet/streams/payloads"
 )
 
-// headerOutline has of an event what says which things run on its conversation, beside a payload in the object store. Events from before
+// HeaderOutline has of an event what says which things run on its conversation, beside a payload in the object store. Events from before
 // there were outlines have none.
-const headerOutline = "Sandjet-Outline"
+const HeaderOutline = "Sandjet-Outline"
 
-// outline has the fields of an event that [runState] uses.
+// outline has the fields of an event that [State] uses.
 type outline struct {
 	Type    schemas.EventType `json:"type"`
 	Subject string            `json:"subject"`
@@ -21,8 +21,8 @@ type outline struct {
 	Call    schemas.CallID    `json:"call,omitzero"` // that launched the job which the event says has started
 }
 
-// outlineOf returns an event's outline as text for a header; empty if it cannot be written.
-func outlineOf(e schemas.Event) string {
+// Outline returns an event's outline as text for a header; empty if it cannot be written.
+func Outline(e schemas.Event) string {
 	o := outline{Type: e.Type, Subject: e.Subject, Time: e.Time}
 	if e.Type == schemas.JobStarted {
 		o.Call = launchedBy(e)
@@ -45,10 +45,10 @@ func launchedBy(e schemas.Event) schemas.CallID {
 	return d.Call
 }
 
-// outlined returns the event of a stored message as far as its outline has it; false if the message has none.
-func outlined(m direct.Message) (schemas.Event, bool) {
+// Outlined returns the event of a stored message as far as its outline has it; false if the message has none.
+func Outlined(m direct.Message) (schemas.Event, bool) {
 	var o outline
-	if m.Headers.Get(payloads.Header) == "" || json.Unmarshal([]byte(m.Headers.Get(headerOutline)), &o) != nil || o.Type == "" {
+	if m.Headers.Get(payloads.Header) == "" || json.Unmarshal([]byte(m.Headers.Get(HeaderOutline)), &o) != nil || o.Type == "" {
 		return schemas.Event{}, false
 	}
 	e := schemas.Event{Type: o.Type, Subject: o.Subject, Time: o.Time}
