@@ -99,13 +99,5 @@ func (f *daytonaFlags) diagnose(ctx context.Context, _ string) []finding {
 	if err := f.check(); err != nil {
 		return []finding{{about, failing, err.Error(), ""}}
 	}
-	var out []finding
-	for _, d := range daytona.Diagnose(ctx, o) {
-		one := finding{d.About, worth, d.Says, d.Remedy}
-		if d.Good {
-			one.Level, one.Remedy = good, ""
-		}
-		out = append(out, one)
-	}
-	return out
+	return findings(daytona.Diagnose(ctx, o))
 }

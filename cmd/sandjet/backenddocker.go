@@ -152,13 +152,5 @@ func (f *dockerFlags) diagnose(ctx context.Context, _ string) []finding {
 	if err != nil {
 		return []finding{{"docker", failing, err.Error(), ""}}
 	}
-	var out []finding
-	for _, d := range docker.Diagnose(ctx, o) {
-		f := finding{About: d.About, Level: good, Says: d.Says, Remedy: d.Remedy}
-		if !d.Good {
-			f.Level = worth
-		}
-		out = append(out, f)
-	}
-	return out
+	return findings(docker.Diagnose(ctx, o))
 }

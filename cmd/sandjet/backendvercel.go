@@ -98,13 +98,5 @@ func (f *vercelFlags) diagnose(ctx context.Context, _ string) []finding {
 	if err := f.check(); err != nil {
 		return []finding{{about, failing, err.Error(), ""}}
 	}
-	var out []finding
-	for _, d := range vercel.Diagnose(ctx, o) {
-		one := finding{d.About, worth, d.Says, d.Remedy}
-		if d.Good {
-			one.Level, one.Remedy = good, ""
-		}
-		out = append(out, one)
-	}
-	return out
+	return findings(vercel.Diagnose(ctx, o))
 }

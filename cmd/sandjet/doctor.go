@@ -16,6 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/workers/limits/redislimits"
 )
@@ -96,6 +97,18 @@ func (c *doctorCommand) Run(ctx context.Context, t terminal) error {
 		return &exitError{code: exitFailure, err: fmt.Errorf("%s would keep \"sandjet up\" from working", count(bad, "problem"))}
 	}
 	return nil
+}
+
+// findings are the lines for what a provider says of its needs. What is missing keeps nothing from working: it is one of several providers.
+func findings(list []providers.Diagnosis) []finding {
+	out := make([]finding, len(list))
+	for i, d := range list {
+		out[i] = finding{d.About, worth, d.Says, d.Remedy}
+		if d.Good {
+			out[i].Level, out[i].Remedy = good, ""
+		}
+	}
+	return out
 }
 
 func (f finding) print(t terminal) error {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sandjet/sandjet/gateway/web"
@@ -45,10 +44,7 @@ type DeletedAccount struct {
 	Skills     int  `json:"skills"`
 }
 
-const (
-	fieldIfMatch = "If-Match"
-	mostOverlap  = 7 * 24 * time.Hour // of an account's former key with the new one
-)
+const mostOverlap = 7 * 24 * time.Hour // of an account's former key with the new one
 
 // rotateRequest is the body of a request for a new secret.
 type rotateRequest struct {
@@ -150,7 +146,7 @@ func (s *Server) getUsage(w http.ResponseWriter, r *http.Request, store *Store, 
 
 // patchAccount changes an account's name and description.
 func (s *Server) patchAccount(w http.ResponseWriter, r *http.Request, store *Store, a schemas.AccountID) error {
-	revision, err := ifMatch(r.Header)
+	revision, err := web.Revision(r.Header)
 	if err != nil {
 		return err
 	}
@@ -160,7 +156,7 @@ func (s *Server) patchAccount(w http.ResponseWriter, r *http.Request, store *Sto
 	}
 	d, err := store.Accounts.Patch(r.Context(), a, body, revision)
 	if err != nil {
-		return precondition(err)
+		return web.Precondition(err)
 	}
 	writeDocument(w, http.StatusOK, d)
 	return nil
@@ -171,7 +167,7 @@ func (s *Server) deleteAccount(w http.ResponseWriter, r *http.Request, store *St
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	revision, err := ifMatch(r.Header)
+	revision, err := web.Revision(r.Header)
 	if err != nil {
 		return err
 	}
@@ -180,7 +176,7 @@ func (s *Server) deleteAccount(w http.ResponseWriter, r *http.Request, store *St
 	}
 	n, err := store.Accounts.Remove(r.Context(), a, revision)
 	if err != nil {
-		return precondition(err)
+		return web.Precondition(err)
 	}
 	web.WriteJSON(w, http.StatusOK, DeletedAccount{
 		true, n.Sandboxes, n.Workspaces, n.Models, n.Agents, n.Variables, n.Webhooks, n.Channels, n.Skills,
@@ -237,29 +233,6 @@ func readConfig(w http.ResponseWriter, r *http.Request, optional bool) ([]byte, 
 
 // writeDocument responds with a record, and its revision as the ETag.
 func writeDocument(w http.ResponseWriter, code int, d schemas.Document) {
-	w.Header().Set("ETag", etag(d.Revision))
+	web.SetRevision(w.Header(), d.Revision)
 	web.WriteJSON(w, code, json.RawMessage(d.JSON))
-}
-
-func etag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
-
-// ifMatch returns the revision in If-Match; 0 for any.
-func ifMatch(h http.Header) (uint64, error) {
-	v := strings.TrimSpace(h.Get(fieldIfMatch))
-	if v == "" || v == "*" {
-		return 0, nil
-	}
-	n, err := strconv.ParseUint(strings.Trim(v, `"`), 10, 64)
-	if err != nil || n == 0 || etag(n) != v || len(h.Values(fieldIfMatch)) > 1 {
-		return 0, schemas.Invalidf(fieldIfMatch, `must be the ETag of one answer, such as "17"`)
-	}
-	return n, nil
-}
-
-// precondition gives a conflict about a revision the status 412, and returns any other error unchanged.
-func precondition(err error) error {
-	if public := schemas.Public(err); public.Code == schemas.Conflict && public.Field == fieldIfMatch {
-		return web.WithStatus(http.StatusPreconditionFailed, err)
-	}
-	return err
 }

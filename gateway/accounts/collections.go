@@ -119,7 +119,7 @@ func getDocument(w http.ResponseWriter, r *http.Request, c collection) error {
 }
 
 func patchDocument(w http.ResponseWriter, r *http.Request, c collection) error {
-	revision, err := ifMatch(r.Header)
+	revision, err := web.Revision(r.Header)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func patchDocument(w http.ResponseWriter, r *http.Request, c collection) error {
 	}
 	d, err := c.store.Documents.Patch(r.Context(), c.account, c.name, pathID(r), body, revision)
 	if err != nil {
-		return precondition(err)
+		return web.Precondition(err)
 	}
 	c.warn(w, r, d)
 	writeDocument(w, http.StatusOK, d)
@@ -140,12 +140,12 @@ func deleteDocument(w http.ResponseWriter, r *http.Request, c collection) error 
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	revision, err := ifMatch(r.Header)
+	revision, err := web.Revision(r.Header)
 	if err != nil {
 		return err
 	}
 	if err := c.store.Documents.Remove(r.Context(), c.account, c.name, pathID(r), revision); err != nil {
-		return precondition(err)
+		return web.Precondition(err)
 	}
 	web.WriteJSON(w, http.StatusOK, Deleted{true})
 	return nil

@@ -11,7 +11,6 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,7 +22,6 @@ import (
 )
 
 const (
-	fieldIfMatch = "If-Match"
 	// UploadBytes limits the memory of all uploads in a gateway beside their bodies, from unpacking until the record is written. If the
 	// limit is reached uploads wait, and accounts take turns.
 	UploadBytes = 2 * UploadBytesOfAccount
@@ -129,31 +127,8 @@ func (s *Skills) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID
 }
 
 func write(w http.ResponseWriter, code int, k schemas.Skill, revision uint64) {
-	w.Header().Set("ETag", etag(revision))
+	web.SetRevision(w.Header(), revision)
 	web.WriteJSON(w, code, k.Document())
-}
-
-func etag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
-
-// ifMatch returns the revision in If-Match; 0 for any.
-func ifMatch(h http.Header) (uint64, error) {
-	v := strings.TrimSpace(h.Get(fieldIfMatch))
-	if v == "" || v == "*" {
-		return 0, nil
-	}
-	n, err := strconv.ParseUint(strings.Trim(v, `"`), 10, 64)
-	if err != nil || n == 0 || etag(n) != v || len(h.Values(fieldIfMatch)) > 1 {
-		return 0, schemas.Invalidf(fieldIfMatch, `must be the ETag of one answer, such as "17"`)
-	}
-	return n, nil
-}
-
-// precondition gives a conflict about a revision the status 412, and returns any other error unchanged.
-func precondition(err error) error {
-	if public := schemas.Public(err); public.Code == schemas.Conflict && public.Field == fieldIfMatch {
-		return web.WithStatus(http.StatusPreconditionFailed, err)
-	}
-	return err
 }
 
 // Bundle serves the files of a skill as a tar, or a range of it.
@@ -182,7 +157,7 @@ func (s *Skills) Delete(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	revision, err := ifMatch(r.Header)
+	revision, err := web.Revision(r.Header)
 	if err != nil {
 		return err
 	}
@@ -191,7 +166,7 @@ func (s *Skills) Delete(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 		return err
 	}
 	if err := records.Remove(r.Context(), a, pathID(r), revision); err != nil {
-		return precondition(err)
+		return web.Precondition(err)
 	}
 	web.WriteJSON(w, http.StatusOK, Deleted{true})
 	return nil
@@ -213,7 +188,7 @@ func (s *Skills) upload(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	revision, err := ifMatch(r.Header)
+	revision, err := web.Revision(r.Header)
 	if err != nil {
 		return err
 	}
@@ -247,7 +222,7 @@ func (s *Skills) upload(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	}
 	k, revision, err := records.Put(r.Context(), up.skill, fresh, revision)
 	if err != nil {
-		return precondition(err)
+		return web.Precondition(err)
 	}
 	w.Header().Set("Location", "/v1/skills/"+string(k.ID))
 	status := http.StatusOK

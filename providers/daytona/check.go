@@ -6,39 +6,32 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/cloud"
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Diagnosis is one finding about what the provider needs, for people.
-type Diagnosis struct {
-	About  string
-	Good   bool
-	Says   string
-	Remedy string // where it is not good
-}
-
 // Diagnose checks what the provider needs of the service: whether it answers, the key, the snapshot, volumes for workspaces, and how many
 // sandboxes run. It creates nothing and blocks for a few seconds, or a minute if the service does not answer.
-func Diagnose(ctx context.Context, o Options) []Diagnosis {
+func Diagnose(ctx context.Context, o Options) []providers.Diagnosis {
 	p, err := Open(o)
 	if err != nil {
-		return []Diagnosis{{About: "daytona", Says: err.Error(),
+		return []providers.Diagnosis{{About: "daytona", Says: err.Error(),
 			Remedy: "for --provider daytona only: make a key in the dashboard of Daytona, and set DAYTONA_API_KEY"}}
 	}
 	defer p.Close() //nolint:errcheck // nothing was begun
 	all, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation})
 	if err != nil {
-		d := Diagnosis{About: "daytona", Says: explain("ask", err).Error(),
+		d := providers.Diagnosis{About: "daytona", Says: explain("ask", err).Error(),
 			Remedy: "see whether " + p.control.Base.String() + " can be reached from here"}
 		if schemas.CodeOf(explain("ask", err)) == schemas.Denied {
 			d.Says = p.control.Base.String() + " refuses the key"
 			d.Remedy = "make another in the dashboard of Daytona that may write and delete sandboxes, and set DAYTONA_API_KEY"
 		}
-		return []Diagnosis{d}
+		return []providers.Diagnosis{d}
 	}
 	running, resting := count(all)
-	out := []Diagnosis{{
+	out := []providers.Diagnosis{{
 		About: "daytona", Good: running < p.opt.Sandboxes,
 		Says: fmt.Sprintf("%s takes the key; of this installation %d sandboxes run and %d are stopped, %d may run",
 			p.control.Base, running, resting, p.opt.Sandboxes),
@@ -48,13 +41,13 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 }
 
 // diagnoseSnapshot checks that the named snapshot exists, if any is named.
-func (p *api) diagnoseSnapshot(ctx context.Context) Diagnosis {
+func (p *api) diagnoseSnapshot(ctx context.Context) providers.Diagnosis {
 	const about = "daytona snapshot"
 	switch {
 	case p.opt.Image != "":
-		return Diagnosis{About: about, Good: true, Says: "the service builds one of the image " + p.opt.Image + " with the first sandbox"}
+		return providers.Diagnosis{About: about, Good: true, Says: "the service builds one of the image " + p.opt.Image + " with the first sandbox"}
 	case p.opt.Snapshot == "":
-		return Diagnosis{About: about, Good: true, Says: "the service's own"}
+		return providers.Diagnosis{About: about, Good: true, Says: "the service's own"}
 	}
 	var s struct {
 		State string `json:"state"`
@@ -64,36 +57,36 @@ func (p *api) diagnoseSnapshot(ctx context.Context) Diagnosis {
 	})
 	switch {
 	case cloud.StatusOf(err) == http.StatusNotFound:
-		return Diagnosis{About: about, Says: "there is no snapshot " + p.opt.Snapshot,
+		return providers.Diagnosis{About: about, Says: "there is no snapshot " + p.opt.Snapshot,
 			Remedy: "make it in the dashboard of Daytona, or name another with --daytona-snapshot"}
 	case err != nil:
-		return Diagnosis{About: about, Says: explain("ask", err).Error(), Remedy: "try again later"}
+		return providers.Diagnosis{About: about, Says: explain("ask", err).Error(), Remedy: "try again later"}
 	case s.State != "active":
-		return Diagnosis{About: about, Says: fmt.Sprintf("%s is %q", p.opt.Snapshot, schemas.Quotable(s.State)),
+		return providers.Diagnosis{About: about, Says: fmt.Sprintf("%s is %q", p.opt.Snapshot, schemas.Quotable(s.State)),
 			Remedy: "activate it in the dashboard of Daytona, or name another with --daytona-snapshot"}
 	}
-	return Diagnosis{About: about, Good: true, Says: p.opt.Snapshot + " is there"}
+	return providers.Diagnosis{About: about, Good: true, Says: p.opt.Snapshot + " is there"}
 }
 
 // diagnoseVolume checks access to the volume of workspaces, which need not exist yet.
-func (p *workspaces) diagnoseVolume(ctx context.Context) Diagnosis {
+func (p *workspaces) diagnoseVolume(ctx context.Context) providers.Diagnosis {
 	const about = "daytona workspaces"
 	if p.opt.NoWorkspaces {
-		return Diagnosis{About: about, Good: true, Says: "none: --daytona-no-workspaces"}
+		return providers.Diagnosis{About: about, Good: true, Says: "none: --daytona-no-workspaces"}
 	}
 	v, err := p.findVolume(ctx)
 	switch code := cloud.StatusOf(err); {
 	case err == nil && v.State == stateError:
-		return Diagnosis{About: about, Says: "the volume " + p.volumeName() + " has failed: " + p.control.Clean(v.Reason),
+		return providers.Diagnosis{About: about, Says: "the volume " + p.volumeName() + " has failed: " + p.control.Clean(v.Reason),
 			Remedy: "delete it in the dashboard of Daytona where its files are not needed, or choose another --daytona-installation"}
 	case err == nil:
-		return Diagnosis{About: about, Good: true, Says: "they are folders of the volume " + p.volumeName()}
+		return providers.Diagnosis{About: about, Good: true, Says: "they are folders of the volume " + p.volumeName()}
 	case code == http.StatusNotFound:
-		return Diagnosis{About: about, Good: true, Says: "the volume " + p.volumeName() + " is made with the first workspace"}
+		return providers.Diagnosis{About: about, Good: true, Says: "the volume " + p.volumeName() + " is made with the first workspace"}
 	case code == http.StatusForbidden:
-		return Diagnosis{About: about, Says: "the key may not see volumes, which workspaces need",
+		return providers.Diagnosis{About: about, Says: "the key may not see volumes, which workspaces need",
 			Remedy: "make a key that may read and write volumes, or say --daytona-no-workspaces: calls with a workspace are refused then"}
 	default:
-		return Diagnosis{About: about, Says: explain("ask", err).Error(), Remedy: "try again later"}
+		return providers.Diagnosis{About: about, Says: explain("ask", err).Error(), Remedy: "try again later"}
 	}
 }

@@ -11,13 +11,11 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/carry"
 	"github.com/sandjet/sandjet/providers/internal/cloud"
 	"github.com/sandjet/sandjet/providers/internal/spool"
 	"github.com/sandjet/sandjet/schemas"
 )
-
-// attempts is how often a kept sandbox is looked for or made while others do the same.
-const attempts = 8
 
 // leastLife is how long a kept sandbox has to live for another reservation: as long as a run may take. One that the service does not let
 // live for so long is replaced.
@@ -28,45 +26,23 @@ func boxOf(account schemas.AccountID, key string) string {
 	return kindKept + cloud.BoxDigest(account, key)
 }
 
+// listings is how often the list of sandboxes is read until it has one that was made.
+const listings = 8
+
 // Reserve returns the sandbox kept under key, and makes it if there is none. A sandbox that was made with other rules is killed and made
 // again. The service has no unique names: if several sandboxes were made at once, one is chosen and the others are killed.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
-	if err := ctx.Err(); err != nil {
-		return schemas.Ref{}, err
-	}
-	switch {
-	case key == "":
-		return schemas.Ref{}, schemas.Invalidf("key", "must not be empty")
-	case len(keyLabel(spec.Account, key)) > mostLabel:
-		return schemas.Ref{}, schemas.OpErrorf(schemas.Unsupported, "reserve", "the key of a sandbox on Deno has at most %d bytes", mostLabel)
-	}
-	if err := p.refuse(spec, spec.Network, spec.Mounts); err != nil {
-		return schemas.Ref{}, err
-	}
-	if err := p.work.Begin(); err != nil {
-		return schemas.Ref{}, err
-	}
-	defer p.work.Done()
 	box := boxOf(spec.Account, key)
-	lock := p.making.Of(box)
-	lock.Lock() // of this worker's callers one is enough: others find what it has made
-	defer lock.Unlock()
-	pause := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
-	for n := 1; ; n++ {
-		ref, err := p.reserve(ctx, box, key, spec)
-		switch code := schemas.CodeOf(err); {
-		case err == nil:
-			return ref, nil
-		case ctx.Err() != nil:
-			return schemas.Ref{}, ctx.Err()
-		case code != schemas.NotFound && code != schemas.Conflict:
-			return schemas.Ref{}, err
-		case n == attempts:
-			return schemas.Ref{}, schemas.Wrap(schemas.Unavailable, "reserve", "the sandbox is being changed by others", err)
-		case !pause.Sleep(ctx, n):
-			return schemas.Ref{}, ctx.Err()
-		}
-	}
+	return carry.Reserving{
+		Key: key, Work: &p.work, Lock: p.making.Of(box),
+		Refuse: func() error {
+			if len(keyLabel(spec.Account, key)) > mostLabel {
+				return schemas.OpErrorf(schemas.Unsupported, "reserve", "the key of a sandbox on Deno has at most %d bytes", mostLabel)
+			}
+			return p.refuse(spec, spec.Network, spec.Mounts)
+		},
+		Attempt: func(ctx context.Context) (schemas.Ref, error) { return p.reserve(ctx, box, key, spec) },
+	}.Run(ctx)
 }
 
 // reserve is one attempt of Reserve. Codes not_found and conflict: the sandbox was changed meanwhile, try again.
@@ -187,7 +163,7 @@ func (p *Provider) makeKept(ctx context.Context, o order) (schemas.Ref, error) {
 			}
 			return refOf(made), err
 		}
-		if n == attempts || !pause.Sleep(ctx, n) { // lists lag behind, or another worker has chosen and ended it
+		if n == listings || !pause.Sleep(ctx, n) { // lists lag behind, or another worker has chosen and ended it
 			p.discard(made.ID)
 			return schemas.Ref{}, schemas.OpErrorf(schemas.Conflict, "reserve", "Deno does not list a sandbox that it has made")
 		}

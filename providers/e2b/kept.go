@@ -11,47 +11,23 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/carry"
 	"github.com/sandjet/sandjet/providers/internal/cloud"
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// attempts is how often a kept sandbox is looked for or made while others do the same.
-const attempts = 6
+// listings is how often the list of sandboxes is read until it has one that was made.
+const listings = 6
 
 // Reserve returns the sandbox kept under key, and makes or wakes it if necessary. A sandbox that was made with other rules is killed and
 // made again. The service has no unique names: if several sandboxes were made at once, one is chosen and the others are killed.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
-	if err := ctx.Err(); err != nil {
-		return schemas.Ref{}, err
-	}
-	if key == "" {
-		return schemas.Ref{}, schemas.Invalidf("key", "must not be empty")
-	}
-	if err := p.refuse(spec, spec.Network, spec.Mounts); err != nil {
-		return schemas.Ref{}, err
-	}
-	if err := p.work.Begin(); err != nil {
-		return schemas.Ref{}, err
-	}
-	defer p.work.Done()
 	box := cloud.BoxDigest(spec.Account, key)
-	lock := p.making.Of(box)
-	lock.Lock() // of this worker's callers one is enough: others find what it has made
-	defer lock.Unlock()
-	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
-	for n := 1; ; n++ {
-		ref, err := p.reserve(ctx, box, key, spec)
-		switch code := schemas.CodeOf(err); {
-		case err == nil:
-			return ref, nil
-		case code != schemas.NotFound && code != schemas.Conflict:
-			return schemas.Ref{}, err
-		case n == attempts:
-			return schemas.Ref{}, schemas.Wrap(schemas.Unavailable, "reserve", "the sandbox is being changed by others", err)
-		case !again.Sleep(ctx, n):
-			return schemas.Ref{}, ctx.Err()
-		}
-	}
+	return carry.Reserving{
+		Key: key, Work: &p.work, Lock: p.making.Of(box),
+		Refuse:  func() error { return p.refuse(spec, spec.Network, spec.Mounts) },
+		Attempt: func(ctx context.Context) (schemas.Ref, error) { return p.reserve(ctx, box, key, spec) },
+	}.Run(ctx)
 }
 
 // reserve is one attempt of Reserve. Codes not_found and conflict: the sandbox was changed meanwhile, try again.
@@ -186,7 +162,7 @@ func (p *Provider) makeKept(ctx context.Context, box, key, rules string, spec pr
 			}
 			return refOf(made), err
 		}
-		if n == attempts || !again.Sleep(ctx, n) { // lists lag behind, or another worker has chosen and ended it
+		if n == listings || !again.Sleep(ctx, n) { // lists lag behind, or another worker has chosen and ended it
 			p.discard(made.ID)
 			return schemas.Ref{}, schemas.OpErrorf(schemas.Conflict, "reserve", "E2B does not list a sandbox that it has made")
 		}

@@ -20,14 +20,6 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Diagnosis is one finding about what the provider needs, for people.
-type Diagnosis struct {
-	About  string
-	Good   bool
-	Says   string
-	Remedy string // where it is not good
-}
-
 const (
 	// diagnoseTime is how long one question may take.
 	diagnoseTime = 15 * time.Second
@@ -43,10 +35,10 @@ const probe = `for c in bash python3 node uv rg git; do command -v "$c" >/dev/nu
 // Diagnose looks at each function that is named: whether this worker may run it; where it may read that, whether its settings are right; and
 // by one short command without a workspace, whether its image and its file system start, what keeps commands apart in it, and which
 // programs it has. That is one invocation of each function. It blocks for two minutes at most.
-func Diagnose(ctx context.Context, o Options) []Diagnosis {
+func Diagnose(ctx context.Context, o Options) []providers.Diagnosis {
 	p, err := Open(ctx, o)
 	if err != nil {
-		return []Diagnosis{{About: "lambda", Says: err.Error(),
+		return []providers.Diagnosis{{About: "lambda", Says: err.Error(),
 			Remedy: "for --provider lambda only: docs/providers/lambda.md makes the functions"}}
 	}
 	defer p.Close() //nolint:errcheck // nothing was begun
@@ -54,11 +46,11 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	functions := []struct{ slot, name string }{
 		{"MOUNT_NET", f.MountNet}, {"MOUNT_NONET", f.MountNoNet}, {"NOMOUNT_NET", f.NoMountNet}, {"NOMOUNT_NONET", f.NoMountNoNet},
 	}
-	out := make([]Diagnosis, len(functions))
+	out := make([]providers.Diagnosis, len(functions))
 	var work sync.WaitGroup
 	for i, one := range functions {
 		if one.name == "" {
-			out[i] = Diagnosis{About: "lambda " + one.slot, Says: "no function is named: calls that need it are refused",
+			out[i] = providers.Diagnosis{About: "lambda " + one.slot, Says: "no function is named: calls that need it are refused",
 				Remedy: "set SANDBOX_FN_" + one.slot}
 			continue
 		}
@@ -72,7 +64,7 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 }
 
 // diagnose checks one function.
-func (p *Provider) diagnose(ctx context.Context, name string, mount bool) Diagnosis {
+func (p *Provider) diagnose(ctx context.Context, name string, mount bool) providers.Diagnosis {
 	d := p.look(ctx, name, mount)
 	if d.Good {
 		d = p.probe(ctx, name, d)
@@ -81,7 +73,7 @@ func (p *Provider) diagnose(ctx context.Context, name string, mount bool) Diagno
 }
 
 // look checks a function without running it.
-func (p *Provider) look(ctx context.Context, name string, mount bool) Diagnosis {
+func (p *Provider) look(ctx context.Context, name string, mount bool) providers.Diagnosis {
 	ctx, cancel := context.WithTimeout(ctx, diagnoseTime)
 	defer cancel()
 	in := &lambda.InvokeInput{
@@ -92,7 +84,7 @@ func (p *Provider) look(ctx context.Context, name string, mount bool) Diagnosis 
 	}
 	c, err := p.client.GetFunctionConfiguration(ctx, &lambda.GetFunctionConfigurationInput{FunctionName: aws.String(name)})
 	if statusOf(err) == http.StatusForbidden {
-		return Diagnosis{Good: true, Says: name + " may be run; its settings were not looked at: lambda:GetFunctionConfiguration is not allowed"}
+		return providers.Diagnosis{Good: true, Says: name + " may be run; its settings were not looked at: lambda:GetFunctionConfiguration is not allowed"}
 	}
 	if err != nil {
 		return p.refused(name, err)
@@ -101,11 +93,11 @@ func (p *Provider) look(ctx context.Context, name string, mount bool) Diagnosis 
 }
 
 // probe runs a command in a function and adds the results to d.
-func (p *Provider) probe(ctx context.Context, name string, d Diagnosis) Diagnosis {
+func (p *Provider) probe(ctx context.Context, name string, d providers.Diagnosis) providers.Diagnosis {
 	cmd := providers.Command{Script: probe, Timeout: probeTime}
 	r, err := request(cmd)
 	if err != nil {
-		return Diagnosis{Says: err.Error(), Remedy: "report this"}
+		return providers.Diagnosis{Says: err.Error(), Remedy: "report this"}
 	}
 	in := &lambda.InvokeInput{
 		FunctionName: aws.String(name), InvocationType: types.InvocationTypeRequestResponse, TenantId: p.tenant("doctor"),
@@ -115,15 +107,15 @@ func (p *Provider) probe(ctx context.Context, name string, d Diagnosis) Diagnosi
 		return p.refused(name, err)
 	}
 	if out.FunctionError != nil {
-		return Diagnosis{Says: fmt.Sprintf("%s fails: %s", name, schemas.Quotable(string(out.Payload))),
+		return providers.Diagnosis{Says: fmt.Sprintf("%s fails: %s", name, schemas.Quotable(string(out.Payload))),
 			Remedy: "see the function's log in AWS, and push the image of deploy/lambda again"}
 	}
 	answer, err := invocation.DecodeResponse(out.Payload)
 	switch {
 	case err != nil:
-		return Diagnosis{Says: name + " has another program: its answer cannot be read", Remedy: "push the image of deploy/lambda"}
+		return providers.Diagnosis{Says: name + " has another program: its answer cannot be read", Remedy: "push the image of deploy/lambda"}
 	case !answer.OK:
-		return Diagnosis{Says: fmt.Sprintf("%s runs no commands: %s", name, schemas.Quotable(string(answer.Err()))),
+		return providers.Diagnosis{Says: fmt.Sprintf("%s runs no commands: %s", name, schemas.Quotable(string(answer.Err()))),
 			Remedy: "where the kernel is what is missing: docs/providers/lambda.md, \"Where the kernel cannot confine\""}
 	}
 	i := isolation(answer.Confined)
@@ -137,7 +129,7 @@ func (p *Provider) probe(ctx context.Context, name string, d Diagnosis) Diagnosi
 }
 
 // refused returns the finding for a function for which Lambda returned an error.
-func (p *Provider) refused(name string, err error) Diagnosis {
+func (p *Provider) refused(name string, err error) providers.Diagnosis {
 	code := schemas.CodeOf(err)
 	if _, ours := errors.AsType[*schemas.Error](err); !ours {
 		r, known := judge(err, false)
@@ -146,7 +138,7 @@ func (p *Provider) refused(name string, err error) Diagnosis {
 		}
 		code, err = r.code, notStarted(r, err)
 	}
-	d := Diagnosis{Says: fmt.Sprintf("%s in %s: %s", name, p.opt.Region, err), Remedy: "try again later"}
+	d := providers.Diagnosis{Says: fmt.Sprintf("%s in %s: %s", name, p.opt.Region, err), Remedy: "try again later"}
 	if _, ok := errors.AsType[credentialsError](err); ok {
 		d.Remedy = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this host a role"
 		return d
@@ -167,37 +159,37 @@ func (p *Provider) refused(name string, err error) Diagnosis {
 }
 
 // settings compares the settings of a function with what its commands need.
-func (p *Provider) settings(name string, mount bool, c *lambda.GetFunctionConfigurationOutput) Diagnosis {
+func (p *Provider) settings(name string, mount bool, c *lambda.GetFunctionConfigurationOutput) providers.Diagnosis {
 	need := int32((invocation.MaxTimeout + 10*time.Second).Seconds())
 	tenants := c.TenancyConfig != nil && c.TenancyConfig.TenantIsolationMode == types.TenantIsolationModePerTenant
 	mounted := len(c.FileSystemConfigs) > 0
 	switch {
 	case c.State == types.StatePending:
-		return Diagnosis{Says: fmt.Sprintf("%s is prepared by AWS at the moment (Pending): %s; calls wait for it, or fail",
+		return providers.Diagnosis{Says: fmt.Sprintf("%s is prepared by AWS at the moment (Pending): %s; calls wait for it, or fail",
 			name, reason(c.StateReasonCode, c.StateReason)), Remedy: "run this again in some minutes"}
 	case c.State != "" && c.State != types.StateActive && c.State != types.StateInactive:
-		return Diagnosis{Says: fmt.Sprintf("%s takes no calls (%s): %s", name, c.State, reason(c.StateReasonCode, c.StateReason)),
+		return providers.Diagnosis{Says: fmt.Sprintf("%s takes no calls (%s): %s", name, c.State, reason(c.StateReasonCode, c.StateReason)),
 			Remedy: remedyOf(string(c.StateReasonCode))}
 	case c.LastUpdateStatus == types.LastUpdateStatusFailed:
-		return Diagnosis{Says: fmt.Sprintf("the last change of %s has failed, and calls get what it was before: %s",
+		return providers.Diagnosis{Says: fmt.Sprintf("the last change of %s has failed, and calls get what it was before: %s",
 			name, reason(c.LastUpdateStatusReasonCode, c.LastUpdateStatusReason)), Remedy: remedyOf(string(c.LastUpdateStatusReasonCode))}
 	case mount && !mounted:
-		return Diagnosis{Says: name + " has no file system, which workspaces need",
+		return providers.Diagnosis{Says: name + " has no file system, which workspaces need",
 			Remedy: "give it that of the stack, or name another function"}
 	case mount && aws.ToString(c.FileSystemConfigs[0].LocalMountPath) != invocation.WorkspacesPath:
-		return Diagnosis{Says: name + " has its file system at another path", Remedy: "mount it at " + invocation.WorkspacesPath}
+		return providers.Diagnosis{Says: name + " has its file system at another path", Remedy: "mount it at " + invocation.WorkspacesPath}
 	case tenants == p.opt.SharedEnvironments:
-		return Diagnosis{
+		return providers.Diagnosis{
 			Says:   fmt.Sprintf("%s is made for tenants: %v, and --lambda-shared-environments is %v", name, tenants, p.opt.SharedEnvironments),
 			Remedy: "make the functions with TenancyConfig, or set --lambda-shared-environments where all accounts trust one another",
 		}
 	case aws.ToInt32(c.Timeout) < need:
-		return Diagnosis{Says: fmt.Sprintf("%s ends after %d s: commands have less than the %s that they may take",
+		return providers.Diagnosis{Says: fmt.Sprintf("%s ends after %d s: commands have less than the %s that they may take",
 			name, aws.ToInt32(c.Timeout), invocation.MaxTimeout), Remedy: fmt.Sprintf("set its Timeout to %d or more", need)}
 	case aws.ToInt32(c.MemorySize) < memory>>20:
-		return Diagnosis{Says: fmt.Sprintf("%s has %d MB of memory", name, aws.ToInt32(c.MemorySize)), Remedy: "give it 512 or more"}
+		return providers.Diagnosis{Says: fmt.Sprintf("%s has %d MB of memory", name, aws.ToInt32(c.MemorySize)), Remedy: "give it 512 or more"}
 	}
-	d := Diagnosis{Good: true, Says: fmt.Sprintf("%s may be run: %d MB, %d s", name, aws.ToInt32(c.MemorySize), aws.ToInt32(c.Timeout))}
+	d := providers.Diagnosis{Good: true, Says: fmt.Sprintf("%s may be run: %d MB, %d s", name, aws.ToInt32(c.MemorySize), aws.ToInt32(c.Timeout))}
 	switch {
 	case c.State == types.StateInactive:
 		d.Says += ", was idle for weeks (Inactive), and is prepared with its first call"

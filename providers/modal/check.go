@@ -6,38 +6,31 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/cloud"
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Diagnosis is one finding about what the provider needs, for people.
-type Diagnosis struct {
-	About  string
-	Good   bool
-	Says   string
-	Remedy string // where it is not good
-}
-
 // Diagnose checks what the provider needs of the service: whether it answers, the token, the image, and how many sandboxes run. It creates
 // nothing and blocks for a few seconds, or a minute if the service does not answer.
-func Diagnose(ctx context.Context, o Options) []Diagnosis {
+func Diagnose(ctx context.Context, o Options) []providers.Diagnosis {
 	p, err := Open(o)
 	if err != nil {
-		return []Diagnosis{{About: "modal", Says: err.Error(),
+		return []providers.Diagnosis{{About: "modal", Says: err.Error(),
 			Remedy: "for --provider modal only: make a token in the settings of Modal, and set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"}}
 	}
 	defer p.Close() //nolint:errcheck // nothing was begun
 	all, err := p.modal.list(ctx, nil)
 	if err != nil {
-		d := Diagnosis{About: "modal", Says: explain("ask", err).Error(),
+		d := providers.Diagnosis{About: "modal", Says: explain("ask", err).Error(),
 			Remedy: "see whether " + p.opt.ServerURL + " can be reached from here"}
 		if schemas.CodeOf(explain("ask", err)) == schemas.Denied {
 			d.Says = p.opt.ServerURL + " refuses the token"
 			d.Remedy = "make another in the settings of Modal, and set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
 		}
-		return []Diagnosis{d}
+		return []providers.Diagnosis{d}
 	}
-	return []Diagnosis{{
+	return []providers.Diagnosis{{
 		About: "modal", Good: len(all) < p.opt.Sandboxes,
 		Says: fmt.Sprintf("%s takes the token; %d sandboxes of the app %s run, %d may run",
 			p.opt.ServerURL, len(all), p.opt.App, p.opt.Sandboxes),
@@ -46,25 +39,25 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 }
 
 // diagnoseImage checks that the image exists, if it is one that need not be built.
-func (p *Provider) diagnoseImage(ctx context.Context) Diagnosis {
+func (p *Provider) diagnoseImage(ctx context.Context) providers.Diagnosis {
 	const about = "modal image"
 	err := p.modal.image(ctx)
 	switch {
 	case cloud.StatusOf(err) == http.StatusNotFound || cloud.StatusOf(err) == http.StatusBadRequest:
-		return Diagnosis{About: about, Says: "there is no image " + p.opt.Image,
+		return providers.Diagnosis{About: about, Says: "there is no image " + p.opt.Image,
 			Remedy: "name another with --modal-image: an id of Modal's, or a name in a registry"}
 	case err != nil:
-		return Diagnosis{About: about, Says: explain("ask", err).Error(), Remedy: "try again later"}
+		return providers.Diagnosis{About: about, Says: explain("ask", err).Error(), Remedy: "try again later"}
 	case strings.HasPrefix(p.opt.Image, imageID):
-		return Diagnosis{About: about, Good: true, Says: p.opt.Image + " is there"}
+		return providers.Diagnosis{About: about, Good: true, Says: p.opt.Image + " is there"}
 	}
-	return Diagnosis{About: about, Good: true, Says: "the service builds one of " + p.opt.Image + " with the first sandbox"}
+	return providers.Diagnosis{About: about, Good: true, Says: "the service builds one of " + p.opt.Image + " with the first sandbox"}
 }
 
-func (p *Provider) diagnoseWorkspaces() Diagnosis {
+func (p *Provider) diagnoseWorkspaces() providers.Diagnosis {
 	const about = "modal workspaces"
 	if p.opt.NoWorkspaces {
-		return Diagnosis{About: about, Good: true, Says: "none: --modal-no-workspaces"}
+		return providers.Diagnosis{About: about, Good: true, Says: "none: --modal-no-workspaces"}
 	}
-	return Diagnosis{About: about, Good: true, Says: "they are volumes, one each, which are made with the first call"}
+	return providers.Diagnosis{About: about, Good: true, Says: "they are volumes, one each, which are made with the first call"}
 }

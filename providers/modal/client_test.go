@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +12,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/testwait"
+	"github.com/sandjet/sandjet/providers/internal/cloudtest"
 	"github.com/sandjet/sandjet/providers/modal/modaltest"
 )
 
@@ -94,28 +91,9 @@ func TestVendorsGoClient(t *testing.T) { // it reads its address from the enviro
 func TestVendorsClient(t *testing.T) {
 	longtest.Only(t, "it installs the client of Modal for JavaScript")
 	s, at := modaltest.Start(t, modaltest.Options{MaxRunning: 2})
-	dir := t.TempDir() // node_modules must not appear in the tree
-	if err := os.CopyFS(dir, os.DirFS("modaltest/client")); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	run := func(name string, args ...string) string {
-		cmd := exec.CommandContext(ctx, name, args...)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "MODAL_TOKEN_ID="+modaltest.TokenID, "MODAL_TOKEN_SECRET="+modaltest.TokenSecret,
-			"MODAL_SERVER_URL="+at, "MODAL_CONFIG_PATH="+filepath.Join(dir, "none"), "MODAL_LOGLEVEL=ERROR")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %v (it needs Node.js 20 or later and npm): %v\n%s", name, args, err, out)
-		}
-		return string(out)
-	}
-	run("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
-	got := strings.Fields(run("node", "client.mjs"))
-	if want := []string{"create", "run", "stdin", "deadline", "tags", "list", "limits", "gone"}; !slices.Equal(got, want) {
-		t.Errorf("it did %v, want %v", got, want)
-	}
+	cloudtest.VendorsClient(t, "modaltest/client", []string{"MODAL_TOKEN_ID=" + modaltest.TokenID, "MODAL_TOKEN_SECRET=" + modaltest.TokenSecret,
+		"MODAL_SERVER_URL=" + at, "MODAL_CONFIG_PATH=" + filepath.Join(t.TempDir(), "none"), "MODAL_LOGLEVEL=ERROR"},
+		[]string{"create", "run", "stdin", "deadline", "tags", "list", "limits", "gone"})
 	if left := s.Boxes(); len(left) > 0 {
 		t.Errorf("sandboxes are left: %v", left)
 	}

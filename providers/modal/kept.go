@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/boxrun"
 	"github.com/sandjet/sandjet/providers/internal/carry"
@@ -14,60 +13,24 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// attempts is how often a kept sandbox is looked for or made while others do the same.
-const attempts = 8
-
-// lookEvery is how often a caller looks whether another of this worker has what both want.
-const lookEvery = 20 * time.Millisecond
-
 // Reserve returns the sandbox kept under key, and makes it if none runs. A sandbox that was made with other rules, or whose maximal
 // lifetime of a day could end during a call, is ended and made again. Its name is unique among running sandboxes: if several workers make
 // it at once one succeeds, and the others find it.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
-	if err := ctx.Err(); err != nil {
-		return schemas.Ref{}, err
-	}
-	if key == "" {
-		return schemas.Ref{}, schemas.Invalidf("key", "must not be empty")
-	}
-	if err := p.refuse(spec, spec.Network, spec.Mounts); err != nil {
-		return schemas.Ref{}, err
-	}
-	if err := p.work.Begin(); err != nil {
-		return schemas.Ref{}, err
-	}
-	defer p.work.Done()
-	lock := p.making.Of(cloud.BoxDigest(spec.Account, key))
-	for !lock.TryLock() { // of this worker's callers one is enough: others find what it has made. The first one's image may take long
-		if !wait.Sleep(ctx, lookEvery) {
-			return schemas.Ref{}, ctx.Err()
-		}
-	}
-	defer lock.Unlock()
-	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
-	for n := 1; ; n++ {
-		ref, err := p.reserve(ctx, key, spec)
-		switch code := schemas.CodeOf(err); {
-		case err == nil:
-			return ref, nil
-		case ctx.Err() != nil:
-			return schemas.Ref{}, ctx.Err()
-		case code != schemas.NotFound && code != schemas.Conflict:
-			return schemas.Ref{}, err
-		case n == attempts:
-			return schemas.Ref{}, schemas.Wrap(schemas.Unavailable, "reserve", "the sandbox is being changed by others", err)
-		case !again.Sleep(ctx, n):
-			return schemas.Ref{}, ctx.Err()
-		}
-	}
+	box := cloud.BoxDigest(spec.Account, key)
+	return carry.Reserving{
+		Key: key, Work: &p.work, Lock: p.making.Of(box),
+		Refuse:  func() error { return p.refuse(spec, spec.Network, spec.Mounts) },
+		Attempt: func(ctx context.Context) (schemas.Ref, error) { return p.reserve(ctx, box, key, spec) },
+	}.Run(ctx)
 }
 
 // nameOf returns the name of the persistent sandbox of a key.
 func nameOf(box string) string { return "kept-" + box }
 
 // reserve is one attempt of Reserve. Codes not_found and conflict: the sandbox was changed meanwhile, try again.
-func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
-	digest, rules := cloud.BoxDigest(spec.Account, key), p.rulesOf(spec)
+func (p *Provider) reserve(ctx context.Context, digest, key string, spec providers.Spec) (schemas.Ref, error) {
+	rules := p.rulesOf(spec)
 	id, err := p.modal.byName(ctx, nameOf(digest))
 	if cloud.StatusOf(err) == http.StatusNotFound {
 		o := order{name: nameOf(digest), kind: kindKept, spec: spec, life: longest, tags: map[string]string{
