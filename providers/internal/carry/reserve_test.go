@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestReserving: what others change is tried again, eight times at most; other errors are final, and so is the end of the context, also
+// TestReserving: an attempt that meets changes by others is repeated, eight attempts at most; other errors are final, and so is the end of the context, also
 // while another caller holds the lock.
 func TestReserving(t *testing.T) {
 	t.Parallel()

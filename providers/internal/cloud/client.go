@@ -230,6 +230,31 @@ func (c *Client) headers(call Call) http.Header {
 	return all
 }
 
+// openStream sends a request, without retries, whose answer is read as it comes: its start must come within idle. The caller closes the response
+// body, and calls cancel, which ends the stream.
+func (c *Client) openStream(ctx context.Context, call Call, body []byte, kind string, idle time.Duration) (
+	res *http.Response, cancel context.CancelFunc, err error,
+) {
+	ctx, cancel = context.WithCancel(ctx)
+	clock := time.AfterFunc(idle, cancel)
+	defer clock.Stop() // after an answer that is an error, which may come slowly
+	res, sent, err := c.send(ctx, call, body, kind)
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	if res.StatusCode == http.StatusOK {
+		return res, cancel, nil
+	}
+	defer cancel()
+	defer res.Body.Close() //nolint:errcheck // it was only read
+	text, err := io.ReadAll(io.LimitReader(res.Body, longestMessage*4))
+	if err != nil {
+		return nil, nil, c.broken(call, sent, err)
+	}
+	return nil, nil, c.refused(call, res, text)
+}
+
 // send sends a request without retries. Sent is false if it certainly did not reach the service. The caller closes the response body.
 func (c *Client) send(ctx context.Context, call Call, body []byte, kind string) (res *http.Response, sent bool, err error) {
 	u, err := c.target(call)

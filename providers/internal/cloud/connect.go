@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"time"
 )
 
@@ -41,22 +40,9 @@ func (c *Client) Stream(ctx context.Context, call Call, idle time.Duration) (*Fr
 	body := make([]byte, frameHead, frameHead+len(message))
 	binary.BigEndian.PutUint32(body[1:], uint32(len(message)))
 	body = append(body, message...)
-	ctx, cancel := context.WithCancel(ctx)
-	clock := time.AfterFunc(idle, cancel)
-	res, sent, err := c.send(ctx, call, body, streamContent)
-	defer clock.Stop() // after an answer that is an error, which may come slowly
+	res, cancel, err := c.openStream(ctx, call, body, streamContent, idle)
 	if err != nil {
-		cancel()
 		return nil, err
-	}
-	if res.StatusCode != http.StatusOK {
-		defer cancel()
-		defer res.Body.Close() //nolint:errcheck // it was only read
-		text, err := io.ReadAll(io.LimitReader(res.Body, longestMessage*4))
-		if err != nil {
-			return nil, c.broken(call, sent, err)
-		}
-		return nil, c.refused(call, res, text)
 	}
 	return &Frames{client: c, call: call, body: res.Body, cancel: cancel, idle: idle}, nil
 }

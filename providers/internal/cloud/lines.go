@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"sync"
 	"time"
 )
@@ -29,22 +28,9 @@ type Lines struct {
 // Lines sends a call, without retries and without a body, whose answer is a stream of lines. A read fails if nothing arrives for idle. The
 // stream ends with ctx; the caller closes it.
 func (c *Client) Lines(ctx context.Context, call Call, idle time.Duration) (*Lines, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	clock := time.AfterFunc(idle, cancel)
-	res, sent, err := c.send(ctx, call, nil, "")
-	defer clock.Stop() // after an answer that is an error, which may come slowly
+	res, cancel, err := c.openStream(ctx, call, nil, "", idle)
 	if err != nil {
-		cancel()
 		return nil, err
-	}
-	if res.StatusCode != http.StatusOK {
-		defer cancel()
-		defer res.Body.Close() //nolint:errcheck // it was only read
-		text, err := io.ReadAll(io.LimitReader(res.Body, longestMessage*4))
-		if err != nil {
-			return nil, c.broken(call, sent, err)
-		}
-		return nil, c.refused(call, res, text)
 	}
 	l := &Lines{client: c, call: call, body: res.Body, lines: bufio.NewScanner(res.Body), cancel: cancel, idle: idle}
 	l.lines.Buffer(nil, longestLine)
