@@ -1,32 +1,32 @@
-// Package channel is what chat channels have in common: what an adapter of one can do, what it is given, and how it reports the outcome.
+// Package channel defines the interface between Sandjet and the adapters of chat services: what an adapter can do, what it is given, and
+// how it reports the outcome.
 //
-// An adapter is a translation and nothing more. It keeps no state, never tries a request again, and resolves nothing: the account's
-// credential, the place in the chat and the words are handed to it. Everything that must survive a crash (which part was sent, under which
-// id, when it is tried again) belongs to its caller. An adapter may be called from any number of goroutines.
+// An adapter only translates. It has no state, never retries a request, and looks nothing up: the caller passes the account's credential,
+// the place in the chat and the text. Everything that must survive a crash (which part was sent, under which id, when it is retried) belongs
+// to the caller. An adapter is safe for concurrent use.
 //
 // # Outcomes
 //
-// An adapter sends one request and says what is known of the message: not sent, limited, refused or ambiguous. Trying again, waiting and
-// looking for a message belong to its caller, which keeps a ledger. delivery/internal/chatapi is the one way in which adapters speak
-// HTTP.
+// An adapter sends one request and reports what is known of the message: not sent, limited, refused or ambiguous. Retrying, waiting and
+// searching for a message are up to the caller, which keeps a ledger. All adapters use the HTTP client of delivery/internal/chatapi.
 //
-//   - Not sent is certain. No service carries out a request whose body the transport has not begun to read; when the transport fails, the
-//     body is closed for good, so that nothing in the background can complete the request. Requests without a body go by whether there was
-//     a connection (httptrace).
-//   - A status is definite, but for 5xx, which is ambiguous unless the service's own table says otherwise: a proxy in between may have
-//     reported a timeout of a service that was still at work. 429 is limited, and all other 4xx and every redirect are refused.
-//   - A success that cannot be read (cut, not JSON, longer than a MiB) is ambiguous; a refusal that is cut is not sent, because what
-//     the refusal was is not known.
-//   - The transport sends nothing again: bodies cannot be rewound (GetBody is nil), so neither an idle connection that has just ended
-//     nor an Idempotency-Key has it do so. Idle connections end after 20 s, sooner than those of services.
-//   - A second request is sent by an adapter only after a definite refusal that names what to change: Telegram does not understand
-//     marks, or a group has moved.
-//   - Secrets are named with each request, and replaced in all that is said of it: as they are, escaped for paths, queries, JSON and
-//     quotes, in base64 and hexadecimal. Addresses are never repeated. The text is cut after the replacing.
-//   - Bases are the operator's, never a tenant's: no address of an account is dialled here.
+//   - Not sent is certain. It means that the transport had not begun to read the request's body, without which no service carries out the
+//     request. When the transport fails, the body is closed for good, so that nothing in the background can complete the request. For a
+//     request without a body it means that there was no connection (httptrace).
+//   - A status is definite, except 5xx, which is ambiguous unless the service's own error codes say otherwise: a proxy may have reported a
+//     timeout while the service was still working. 429 is limited; all other 4xx and every redirect are refused.
+//   - A successful response that cannot be read (truncated, not JSON, longer than 1 MiB) is ambiguous. A refusal that is truncated is not
+//     sent, because its reason is unknown.
+//   - The transport never resends a request: bodies cannot be rewound (GetBody is nil), so it retries neither because an idle connection
+//     was just closed nor because of an Idempotency-Key. Idle connections are closed after 20 s, sooner than services close them.
+//   - An adapter sends a second request only after a definite refusal that names what to change: Telegram cannot parse the markup, or a
+//     group has moved.
+//   - The secrets of each request are known to the client, which replaces them in all errors: verbatim, escaped for paths, queries, JSON
+//     and quotes, in base64 and in hexadecimal. Errors never contain addresses. Their text is truncated after the replacement.
+//   - Base addresses are set by the operator, never by a tenant: an account cannot choose the host of a request.
 //
-// The suite channeltest holds every adapter to this, against doubles that keep state, repeat secrets in their errors, and do what was
-// asked before they fail (chatfake).
+// The suite channeltest checks that every adapter follows these rules, against test doubles (chatfake) that store messages, repeat secrets
+// in their errors, and carry out requests before they fail.
 package channel
 
 import (
@@ -42,33 +42,33 @@ import (
 type Adapter interface {
 	// Profile is what the service can do. It does not change.
 	Profile() Profile
-	// Send sends one message. An error is an [Error], which says whether the message may have arrived. It blocks for one request, or for two
-	// if the service has certainly refused the first or a search comes first, and ends soon after ctx.
+	// Send sends one message. Its error is an [Error], which states whether the message may have arrived. It blocks for one request, or
+	// for two if the service has certainly refused the first or a search comes first, and returns soon after ctx is done.
 	Send(ctx context.Context, to Destination, m Message) (Receipt, error)
-	// Destination names what the service's limits count: a chat, a channel, an issue. It is pure, and fails where a route is not one
-	// of this service: code invalid, with the field.
+	// Destination returns the name of the entity for which the service counts its rate limits: a chat, a channel, an issue. It has no side
+	// effects. Code: invalid, with the name of the field, if the route is not one of this service.
 	Destination(route json.RawMessage) (string, error)
 }
 
 // Profile is what a chat service can do.
 type Profile struct {
-	// Kind is the name of the channel: telegram.
+	// Kind is the name of the service, such as telegram.
 	Kind string
-	// Format is how its text is written.
+	// Format is the markup of its messages.
 	Format Format
-	// Limit is how long the text of a message may be, in units of Unit.
+	// Limit is the maximal length of a message's text, in units of Unit.
 	Limit int
 	Unit  Unit
-	// Caption is how long text may be that goes with a file. 0: as Limit.
+	// Caption is the maximal length of a text that accompanies a file, in units of Unit. 0: as Limit.
 	Caption int
-	// Once is what keeps a message from being sent twice, and Window how long the service remembers a key. 0: for good.
+	// Once is how duplicates of a message are avoided. Window is how long the service remembers a key, if Once is [OnceByKey]; 0: forever.
 	Once   Once
 	Window time.Duration
-	// MaxFile is how large a file may be, in bytes. 0: it takes none.
+	// MaxFile is the maximal size of a file, in bytes. 0: files cannot be sent.
 	MaxFile int64
 	// Buttons is whether a message may have buttons.
 	Buttons bool
-	// Pace is how often a message may be sent, as far as the service documents a limit, or is known to accept.
+	// Pace are the service's rate limits, as far as they are documented or known from experience.
 	Pace []Pace
 	// Secrets are the fields of a channel's credential.
 	Secrets []Secret
@@ -99,13 +99,13 @@ const (
 // Once is how a service avoids duplicates when it is unknown whether the first try arrived.
 type Once string
 
-// The ways.
+// The ways to avoid duplicates.
 const (
-	// OnceByKey: the service itself sends a message with the same key once, within Window.
+	// OnceByKey: the service creates at most one message per key, within Window.
 	OnceByKey Once = "key"
-	// OnceByLook: the adapter is a [Finder].
+	// OnceByLook: the adapter is a [Finder]. Before a retry, the caller searches the chat for the message.
 	OnceByLook Once = "look"
-	// OnceNever: nothing does. The second try says that it may be one.
+	// OnceNever: the service has neither keys nor a search. A repeated message says that it may be a repeat.
 	OnceNever Once = "never"
 )
 
@@ -119,7 +119,7 @@ type Pace struct {
 // PaceOf is the entity for which a rate limit counts requests.
 type PaceOf string
 
-// What limits count for.
+// The entities for which rate limits count.
 const (
 	PerCredential  PaceOf = "credential"
 	PerDestination PaceOf = "destination"
@@ -129,30 +129,32 @@ const (
 type Secret struct {
 	Name     string // bot_token
 	Required bool
-	// Counted is whether the service's limits count for who has it: records with the same value share one pace.
+	// Counted is whether the service counts its rate limits per value of this field: channel records with the same value share one pace.
 	Counted bool
-	About   string // where a person finds it
+	About   string // where a person finds it, for help texts
 }
 
 // Destination is the credential and the place to which a message is sent.
 type Destination struct {
-	// Credential is the account's, opened for this send: fields as [Profile.Secrets] names them. It must reach no error and no log.
+	// Credential is the account's credential, decrypted for this send; its fields are those of [Profile.Secrets]. It must appear in no
+	// error and no log.
 	Credential map[string]string
-	// Route is the place in the chat, as the adapter's [Receiver] made it or a person wrote it.
+	// Route is the place in the chat, as returned by the adapter's [Receiver] or written by a person.
 	Route json.RawMessage
-	// Settings of the channel's record that are not secret.
+	// Settings are the settings of the channel's record that are not secret.
 	Settings map[string]string
 }
 
 // Message is one message: a part of a delivery.
 type Message struct {
-	// Key names the message. It is the same on every try, unique for the credential, of the characters [A-Za-z0-9_.-], at most 128.
+	// Key identifies the message: it is the same in every try and unique for the credential, with at most 128 characters of
+	// [A-Za-z0-9_.-].
 	Key string
-	// Text is written in the profile's format and no longer than its limit. Plain is the same without any marks, for a service that
-	// refuses the marks. Text is empty where there is a file alone.
+	// Text has the profile's format and at most its limit. Plain is the same text without markup, for a service that rejects the markup.
+	// Text is empty if only a file is sent.
 	Text  string
 	Plain string
-	// Reply has the message stand as an answer to the one that its route names, where the service knows answers.
+	// Reply makes the message a reply to the message that the route names, if the service supports replies.
 	Reply   bool
 	File    *File
 	Buttons []Button
@@ -161,7 +163,7 @@ type Message struct {
 // File is a file attached to a message.
 type File struct {
 	Name string
-	Type string // of its content: text/markdown
+	Type string // MIME type: text/markdown
 	Data []byte
 }
 
@@ -184,73 +186,73 @@ const (
 
 // Receipt is a service's answer to an accepted message.
 type Receipt struct {
-	// ID is the message's, by which it is found and edited.
+	// ID is the id of the message in the service, by which it can be edited.
 	ID string `json:"id"`
-	// URL is where a person sees it, if the service says so.
+	// URL is the address of the message for people; empty if the service returns none.
 	URL string `json:"url,omitzero"`
-	// Route is where later parts go, where that is not where this one went: a chat that has moved. Empty: where this one went.
+	// Route replaces the destination's route for later messages, if the chat has moved. Empty: it has not.
 	Route json.RawMessage `json:"route,omitzero"`
-	// Rest is how long the destination takes nothing more, where the service says so. 0: it does not.
+	// Rest is how long the destination accepts no more messages, if the service has said so. 0: it has not.
 	Rest time.Duration `json:"-"`
 }
 
 // Optional abilities of adapters.
 type (
-	// Finder finds a message that may have arrived. Found false is certain: the service shows all since then, and it is not among
-	// them. An [Error] where it cannot say.
+	// Finder searches for a message that may have arrived. If found is false, the message certainly did not arrive: the search has covered
+	// all messages from since on. If that is not certain, the error is an [Error].
 	Finder interface {
 		Find(ctx context.Context, to Destination, key string, since time.Time) (r Receipt, found bool, err error)
 	}
-	// Typist shows that an answer is being made. It is of no consequence where it fails.
+	// Typist shows in the chat that an answer is being written. Its errors have no consequences.
 	Typist interface {
 		Typing(ctx context.Context, to Destination) error
 	}
-	// Editor replaces a message, with the buttons of m and no others. Editing twice is editing once.
+	// Editor replaces the content of a message and its buttons by those of m. It is idempotent.
 	Editor interface {
 		Edit(ctx context.Context, to Destination, id string, m Message) error
 	}
-	// Reactor marks the message that a route names as seen. It is of no consequence where it fails.
+	// Reactor marks the message that a route names as seen. Its errors have no consequences.
 	Reactor interface {
 		React(ctx context.Context, to Destination) error
 	}
-	// Checker says whether a credential works, without sending a message.
+	// Checker checks a credential without sending a message. It returns whom the credential identifies, for people.
 	Checker interface {
 		Check(ctx context.Context, to Destination) (about string, err error)
 	}
-	// Registrar has the service send its webhooks to an address.
+	// Registrar registers an address with the service, as the one to which its webhooks are sent.
 	Registrar interface {
 		Register(ctx context.Context, to Destination, hook *url.URL) error
 	}
-	// Fetcher opens a file that came with a message, with the credential. Only the service's own hosts are asked, whatever the file's
-	// Ref says. An [Error] where it cannot: of kind [Refused] where the file will never come, [NotSent] where it may come later. Errors of
-	// the content while it is read are such errors too, and what ends early is always one. It blocks for as long as the service takes
-	// for the beginning of its answer; a read blocks for half a minute at most.
+	// Fetcher opens a file that was attached to an inbound message, with the credential. It sends requests only to hosts of the service,
+	// whatever the file's Ref is. Its error, and any error of reading the content, is an [Error]: [Refused] if the file will never be
+	// available, [NotSent] if it may be later. A content that ends early is always an error. Fetch blocks until the service begins its
+	// response; a read of the content blocks for at most half a minute.
 	Fetcher interface {
 		Fetch(ctx context.Context, to Destination, f InboundFile) (Content, error)
 	}
-	// Simulator makes up a request as the service would post it, signed with the channel's own secret, to try a channel without the
-	// service. It is pure but for the event's id, which is another one each time. Code: invalid.
+	// Simulator returns a request like the ones that the service posts, signed with the channel's own secret, to try out a channel without
+	// the service. It has no side effects; each call returns an event with a new id. Code: invalid.
 	Simulator interface {
 		Simulate(to Destination, said Said, now time.Time) (Request, error)
 	}
-	// Receiver reads what the service posts to us. Both methods are pure.
+	// Receiver reads the requests that the service posts to the gateway. Both methods have no side effects.
 	Receiver interface {
-		// Verify says whether the request is from the service: the signature over the raw body, in constant time, and where it has a
-		// time within five minutes of now. Codes: denied, which is answered with 401; not_found where the record lacks the secret to
-		// verify by.
+		// Verify checks that the request is from the service: it compares the signature of the raw body in constant time, and requires a
+		// signed time, if the service sends one, to be within five minutes of now. Codes: denied, which is answered with status 401;
+		// not_found, if the channel's record lacks the secret that verifies requests.
 		Verify(r Request, to Destination, now time.Time) error
-		// Read understands a request that was verified. What it need not know is of kind [Ignored], not an error. Code: invalid,
-		// where the body is not of the service.
+		// Read parses a verified request. Events that do not concern Sandjet are of kind [Ignored], not errors. Code: invalid, if the body
+		// is not one of the service's.
 		Read(r Request, to Destination) (Inbound, error)
 	}
 )
 
 // Said is a simulated message by a person.
 type Said struct {
-	Place string `json:"place"` // as the records of channels name places
+	Place string `json:"place"` // in the form in which channel records name places
 	User  string `json:"user"`
 	Text  string `json:"text"`
-	// Files are the names of files that come with it. A double has them, see chatfake.
+	// Files are the names of attached files. A test double serves files of these names, see chatfake.
 	Files []string `json:"files,omitzero"`
 }
 
@@ -268,31 +270,31 @@ type InboundKind string
 const (
 	Text      InboundKind = "text"      // a person wrote something
 	Pressed   InboundKind = "pressed"   // a person pressed a button
-	Handshake InboundKind = "handshake" // the service tries the address
-	Ignored   InboundKind = "ignored"   // nothing that concerns us
+	Handshake InboundKind = "handshake" // the service verifies the address
+	Ignored   InboundKind = "ignored"   // an event that does not concern Sandjet
 )
 
 // Inbound is an event that a service has posted, such as a message.
 type Inbound struct {
 	Kind InboundKind
-	// Event names it: the same each time the service posts it.
+	// Event is the id of the event. It is the same each time the service posts the event.
 	Event string
-	// Conversation names the chat, thread or issue: the same for all that is written there.
+	// Conversation identifies the chat, thread or issue. It is the same for all messages in it.
 	Conversation string
-	// Place and User are held against the allow-lists of the channel's record: the chat or repository, and who wrote.
+	// Place (the chat or repository) and User (who wrote) are checked against the allow-lists of the channel's record.
 	Place, User string
 	UserName    string // as people see it
 	Text        string
-	Data        string // of the button
-	Message     string // the message's id, or that of the one with the button
+	Data        string // of the pressed button
+	Message     string // id of the message, or of the message with the button
 	Files       []InboundFile
-	Route       json.RawMessage // where an answer goes
-	// Answer is the response that the service expects at once; zero: 200 and nothing.
+	Route       json.RawMessage // where an answer is sent
+	// Answer is the immediate HTTP response that the service expects. Zero value: 200 without a body.
 	Answer Answer
-	// Unheard is the answer in place of Answer where the channel's record listens to neither the place nor the user: a service that
-	// shows that an answer is being made would show it for long. Zero: Answer.
+	// Unheard is sent instead of Answer if the channel's record allows neither the place nor the user: Answer may make a service show a
+	// pending answer, which never comes. Zero value: Answer is sent.
 	Unheard Answer
-	// Why it is ignored.
+	// Why is the reason if Kind is [Ignored].
 	Why string
 }
 
@@ -300,16 +302,16 @@ type Inbound struct {
 type InboundFile struct {
 	Name string
 	Type string
-	Size int64  // bytes; 0: not said
-	Ref  string // what the adapter fetches it by
+	Size int64  // bytes; 0: unknown
+	Ref  string // reference by which the adapter fetches it
 }
 
 // Content is a file that is being fetched. The caller closes it.
 type Content struct {
 	io.ReadCloser
 
-	Size int64  // bytes; -1: not said
-	Type string // as the service says; it may be empty
+	Size int64  // bytes; -1: unknown
+	Type string // MIME type from the service; may be empty
 }
 
 // Answer is the response to a request.
@@ -321,12 +323,12 @@ type Answer struct {
 
 // Options are the options of all adapters. The zero value uses the service itself.
 type Options struct {
-	// Base is where the service is, in place of its own address: a server of one's own, or a double of it.
+	// Base is the address used instead of the service's own: of a self-hosted server, or of a test double.
 	Base string
-	// Transport carries the requests. Nil: one of the adapter's own.
+	// Transport sends the requests. Nil: the adapter creates one.
 	Transport http.RoundTripper
-	// Timeout bounds a request. 0: 30 s.
+	// Timeout limits the duration of a request. 0: 30 s.
 	Timeout time.Duration
-	// Now is the time by which short-lived permissions to answer are judged. Nil: this process's clock.
+	// Now is the clock that decides whether tokens of limited lifetime are still valid. Nil: this process's clock.
 	Now func() time.Time
 }

@@ -11,32 +11,33 @@ type Outcome string
 
 // The outcomes.
 const (
-	// NotSent: it did not arrive, and may be sent again.
+	// NotSent: the message did not arrive, and may be sent again.
 	NotSent Outcome = "not_sent"
 	// Ambiguous: it is unknown whether the message arrived.
 	Ambiguous Outcome = "ambiguous"
-	// Limited: it did not arrive, and may be sent again after a time.
+	// Limited: the message did not arrive because of a rate limit, and may be sent again after a time.
 	Limited Outcome = "limited"
-	// Refused: it did not arrive and never will: the chat is gone, the bot is not allowed in, the credential is not valid.
+	// Refused: the message did not arrive, and a retry will not help: the chat was deleted, the bot has no access, or the credential is
+	// invalid.
 	Refused Outcome = "refused"
 )
 
-// Error is why a message was not sent, or why that is unknown.
+// Error is the error of a message that was not sent, or of which it is unknown whether it was sent.
 type Error struct {
 	Outcome Outcome
-	// Reason is for people, without any secret: "the bot was blocked by the user".
+	// Reason is a description for people, without secrets: "the bot was blocked by the user".
 	Reason string
-	// Status is of the HTTP response; 0: there was none.
+	// Status is the status of the HTTP response. 0: there was none.
 	Status int
-	// After is how long to wait, of [Limited]; 0: the service does not say.
+	// After is how long to wait if the outcome is [Limited]. 0: the service does not say.
 	After time.Duration
-	// Of is whom the limit holds back.
+	// Of is whether the rate limit counts per destination or per credential.
 	Of PaceOf
-	// Credential is whether it is the credential that is refused: nothing will arrive with it.
+	// Credential is whether the service refuses the credential, so that no message can be sent with it.
 	Credential bool
-	// Keyless is whether the message had no key, although the profile says [OnceByKey]: sent again, it may be there twice.
+	// Keyless is whether the message was sent without a key, although the profile says [OnceByKey]: a retry may create a duplicate.
 	Keyless bool
-	// Cause may be nil. It must hold no secret.
+	// Cause is the underlying error; it may be nil. It must contain no secret.
 	Cause error
 }
 

@@ -23,11 +23,11 @@ const (
 const (
 	maxText = 2000
 	maxFile = 10 << 20 // bytes, in a server without boosts
-	// keyWindow is how long a nonce is taken for remembered. Discord says "a few minutes".
+	// keyWindow is how long Discord is assumed to remember a nonce. Discord's documentation says "a few minutes".
 	keyWindow = 2 * time.Minute
 )
 
-// Adapter speaks to Discord.
+// Adapter is the adapter of Discord.
 type Adapter struct{ api *chatapi.Client }
 
 var (
@@ -57,7 +57,7 @@ func (a *Adapter) Profile() channel.Profile {
 		Once: channel.OnceByKey, Window: keyWindow, MaxFile: maxFile, Buttons: true,
 		Pace: []channel.Pace{
 			{Of: channel.PerCredential, Events: 50, Per: time.Second},
-			{Of: channel.PerDestination, Events: 5, Per: 5 * time.Second}, // as the headers have said; they are what holds
+			{Of: channel.PerDestination, Events: 5, Per: 5 * time.Second}, // observed in response headers, which decide
 		},
 		Secrets: []channel.Secret{
 			{Name: botToken, Required: true, Counted: true, About: "Developer Portal, the application's page Bot: Reset Token"},
@@ -66,7 +66,7 @@ func (a *Adapter) Profile() channel.Profile {
 	}
 }
 
-// Destination implements [channel.Adapter]: a channel, or a thread, which is one.
+// Destination implements [channel.Adapter]. It is a channel or a thread; Discord's threads are channels.
 func (a *Adapter) Destination(route json.RawMessage) (string, error) {
 	r, err := parseRoute(route)
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *Adapter) Destination(route json.RawMessage) (string, error) {
 	return r.Channel, nil
 }
 
-// problem is what Discord says is wrong.
+// problem is the body of Discord's error responses.
 type problem struct {
 	Message    string  `json:"message"`
 	Code       int     `json:"code"`
@@ -83,7 +83,7 @@ type problem struct {
 	Global     bool    `json:"global"`
 }
 
-// Codes of Discord.
+// Error codes of Discord.
 const (
 	unknownChannel     = 10003
 	unknownWebhook     = 10015
@@ -92,7 +92,8 @@ const (
 	invalidToken       = 50027 // of an interaction
 )
 
-// call sends a request of the bot; one by token goes by the token in its path alone.
+// call sends a request with the bot's token. If byToken is true, the request is authorized only by the interaction token in its path. The
+// problem is also returned with an error, if Discord sent one.
 func (a *Adapter) call(ctx context.Context, to channel.Destination, byToken bool, c chatapi.Call) (chatapi.Answer, problem, error) {
 	token := to.Credential[botToken]
 	if token == "" {
@@ -106,14 +107,14 @@ func (a *Adapter) call(ctx context.Context, to channel.Destination, byToken bool
 	var said problem
 	c.Judge = func(answer chatapi.Answer) *channel.Error {
 		said = problem{}
-		_ = json.Unmarshal(answer.Body, &said) // what stands before Discord answers with pages
+		_ = json.Unmarshal(answer.Body, &said) // proxies in front of Discord respond with HTML
 		return a.judge(answer, said, byToken)
 	}
 	answer, err := a.api.Do(ctx, c)
 	return answer, said, err
 }
 
-// secretOf is what is secret in a route.
+// secretOf returns the interaction token of a destination's route; empty if there is none.
 func secretOf(to channel.Destination) string {
 	r, err := routeOf(to)
 	if err != nil {
@@ -122,7 +123,7 @@ func secretOf(to channel.Destination) string {
 	return r.Token
 }
 
-// judge is the table of what Discord answers. Nil: the status says all.
+// judge maps Discord's response to an error. Nil: the HTTP status decides.
 func (a *Adapter) judge(answer chatapi.Answer, said problem, byToken bool) *channel.Error {
 	if answer.Status < 400 || answer.Status == http.StatusRequestTimeout || answer.Status >= 500 {
 		return nil
@@ -134,7 +135,7 @@ func (a *Adapter) judge(answer chatapi.Answer, said problem, byToken bool) *chan
 		e.Outcome, e.Of = channel.Limited, channel.PerDestination
 		e.After = cmp.Or(chatapi.Seconds(said.RetryAfter), chatapi.RetryAfter(answer.Header, a.api.Now()))
 		if said.Global || said.Message == "" || answer.Header.Get("X-RateLimit-Scope") == "global" {
-			e.Of = channel.PerCredential // also of what stands before Discord, which knows addresses and no channels
+			e.Of = channel.PerCredential // proxies in front of Discord also limit by IP address, not by channel
 		}
 	case http.StatusUnauthorized:
 		e.Credential = !byToken
@@ -142,7 +143,7 @@ func (a *Adapter) judge(answer chatapi.Answer, said problem, byToken bool) *chan
 	return e
 }
 
-// rest is how long a bucket that is empty takes nothing.
+// rest returns how long Discord's rate limit accepts nothing more from now on; 0 unless the response says that none is left.
 func rest(h http.Header) time.Duration {
 	if h.Get("X-RateLimit-Remaining") != "0" {
 		return 0
@@ -150,7 +151,7 @@ func rest(h http.Header) time.Duration {
 	return chatapi.RetryAfter(http.Header{"Retry-After": {h.Get("X-RateLimit-Reset-After")}}, time.Time{})
 }
 
-// Typing implements [channel.Typist]: it is shown for ten seconds.
+// Typing implements [channel.Typist]. Discord shows it for ten seconds.
 func (a *Adapter) Typing(ctx context.Context, to channel.Destination) error {
 	route, err := routeOf(to)
 	if err != nil {
@@ -160,7 +161,7 @@ func (a *Adapter) Typing(ctx context.Context, to channel.Destination) error {
 	return err
 }
 
-// React implements [channel.Reactor]. A command has no message: that its answer is being made is shown already.
+// React implements [channel.Reactor]. A slash command has no message to react to; Discord already shows that its answer is pending.
 func (a *Adapter) React(ctx context.Context, to channel.Destination) error {
 	route, err := routeOf(to)
 	if err != nil {
@@ -174,7 +175,7 @@ func (a *Adapter) React(ctx context.Context, to channel.Destination) error {
 	return err
 }
 
-// application is what a bot belongs to.
+// application is the application to which a bot belongs.
 type application struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -205,8 +206,8 @@ func (a *Adapter) Check(ctx context.Context, to channel.Destination) (string, er
 	return fmt.Sprintf("the application %s (%s)", app.Name, app.ID), nil
 }
 
-// Register implements [channel.Registrar]: it makes the commands, and leaves those of other names alone. Discord tries the address at
-// once, with good and with bad signatures.
+// Register implements [channel.Registrar]. It creates the commands of [commands], leaving other commands alone, and sets the address for
+// interactions. Discord verifies the address immediately, with valid and invalid signatures.
 func (a *Adapter) Register(ctx context.Context, to channel.Destination, hook *url.URL) error {
 	app, err := a.application(ctx, to)
 	if err != nil {
@@ -223,13 +224,13 @@ func (a *Adapter) Register(ctx context.Context, to channel.Destination, hook *ur
 	return err
 }
 
-// command is one that people give with a slash.
+// command is a slash command.
 type command struct {
 	Name        string   `json:"name"`
-	Type        int      `json:"type"` // 1: written
+	Type        int      `json:"type"` // 1: a slash command
 	Description string   `json:"description"`
 	Options     []option `json:"options,omitzero"`
-	Contexts    []int    `json:"contexts"` // 0: in servers
+	Contexts    []int    `json:"contexts"` // 0: only in servers
 }
 
 type option struct {
@@ -245,7 +246,7 @@ const (
 	fileOption = 11
 )
 
-// askCommand is the command whose text is the message itself.
+// askCommand is the command whose option text is the message to the agent.
 const askCommand = "ask"
 
 func commands() []command {

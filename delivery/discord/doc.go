@@ -1,5 +1,7 @@
-// Package discord speaks to channels and threads of Discord by its HTTP API, and takes in interactions: commands and buttons.
+// Package discord implements the adapter of Discord: it sends to channels and threads through the HTTP API, and receives interactions
+// (slash commands and button presses).
 //
-// A message has a nonce, by which Discord keeps it from being there twice for a few minutes. The answer to a command goes first into the
-// place that the command has opened, with the command's token, which is good for a quarter of an hour; later it goes into the channel.
+// A message has a nonce; for a few minutes, Discord does not create a second message with the same nonce. A slash command opens a
+// placeholder for its answer. The answer replaces the placeholder with the command's token, which is valid for 15 minutes; later messages
+// are posted to the channel.
 package discord

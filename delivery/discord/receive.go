@@ -15,8 +15,8 @@ import (
 	"github.com/sandjet/sandjet/delivery/internal/chatapi"
 )
 
-// Verify implements [channel.Receiver]. Discord itself posts requests with a bad signature from time to time, and stops posting to who
-// takes them.
+// Verify implements [channel.Receiver]. Discord occasionally posts requests with an invalid signature, and disables an endpoint that
+// accepts them.
 func (a *Adapter) Verify(r channel.Request, to channel.Destination, now time.Time) error {
 	key, err := hex.DecodeString(to.Credential[publicKey])
 	if err != nil || len(key) != ed25519.PublicKeySize {
@@ -34,19 +34,19 @@ func (a *Adapter) Verify(r channel.Request, to channel.Destination, now time.Tim
 	return chatapi.Fresh(time.Unix(seconds, 0), now)
 }
 
-// Kinds of interactions.
+// Types of interactions.
 const (
 	ping      = 1
 	slash     = 2
 	component = 3
 )
 
-// interaction is what Discord posts, as far as it is read.
+// interaction is the JSON that Discord posts, with only the fields that are read.
 type interaction struct {
 	ID          string          `json:"id"`
 	Application string          `json:"application_id"`
 	Type        int             `json:"type"`
-	Event       json.RawMessage `json:"event"` // of a webhook event, which is no interaction
+	Event       json.RawMessage `json:"event"` // set for webhook events, which are not interactions
 	Token       string          `json:"token"`
 	Guild       string          `json:"guild_id"`
 	ChannelID   string          `json:"channel_id"`
@@ -90,13 +90,13 @@ type value struct {
 	Name    string          `json:"name"`
 	Type    int             `json:"type"`
 	Value   json.RawMessage `json:"value"`
-	Options []value         `json:"options"` // of a command below the command
+	Options []value         `json:"options"` // set for a subcommand
 }
 
-// maxDepth is how deep commands lie below commands.
+// maxDepth is how many levels of subcommands are read.
 const maxDepth = 3
 
-// words are what the options of a command say, in their order, and the files that they name.
+// words returns the values of a command's options, in order, with the names of subcommands, and the ids of the attachments among them.
 func words(list []value, depth int) (text, files []string) {
 	for _, v := range list {
 		var s string
@@ -106,7 +106,7 @@ func words(list []value, depth int) (text, files []string) {
 			text, files = append(append(text, v.Name), inner...), append(files, innerFiles...)
 		case len(v.Value) == 0:
 		case json.Unmarshal(v.Value, &s) != nil:
-			text = append(text, string(v.Value)) // a number, or true
+			text = append(text, string(v.Value)) // a number or a boolean
 		case v.Type == fileOption:
 			files = append(files, s)
 		default:
@@ -116,24 +116,24 @@ func words(list []value, depth int) (text, files []string) {
 	return text, files
 }
 
-// answer is a response to an interaction.
+// answer returns the HTTP response to an interaction, with a JSON body.
 func answer(body any) channel.Answer {
 	return channel.Answer{Type: "application/json", Body: chatapi.Route(body)}
 }
 
-// only ignores a command, and says why to who gave it.
+// only returns an ignored Inbound whose answer shows the reason to the user who gave the command.
 func only(text string) channel.Inbound {
 	in := chatapi.Ignore(text)
 	in.Answer = aside(text)
 	return in
 }
 
-// aside answers a command or a button with a text that only its user sees.
+// aside returns an answer to an interaction whose text only the user of the interaction sees.
 func aside(text string) channel.Answer {
 	return answer(map[string]any{"type": 4, "data": map[string]any{"content": text, "flags": 64}})
 }
 
-// unheard is what who is not listened to sees.
+// unheard is the text shown to a user to whom, or in a channel to which, the channel's record does not listen.
 const unheard = "Nobody listens here: this channel or you are not among those that this bot is for."
 
 // Read implements [channel.Receiver].
@@ -169,7 +169,7 @@ func (a *Adapter) Read(r channel.Request, to channel.Destination) (channel.Inbou
 	return i.said(to.Credential[botToken]), nil
 }
 
-// inbound is what commands and buttons have in common.
+// inbound returns an Inbound with the fields that commands and buttons have in common.
 func (i interaction) inbound() channel.Inbound {
 	return channel.Inbound{
 		Event: "discord:" + i.ID, Conversation: "discord:" + i.Guild + ":" + i.ChannelID, Place: i.place(), User: i.Member.User.ID,
@@ -177,7 +177,8 @@ func (i interaction) inbound() channel.Inbound {
 	}
 }
 
-// pressed is a button. Its token would write over the message that it is under, so the route goes without.
+// pressed returns the Inbound of a button press. Its route does not contain the interaction's token: an answer by that token would replace
+// the message that has the button.
 func (i interaction) pressed() channel.Inbound {
 	if !snowflake(i.Message.ID) || i.Data.Custom == "" {
 		return chatapi.Ignore("the message with the button is not named")
@@ -189,7 +190,7 @@ func (i interaction) pressed() channel.Inbound {
 	return in
 }
 
-// said is a command. Its answer is deferred: Discord shows that it is being made.
+// said returns the Inbound of a slash command. The response defers the answer: Discord shows that it is pending.
 func (i interaction) said(bot string) channel.Inbound {
 	if i.Data.Type > 1 || i.Data.Name == "" || i.Token == "" {
 		return only("This command is not known here.")
@@ -214,7 +215,7 @@ func (i interaction) said(bot string) channel.Inbound {
 	return in
 }
 
-// place is the channel that is allowed or not: of a thread, the one that it is in.
+// place returns the channel that is compared with the allow-list: for a thread, the channel that contains it.
 func (i interaction) place() string {
 	if i.Channel.Type >= 10 && i.Channel.Type <= 12 && snowflake(i.Channel.Parent) {
 		return i.Channel.Parent

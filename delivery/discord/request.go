@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/internal/chatapi"
 )
 
-// outgoing is the body of a message. It always says that the message mentions no one.
+// outgoing is the body of a message. Its Mentions are always empty, so that a message notifies no one.
 type outgoing struct {
 	Content     string       `json:"content"`
 	Nonce       string       `json:"nonce,omitzero"`
@@ -31,14 +31,14 @@ type reference struct {
 	Needed  bool   `json:"fail_if_not_exists"`
 }
 
-// row is a line of buttons.
+// row is a row of buttons.
 type row struct {
-	Type       int      `json:"type"` // 1
+	Type       int      `json:"type"` // 1: a row
 	Components []button `json:"components"`
 }
 
 type button struct {
-	Type   int    `json:"type"` // 2
+	Type   int    `json:"type"` // 2: a button
 	Style  int    `json:"style"`
 	Label  string `json:"label"`
 	Custom string `json:"custom_id"`
@@ -55,13 +55,13 @@ const (
 	perRow   = 5
 )
 
-// nonce names a message within 25 characters.
+// nonce derives the nonce of a message from its key: at most 25 characters, Discord's limit.
 func nonce(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return "sj" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:13]))
 }
 
-// styleOf is the number of a style.
+// styleOf returns Discord's number of a button style.
 func styleOf(s channel.Style) int {
 	switch s {
 	case channel.Approve:
@@ -73,7 +73,7 @@ func styleOf(s channel.Style) int {
 	return 2
 }
 
-// body is what a message says, without where it goes.
+// body returns the body of a message, without nonce and reference. It refuses files and buttons that exceed the limits.
 func body(m channel.Message) (outgoing, *channel.Error) {
 	b := outgoing{Content: m.Text, Mentions: mentions{[]string{}}, Components: []row{}}
 	if m.File != nil {
@@ -95,7 +95,7 @@ func body(m channel.Message) (outgoing, *channel.Error) {
 	return b, nil
 }
 
-// request is a body with its file, if there is one.
+// request returns the call that sends a body: as JSON, or as a multipart form if there is a file.
 func request(method, path string, b outgoing, f *channel.File) (chatapi.Call, *channel.Error) {
 	c := chatapi.Call{Method: method, Path: path}
 	if f == nil {

@@ -9,19 +9,21 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Route is a place in Discord: a channel or a thread, perhaps a message to answer, perhaps the command that waits for an answer.
+// Route is where an answer goes in Discord: a channel or a thread, optionally the message to reply to, optionally the slash command that
+// waits for an answer.
 type Route struct {
 	Guild   string `json:"guild_id,omitzero"`
 	Channel string `json:"channel_id"`
 	Message string `json:"message_id,omitzero"`
-	// Of a command: whose application it is, its number, and the token that its answer is written with, sealed where it is ours.
+	// Application, Interaction and Token identify a slash command: the application's id, the interaction's id, and the token that
+	// authorizes its answer. In routes made by [Adapter.Read] the token is encrypted, in Sealed.
 	Application string `json:"application_id,omitzero"`
 	Interaction string `json:"interaction_id,omitzero"`
 	Token       string `json:"interaction_token,omitzero"`
 	Sealed      string `json:"interaction_sealed,omitzero"`
 }
 
-// tokenLife is how long the token of a command is used. Discord takes it for fifteen minutes.
+// tokenLife is how long after a command its token is used. Discord accepts it for 15 minutes.
 const tokenLife = 14 * time.Minute
 
 func parseRoute(route json.RawMessage) (Route, error) {
@@ -43,13 +45,13 @@ func parseRoute(route json.RawMessage) (Route, error) {
 	return r, nil
 }
 
-// snowflake reports whether s is one of Discord's numbers, which are written as text.
+// snowflake reports whether s is a Discord id: a positive decimal number.
 func snowflake(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 64)
 	return err == nil && n > 0 && s[0] != '0' && s[0] != '+'
 }
 
-// bornAt is when a number was given out. It is part of it.
+// bornAt returns when an id was created, which its upper bits encode; the zero time if it is not a number.
 func bornAt(id string) time.Time {
 	const epoch = 1420070400000 // milliseconds
 	n, err := strconv.ParseUint(id, 10, 64)
@@ -59,7 +61,7 @@ func bornAt(id string) time.Time {
 	return time.UnixMilli(int64(n>>22) + epoch)
 }
 
-// open reports whether the command of a route still waits for its answer.
+// open reports whether the route has the token of a command that can still be answered by it.
 func (r Route) open(now time.Time) bool {
 	return r.Token != "" && now.Sub(bornAt(r.Interaction)) < tokenLife
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel"
 )
 
-// The token of a command lets its holder write the answer for a quarter of an hour. Routes stand on the log, so they have it sealed by the
-// bot's own token, which is sealed there too and lets write anything: a log that was copied gives nothing away.
+// The token of a command lets its holder write the answer for 15 minutes. Routes are stored in a stream, so they contain the token only
+// encrypted, with a key derived from the bot's token. The bot's token is itself stored encrypted: a copy of the stream discloses neither.
 
-// sealed is a token for the routes of a command. It is pure: the same token, command and bot make the same text. Empty: there is no bot.
+// sealed returns a command's token encrypted for its route. It is deterministic: the same token, interaction and bot token give the same
+// text. It returns "" if the bot token or the token is empty.
 func sealed(token, interaction, bot string) string {
 	box := box(bot)
 	if box == nil || token == "" {
@@ -23,7 +24,7 @@ func sealed(token, interaction, bot string) string {
 	return base64.RawURLEncoding.EncodeToString(box.Seal(nonce, nonce, []byte(token), []byte(interaction)))
 }
 
-// unsealed is the token again. Empty: it was sealed by another bot's token, such as the one before.
+// unsealed decrypts a token encrypted by [sealed]. It returns "" if it was encrypted with another bot token, such as a replaced one.
 func unsealed(text, interaction, bot string) string {
 	box := box(bot)
 	raw, err := base64.RawURLEncoding.DecodeString(text)
@@ -58,7 +59,7 @@ func box(bot string) cipher.AEAD {
 	return box
 }
 
-// routeOf reads the route of a destination, with the token of its command. Code: invalid.
+// routeOf reads the route of a destination and decrypts its interaction token. Code: invalid.
 func routeOf(to channel.Destination) (Route, error) {
 	r, err := parseRoute(to.Route)
 	if err == nil && r.Sealed != "" {

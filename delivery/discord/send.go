@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/internal/chatapi"
 )
 
-// sent is the part of a message that is read.
+// sent is a message in Discord's responses, with only the fields that are read.
 type sent struct {
 	ID      string `json:"id"`
 	Channel string `json:"channel_id"`
@@ -22,7 +22,7 @@ type sent struct {
 	} `json:"interaction_metadata"`
 }
 
-// thinking marks the place of an answer that is not there yet.
+// thinking is the flag of a message that is the placeholder of a pending answer.
 const thinking = 1 << 7
 
 func receipt(r Route, s sent) channel.Receipt {
@@ -32,9 +32,9 @@ func receipt(r Route, s sent) channel.Receipt {
 
 // Send implements [channel.Adapter].
 //
-// The first part of an answer to a command fills the place that the command has opened; filling it twice is filling it once. When the
-// command's token is too old, or is not taken, the answer goes into the channel, unless the place is found to be filled. Where the bot may
-// not write into the channel, later parts follow the first one by the token: these have no key.
+// The first part of an answer to a command replaces the placeholder that the command opened, which is idempotent. If the command's token
+// has expired or is not accepted, the answer is posted to the channel, unless the placeholder turns out to be replaced already. If the bot
+// may not write to the channel, later parts are posted with the command's token; these have no nonce.
 func (a *Adapter) Send(ctx context.Context, to channel.Destination, m channel.Message) (channel.Receipt, error) {
 	route, err := routeOf(to)
 	if err != nil {
@@ -73,14 +73,14 @@ func (a *Adapter) Send(ctx context.Context, to channel.Destination, m channel.Me
 	return r, err
 }
 
-// closed reports whether a command's token is certainly not taken any more.
+// closed reports whether Discord certainly no longer accepts a command's token.
 func closed(said problem, err error) bool {
 	e, ok := errors.AsType[*channel.Error](err)
 	return ok && e.Outcome == channel.Refused && (e.Status == http.StatusUnauthorized || e.Status == http.StatusNotFound ||
 		said.Code == invalidToken || said.Code == unknownWebhook)
 }
 
-// outside reports whether a bot may not write into a channel, or does not see it.
+// outside reports whether the bot has no access to a channel or may not write to it.
 func outside(said problem, err error) bool {
 	return channel.OutcomeOf(err) == channel.Refused &&
 		slices.Contains([]int{unknownChannel, missingAccess, missingPermissions}, said.Code)
@@ -90,7 +90,7 @@ func (r Route) webhook() string {
 	return "/webhooks/" + r.Application + "/" + url.PathEscape(r.Token)
 }
 
-// write sends a message and reads its receipt.
+// write sends a message and returns the receipt from the response.
 func (a *Adapter) write(ctx context.Context, to channel.Destination, byToken bool, method, path string, b outgoing, f *channel.File) (
 	channel.Receipt, problem, error) {
 	c, failed := request(method, path, b, f)
@@ -107,14 +107,14 @@ func (a *Adapter) write(ctx context.Context, to channel.Destination, byToken boo
 		return channel.Receipt{}, said, a.api.NotUnderstood(answer)
 	}
 	var route Route
-	_ = chatapi.DecodeRoute(to.Route, &route) // it was read before
+	_ = chatapi.DecodeRoute(to.Route, &route) // it was parsed before
 	r := receipt(route, got)
 	r.Rest = rest(answer.Header)
 	return r, said, nil
 }
 
-// filled checks whether the place of a command's answer was filled after all, by a try whose answer was lost. If the bot cannot read the
-// messages there, that is unknown, and it reports false.
+// filled checks whether an earlier try, whose response was lost, replaced the placeholder of a command's answer. If the bot may not read
+// the channel's messages, it reports false.
 func (a *Adapter) filled(ctx context.Context, to channel.Destination, r Route) (channel.Receipt, bool, error) {
 	var list []sent
 	_, _, err := a.call(ctx, to, false, chatapi.Call{Method: http.MethodGet, Path: "/channels/" + r.Channel + "/messages",
@@ -124,7 +124,7 @@ func (a *Adapter) filled(ctx context.Context, to channel.Destination, r Route) (
 		case e.Outcome == channel.Refused && !e.Credential:
 			return channel.Receipt{}, false, nil
 		case e.Outcome == channel.Ambiguous:
-			e.Outcome = channel.NotSent // it was a search
+			e.Outcome = channel.NotSent // a search sends nothing
 		}
 		return channel.Receipt{}, false, e
 	}
@@ -136,7 +136,7 @@ func (a *Adapter) filled(ctx context.Context, to channel.Destination, r Route) (
 	return channel.Receipt{}, false, nil
 }
 
-// Edit implements [channel.Editor]. Buttons that m does not have are taken away.
+// Edit implements [channel.Editor]. Buttons of the old message that m does not have are removed.
 func (a *Adapter) Edit(ctx context.Context, to channel.Destination, id string, m channel.Message) error {
 	route, err := routeOf(to)
 	if err != nil {

@@ -1,5 +1,7 @@
-// Package github speaks in issues and pull requests of GitHub by its REST API, as an app or with a token.
+// Package github implements the adapter of GitHub: it comments on issues and pull requests through the REST API, as a GitHub App or with
+// an access token.
 //
-// The API knows no key for a comment. Each one ends with a mark that pages do not show, by which one is found whose answer was lost. Each
-// issue and each pull request is a conversation; comments on lines of code are answered in their own thread.
+// The API has no idempotency key. Each comment ends with an HTML comment, which pages do not show, that contains the delivery's key; when
+// the response to a send was lost, [Adapter.Find] searches for it. Each issue and each pull request is a conversation. A comment on lines
+// of code is answered in its own thread.
 package github

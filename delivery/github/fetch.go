@@ -12,11 +12,12 @@ import (
 	"github.com/sandjet/sandjet/delivery/internal/chatapi"
 )
 
-// attached finds what people have dropped into a comment: GitHub stores it and writes a link. The label of the link is the file's name.
+// attached matches the links that GitHub writes into a comment for attached files: their label (1), which is the file's name, and their
+// address (2).
 var attached = regexp.MustCompile(`(?:\[([^\[\]\n]{0,200})\]\()?(https://(?:github\.com/(?:user-attachments/(?:assets|files)` +
 	`|[\w.-]+/[\w.-]+/(?:assets|files)/[0-9]+)|user-images\.githubusercontent\.com/[0-9]+)/[\w./%-]+)`)
 
-// filesOf are the files that a text links to, each once.
+// filesOf returns the files to which a text links, without duplicates.
 func filesOf(text string) (files []channel.InboundFile) {
 	for _, m := range attached.FindAllStringSubmatch(text, -1) {
 		if !slices.ContainsFunc(files, func(f channel.InboundFile) bool { return f.Ref == m[2] }) {
@@ -26,7 +27,7 @@ func filesOf(text string) (files []channel.InboundFile) {
 	return files
 }
 
-// Fetch implements [channel.Fetcher]. The token is shown to GitHub alone, which sends on to where it stores files.
+// Fetch implements [channel.Fetcher]. The token is sent only to github.com, which redirects to the hosts that store files.
 func (a *Adapter) Fetch(ctx context.Context, to channel.Destination, f channel.InboundFile) (channel.Content, error) {
 	route, err := parseRoute(to.Route)
 	if err != nil {

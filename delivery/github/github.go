@@ -26,15 +26,15 @@ const (
 )
 
 const (
-	maxText  = 65_000 // characters; GitHub takes 65,536, and the mark needs some
-	pageSize = 100    // comments that one look asks for
-	maxPages = 5      // of a search
+	maxText  = 65_000 // characters; GitHub accepts 65,536, and the mark needs some
+	pageSize = 100    // comments per request of a search
+	maxPages = 5      // requests per search
 	skew     = 2 * time.Minute
-	// leastWait is how long to wait where GitHub does not say: it asks for a minute.
+	// leastWait is how long to wait after a rate limit if the response does not say. GitHub's documentation asks for at least a minute.
 	leastWait = time.Minute
 )
 
-// Adapter speaks to GitHub.
+// Adapter is the adapter of GitHub.
 type Adapter struct {
 	api    *chatapi.Client
 	tokens *tokens
@@ -78,7 +78,7 @@ func (a *Adapter) Profile() channel.Profile {
 	}
 }
 
-// Destination implements [channel.Adapter]: an issue or a pull request, with all its threads.
+// Destination implements [channel.Adapter]. It is an issue or a pull request, with all its threads.
 func (a *Adapter) Destination(route json.RawMessage) (string, error) {
 	r, err := parseRoute(route)
 	if err != nil {
@@ -87,7 +87,7 @@ func (a *Adapter) Destination(route json.RawMessage) (string, error) {
 	return strings.ToLower(r.Repo) + "#" + strconv.FormatInt(r.Number, 10), nil
 }
 
-// do sends a request with a bearer's token.
+// do sends a request with a bearer token.
 func (a *Adapter) do(ctx context.Context, to channel.Destination, bearer string, c chatapi.Call) (chatapi.Answer, error) {
 	c.Header = http.Header{"Authorization": {"Bearer " + bearer}, "Accept": {"application/vnd.github+json"},
 		"X-Github-Api-Version": {"2022-11-28"}}
@@ -96,7 +96,7 @@ func (a *Adapter) do(ctx context.Context, to channel.Destination, bearer string,
 	return a.api.Do(ctx, c)
 }
 
-// call sends a request about a route.
+// call sends a request about a route, with the token of [Adapter.bearer].
 func (a *Adapter) call(ctx context.Context, to channel.Destination, r Route, c chatapi.Call) error {
 	bearer, failed := a.bearer(ctx, to, r)
 	if failed != nil {
@@ -105,14 +105,15 @@ func (a *Adapter) call(ctx context.Context, to channel.Destination, r Route, c c
 	_, err := a.do(ctx, to, bearer, c)
 	e, ok := errors.AsType[*channel.Error](err)
 	if ok && e.Credential && to.Credential[accessToken] == "" {
-		// The installation's token was taken back. Whether the app itself still may is seen when it asks for another.
+		// The installation's token was revoked. Whether the app itself still has access shows when the next token is requested.
 		a.tokens.drop(keyOf(to, r.Installation))
 		return &channel.Error{Outcome: channel.NotSent, Reason: "GitHub took back the token of the installation", Status: e.Status}
 	}
 	return err
 }
 
-// notSent is the error of a request that went before the one that matters.
+// notSent returns the error of a preparatory request as that of a message: an ambiguous outcome becomes not sent, because the request for
+// the message itself was not sent.
 func notSent(err error) *channel.Error {
 	e, ok := errors.AsType[*channel.Error](err)
 	if !ok {
@@ -124,7 +125,7 @@ func notSent(err error) *channel.Error {
 	return e
 }
 
-// judge is the table of what GitHub answers. Nil: the status says all.
+// judge maps GitHub's response to an error. Nil: the HTTP status decides.
 func (a *Adapter) judge(answer chatapi.Answer) *channel.Error {
 	if answer.Status < 400 || answer.Status >= 500 || answer.Status == http.StatusRequestTimeout {
 		return nil
@@ -132,7 +133,7 @@ func (a *Adapter) judge(answer chatapi.Answer) *channel.Error {
 	var said struct {
 		Message string `json:"message"`
 	}
-	_ = json.Unmarshal(answer.Body, &said) // what stands before GitHub answers with pages
+	_ = json.Unmarshal(answer.Body, &said) // proxies in front of GitHub respond with HTML
 	e := &channel.Error{Outcome: channel.Refused, Credential: answer.Status == http.StatusUnauthorized,
 		Reason: fmt.Sprintf("GitHub: %s (%d)", cmp.Or(said.Message, http.StatusText(answer.Status)), answer.Status)}
 	after := chatapi.RetryAfter(answer.Header, a.api.Now())
@@ -150,10 +151,10 @@ func (a *Adapter) judge(answer chatapi.Answer) *channel.Error {
 	return e
 }
 
-// mark is what names a delivery in a comment. Pages do not show it.
+// mark returns the HTML comment that carries a delivery's key. Pages do not show it.
 func mark(key string) string { return "<!-- sandjet:" + key + " -->" }
 
-// body is the text of a comment.
+// body returns the JSON body of a comment, or an error if GitHub does not support the message.
 func body(m channel.Message) (map[string]string, *channel.Error) {
 	switch {
 	case m.File != nil:
@@ -166,7 +167,7 @@ func body(m channel.Message) (map[string]string, *channel.Error) {
 	return map[string]string{"body": m.Text + "\n\n" + mark(m.Key)}, nil
 }
 
-// comment is the part of one that is read.
+// comment is a comment in GitHub's responses, with only the fields that are read.
 type comment struct {
 	ID   int64  `json:"id"`
 	URL  string `json:"html_url"`
@@ -177,7 +178,7 @@ func (c comment) receipt() channel.Receipt {
 	return channel.Receipt{ID: strconv.FormatInt(c.ID, 10), URL: c.URL}
 }
 
-// Send implements [channel.Adapter]. The place is the route's: what a message answers makes no difference.
+// Send implements [channel.Adapter]. It posts to the issue or thread that the route names; m.Reply is ignored.
 func (a *Adapter) Send(ctx context.Context, to channel.Destination, m channel.Message) (channel.Receipt, error) {
 	r, err := parseRoute(to.Route)
 	if err != nil {
@@ -213,7 +214,7 @@ func (a *Adapter) Edit(ctx context.Context, to channel.Destination, id string, m
 	return a.call(ctx, to, r, chatapi.Call{Method: http.MethodPatch, Path: r.comment(id), JSON: text})
 }
 
-// React implements [channel.Reactor]: on the comment that asked, else on the issue.
+// React implements [channel.Reactor]. It reacts to the comment of the route, or to the issue if there is none.
 func (a *Adapter) React(ctx context.Context, to channel.Destination) error {
 	r, err := parseRoute(to.Route)
 	if err != nil {
@@ -250,7 +251,7 @@ func (a *Adapter) Check(ctx context.Context, to channel.Destination) (string, er
 	return "the app " + me.Name, err
 }
 
-// Find implements [channel.Finder]: it reads the comments since then.
+// Find implements [channel.Finder]. It reads the comments updated from skew before since.
 func (a *Adapter) Find(ctx context.Context, to channel.Destination, key string, since time.Time) (channel.Receipt, bool, error) {
 	r, err := parseRoute(to.Route)
 	if err != nil {
@@ -280,7 +281,7 @@ func (a *Adapter) Find(ctx context.Context, to channel.Destination, key string, 
 		Reason: fmt.Sprintf("more than %d comments have come since: too many to look through", maxPages*pageSize)}
 }
 
-// unseen is the error of a search: that it was refused says nothing about the message.
+// unseen returns the error of a failed search. A refused search says nothing about the message, so the outcome becomes ambiguous.
 func unseen(err error) error {
 	e, ok := errors.AsType[*channel.Error](err)
 	if !ok || e.Outcome != channel.Refused {

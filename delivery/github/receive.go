@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/delivery/internal/chatapi"
 )
 
-// Verify implements [channel.Receiver], as https://docs.github.com/webhooks/using-webhooks/validating-webhook-deliveries says. A delivery
-// carries no time: a repeated one is recognised by its id.
+// Verify implements [channel.Receiver] as described at https://docs.github.com/webhooks/using-webhooks/validating-webhook-deliveries. A
+// delivery carries no time; a repeated delivery is recognized by its id.
 func (a *Adapter) Verify(r channel.Request, to channel.Destination, _ time.Time) error {
 	secret := to.Credential[webhookSecret]
 	if secret == "" {
@@ -27,14 +27,14 @@ func (a *Adapter) Verify(r channel.Request, to channel.Destination, _ time.Time)
 
 const signatureHeader = "X-Hub-Signature-256"
 
-// signature is that of a body.
+// signature returns the signature that GitHub sends with a body.
 func signature(secret string, body []byte) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write(body)
 	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// posted is what GitHub posts, as far as it is read.
+// posted is the JSON that GitHub posts, with only the fields that are read.
 type posted struct {
 	Action string `json:"action"`
 	Issue  *item  `json:"issue"`
@@ -63,7 +63,8 @@ type item struct {
 	Pull   *struct{} `json:"pull_request"`
 }
 
-// Read implements [channel.Receiver]. With the setting mention (@name) only what names it is taken, without the name.
+// Read implements [channel.Receiver]. If the setting mention (@name) is set, only texts that contain it are read; it is removed from the
+// beginning of a text.
 func (a *Adapter) Read(r channel.Request, to channel.Destination) (channel.Inbound, error) {
 	var p posted
 	if err := chatapi.Decode(r.Body, &p); err != nil {
@@ -119,7 +120,7 @@ func (a *Adapter) Read(r channel.Request, to channel.Destination) (channel.Inbou
 	}, nil
 }
 
-// taken reports whether an event is of people who say something.
+// taken reports whether an event means that a person has written or edited something.
 func taken(event, action string) bool {
 	switch event + " " + action {
 	case "issues opened", "issues reopened", "issues edited", "issue_comment created", "issue_comment edited",
@@ -130,7 +131,8 @@ func taken(event, action string) bool {
 	return false
 }
 
-// spokenTo reports whether a text names us, and returns it without the name if it begins with that.
+// spokenTo reports whether a text mentions name, and returns the text, without the mention if it begins with one. An empty name is always
+// mentioned.
 func spokenTo(text, name string) (string, bool) {
 	text = strings.TrimSpace(text)
 	name = strings.TrimPrefix(name, "@")

@@ -9,7 +9,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Route is a place on GitHub: an issue or a pull request, perhaps a thread on lines of its code, perhaps the comment that asked.
+// Route is a destination on GitHub: an issue or a pull request, optionally a thread on lines of its code, optionally the comment that is
+// that is answered.
 type Route struct {
 	Repo         string `json:"repo"` // owner/name
 	Number       int64  `json:"number"`
@@ -48,12 +49,12 @@ func isName(s string) bool {
 	})
 }
 
-// issue is the path of the issue; a pull request is one too.
+// issue returns the API path of the issue. In GitHub's API a pull request is an issue too.
 func (r Route) issue() string {
 	return "/repos/" + r.Repo + "/issues/" + strconv.FormatInt(r.Number, 10)
 }
 
-// comments is where comments are listed and, but in a thread, written.
+// comments returns the path at which the comments are listed. Comments are also created there, except in a thread.
 func (r Route) comments() string {
 	if r.Review == 0 {
 		return r.issue() + "/comments"
@@ -61,7 +62,7 @@ func (r Route) comments() string {
 	return "/repos/" + r.Repo + "/pulls/" + strconv.FormatInt(r.Number, 10) + "/comments"
 }
 
-// write is where a comment is written.
+// write returns the path at which a comment is created.
 func (r Route) write() string {
 	if r.Review == 0 {
 		return r.comments()
@@ -69,7 +70,7 @@ func (r Route) write() string {
 	return r.comments() + "/" + strconv.FormatInt(r.Review, 10) + "/replies"
 }
 
-// comment is the path of one comment.
+// comment returns the path of a comment.
 func (r Route) comment(id string) string {
 	if r.Review == 0 {
 		return "/repos/" + r.Repo + "/issues/comments/" + id

@@ -13,7 +13,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Simulate implements [channel.Simulator]: a comment in the first issue of a repository, which names us where only such are taken.
+// Simulate implements [channel.Simulator]. It simulates a comment on issue 1 of a repository. If the setting mention is set, the comment
+// begins with that mention.
 func (a *Adapter) Simulate(to channel.Destination, said channel.Said, now time.Time) (channel.Request, error) {
 	if !isRepo(said.Place) {
 		return channel.Request{}, schemas.Invalidf("place", "%q is not an owner and a repository", schemas.Quotable(said.Place))

@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	jwtLife = 9 * time.Minute // GitHub takes ten
-	jwtPast = time.Minute     // how far our clock may be ahead of GitHub's
-	spare   = 5 * time.Minute // what must be left of a token that is used
+	jwtLife = 9 * time.Minute // GitHub accepts ten
+	jwtPast = time.Minute     // by how much our clock may be ahead of GitHub's
+	spare   = 5 * time.Minute // a token is used only if it is valid for longer
 	maxKept = 1000            // tokens
 )
 
-// tokens are those of installations, which live for an hour. It is a cache: losing it costs a request.
+// tokens caches the tokens of installations, which are valid for an hour. A lost entry costs one request.
 type tokens struct {
 	mu   sync.Mutex
 	kept map[tokenKey]token
 }
 
-// tokenKey names a token. The key is part of it, so that who does not have the key does not get the token.
+// tokenKey identifies a cached token. It contains a hash of the app's private key, so that only channels that have the key get the token.
 type tokenKey struct {
 	app          string
 	installation int64
@@ -63,7 +63,7 @@ func (t *tokens) put(k tokenKey, v token) {
 	t.kept[k] = v
 }
 
-// drop forgets a token that GitHub did not take.
+// drop removes a token that GitHub did not accept.
 func (t *tokens) drop(k tokenKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,8 +74,8 @@ func keyOf(to channel.Destination, installation int64) tokenKey {
 	return tokenKey{to.Credential[appID], installation, sha256.Sum256([]byte(to.Credential[privateKey]))}
 }
 
-// bearer is the token for a request: the channel's own, or one that the app is given for an installation. That one cannot be had says
-// that the request was not sent.
+// bearer returns the token for a request: the channel's access token, or a token of the route's installation, which is requested from
+// GitHub unless it is cached. The outcome of its errors is never ambiguous.
 func (a *Adapter) bearer(ctx context.Context, to channel.Destination, r Route) (string, *channel.Error) {
 	switch {
 	case to.Credential[accessToken] != "":
@@ -110,7 +110,7 @@ func (a *Adapter) bearer(ctx context.Context, to channel.Destination, r Route) (
 	return got.Token, nil
 }
 
-// jwt shows who the app is, for some minutes.
+// jwt returns a JSON web token that authenticates the app for jwtLife.
 func (a *Adapter) jwt(to channel.Destination) (string, *channel.Error) {
 	bad := func(why string) *channel.Error {
 		return &channel.Error{Outcome: channel.Refused, Credential: true, Reason: "the channel's private_key " + why}

@@ -1,5 +1,6 @@
-// Package pancake speaks to customers of pages in Pancake (pages.fm) by its public API: in chats of two, and below posts.
+// Package pancake implements the adapter of Pancake (pages.fm): through its public API it writes to a page's customers, in direct
+// conversations and in comments on posts.
 //
-// The API knows no key for a message and keeps nothing with one by which it could be found again. It answers many errors with the status
-// 200. Requests to us carry no signature, so the secret is a part of the webhook's address: ?secret=….
+// The API has no idempotency key, and stores nothing with a message by which the message could be found again. It responds to many errors
+// with status 200. Pancake does not sign its requests to us, so the webhook's address contains a secret: ?secret=….
 package pancake

@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/internal/chatapi"
 )
 
-// attachment came with a message. Pancake does not document it: what is read is what its pages show.
+// attachment is a file that came with a message. Pancake does not document its format; the fields are those seen in its web pages.
 type attachment struct {
 	Kind string `json:"type"`
 	URL  string `json:"url"`
@@ -17,7 +17,7 @@ type attachment struct {
 	Size int64  `json:"size"`
 }
 
-// filesOf are the attachments that have an address; shared links and stickers without one are none.
+// filesOf returns the attachments that have an address. Others, such as shared links and stickers, are skipped.
 func filesOf(list []attachment) (files []channel.InboundFile) {
 	for _, a := range list {
 		var name string
@@ -34,7 +34,7 @@ func filesOf(list []attachment) (files []channel.InboundFile) {
 	return files
 }
 
-// Fetch implements [channel.Fetcher]. Attachments are at Pancake, or where the network behind it has them: Facebook, Instagram, Zalo.
+// Fetch implements [channel.Fetcher]. Attachments are served by Pancake or by the network behind it: Facebook, Instagram, Zalo.
 func (a *Adapter) Fetch(ctx context.Context, to channel.Destination, f channel.InboundFile) (channel.Content, error) {
 	return a.api.Fetch(ctx, chatapi.Fetch{
 		URL: f.Ref,

@@ -20,9 +20,9 @@ const (
 	hookSecret = "hook_secret"
 )
 
-const maxText = 2000 // UTF-16 units: what the services behind Pancake accept, as it documents no limit
+const maxText = 2000 // UTF-16 units: what the networks behind Pancake accept; Pancake itself documents no limit
 
-// Adapter speaks to Pancake.
+// Adapter is the adapter of Pancake.
 type Adapter struct{ api *chatapi.Client }
 
 var (
@@ -41,7 +41,7 @@ func New(o channel.Options) (*Adapter, error) {
 	return &Adapter{api: api}, nil
 }
 
-// Profile implements [channel.Adapter]. Pancake says nothing of how often a message may be sent.
+// Profile implements [channel.Adapter]. It has no Pace, because Pancake documents no rate limit.
 func (a *Adapter) Profile() channel.Profile {
 	return channel.Profile{
 		Kind: "pancake", Format: channel.PlainText, Limit: maxText, Unit: channel.UTF16, Once: channel.OnceNever,
@@ -52,7 +52,7 @@ func (a *Adapter) Profile() channel.Profile {
 	}
 }
 
-// Route is a conversation of a page. In one below a post, Message is the comment that is answered.
+// Route is a conversation of a page. If the conversation is about a post, Message is the comment that is answered.
 type Route struct {
 	Page         id   `json:"page_id"`
 	Conversation id   `json:"conversation_id"`
@@ -60,7 +60,7 @@ type Route struct {
 	Kind         kind `json:"type,omitzero"` // empty: inbox
 }
 
-// kind is what a conversation is.
+// kind is the kind of a conversation.
 type kind string
 
 const (
@@ -68,10 +68,10 @@ const (
 	comment kind = "COMMENT"
 )
 
-// id is one of Pancake's: text, in which the ids of the services behind it stand. Some of them are written as numbers.
+// id is an id of Pancake, a string that contains ids of the networks behind it. Pancake sends some ids as JSON numbers.
 type id string
 
-// UnmarshalJSON reads both forms.
+// UnmarshalJSON accepts a string or a number.
 func (i *id) UnmarshalJSON(text []byte) error {
 	var n json.Number
 	var s string
@@ -88,7 +88,7 @@ func (i *id) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// valid reports whether it can be one: 1 to 256 letters, digits and characters of _-.@:=+, not dots alone.
+// valid reports whether i has the form of an id: 1 to 256 letters, digits and characters of _-.@:=+, not dots alone.
 func (i id) valid() bool {
 	if len(i) > 256 || strings.Trim(string(i), ".") == "" {
 		return false
@@ -116,7 +116,7 @@ func parseRoute(route json.RawMessage) (Route, error) {
 	return r, nil
 }
 
-// Destination implements [channel.Adapter]: a conversation.
+// Destination implements [channel.Adapter]. It is a conversation.
 func (a *Adapter) Destination(route json.RawMessage) (string, error) {
 	r, err := parseRoute(route)
 	if err != nil {
@@ -125,14 +125,14 @@ func (a *Adapter) Destination(route json.RawMessage) (string, error) {
 	return string(r.Page) + "/" + string(r.Conversation), nil
 }
 
-// reply is what Pancake answers.
+// reply is the body of Pancake's responses.
 type reply struct {
 	Success *bool  `json:"success"`
 	Message string `json:"message"`
 	ID      id     `json:"id"`
 }
 
-// Send implements [channel.Adapter]. The setting sender_id says as which user of the page it is sent.
+// Send implements [channel.Adapter]. The setting sender_id is the id of the page's user in whose name the message is sent.
 func (a *Adapter) Send(ctx context.Context, to channel.Destination, m channel.Message) (channel.Receipt, error) {
 	r, err := parseRoute(to.Route)
 	token := to.Credential[pageToken]
@@ -161,7 +161,7 @@ func (a *Adapter) Send(ctx context.Context, to channel.Destination, m channel.Me
 		Secrets: chatapi.Secrets(to.Credential),
 		Judge: func(answer chatapi.Answer) *channel.Error {
 			said = reply{}
-			_ = json.Unmarshal(answer.Body, &said) // what stands before Pancake answers with pages
+			_ = json.Unmarshal(answer.Body, &said) // proxies in front of Pancake respond with HTML
 			return judge(answer, said)
 		}})
 	if err != nil {
@@ -170,11 +170,11 @@ func (a *Adapter) Send(ctx context.Context, to channel.Destination, m channel.Me
 	if said.Success == nil {
 		return channel.Receipt{}, a.api.NotUnderstood(answer)
 	}
-	// Nothing is done with the id of a message later on, so one that Pancake does not name has ours.
+	// The id of a message is not used later, so the key replaces it if Pancake returns none.
 	return channel.Receipt{ID: cmp.Or(string(said.ID), m.Key)}, nil
 }
 
-// judge is the table of what Pancake answers, also with the status 200. Nil: the status says all.
+// judge maps Pancake's response, also one with status 200, to an error. Nil: the HTTP status decides.
 func judge(answer chatapi.Answer, said reply) *channel.Error {
 	if said.Success == nil || *said.Success || answer.Status == http.StatusTooManyRequests || answer.Status >= 500 {
 		return nil
@@ -184,7 +184,7 @@ func judge(answer chatapi.Answer, said reply) *channel.Error {
 	return e
 }
 
-// units is the length of a text in UTF-16.
+// units returns the length of a text in UTF-16 units.
 func units(s string) int {
 	n := 0
 	for _, r := range s {

@@ -19,7 +19,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Verify implements [channel.Receiver]. Requests carry no time: a repeated one is recognised by its message.
+// Verify implements [channel.Receiver]. Requests carry no time; a repeated request is recognized by the id and the text of its message.
 func (a *Adapter) Verify(r channel.Request, to channel.Destination, _ time.Time) error {
 	secret := to.Credential[hookSecret]
 	if secret == "" {
@@ -31,7 +31,7 @@ func (a *Adapter) Verify(r channel.Request, to channel.Destination, _ time.Time)
 	return nil
 }
 
-// posted is what Pancake posts, as far as it is read.
+// posted is the JSON that Pancake posts, with only the fields that are read.
 type posted struct {
 	Type string `json:"event_type"`
 	Page id     `json:"page_id"`
@@ -58,8 +58,8 @@ type posted struct {
 	} `json:"data"`
 }
 
-// Read implements [channel.Receiver]. The setting ignore_tags, ids with commas between, names the tags of conversations that a person has
-// taken over; page_id the one page that is listened to.
+// Read implements [channel.Receiver]. The setting ignore_tags, ids separated by commas, names tags of conversations that a person has
+// taken over: their messages are ignored. The setting page_id names the only page whose messages are read.
 func (a *Adapter) Read(r channel.Request, to channel.Destination) (channel.Inbound, error) {
 	var p posted
 	if err := chatapi.Decode(r.Body, &p); err != nil {
@@ -90,7 +90,7 @@ func (a *Adapter) Read(r channel.Request, to channel.Destination) (channel.Inbou
 	case text == "" && len(files) == 0:
 		return chatapi.Ignore("it has neither text nor files"), nil
 	}
-	// An edit has the id of what was edited.
+	// An edited message is posted with the same id.
 	sum := sha256.Sum256([]byte(text))
 	return channel.Inbound{
 		Kind: channel.Text, Event: "pancake:" + string(p.Page) + ":" + string(m.ID) + ":" + hex.EncodeToString(sum[:8]),
@@ -99,7 +99,8 @@ func (a *Adapter) Read(r channel.Request, to channel.Destination) (channel.Inbou
 	}, nil
 }
 
-// takenOver reports whether a conversation has one of some tags, which are numbers or objects with an id.
+// takenOver reports whether a conversation has one of the tags in ignore, separated by commas. Pancake sends tags as numbers or as objects
+// with an id.
 func takenOver(tags []json.RawMessage, ignore string) bool {
 	if ignore == "" {
 		return false
@@ -125,7 +126,7 @@ var (
 	tag    = regexp.MustCompile(`<[^<>]*>`)
 )
 
-// withoutTags is the text of HTML.
+// withoutTags returns the text of HTML.
 func withoutTags(s string) string {
 	return html.UnescapeString(tag.ReplaceAllString(breaks.ReplaceAllString(s, "\n"), ""))
 }

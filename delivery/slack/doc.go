@@ -1,6 +1,8 @@
-// Package slack speaks to channels of Slack by its Web API, its Events API, interactions and commands.
+// Package slack implements the adapter of Slack: it sends through the Web API, and receives events of the Events API, button presses and
+// slash commands.
 //
-// The API knows no key for a message. Each one carries the delivery's key as metadata, by which a message is found whose answer was lost.
-// Files cannot carry metadata, so none are sent. In channels an answer stands in the thread of what it answers, and each thread is a
-// conversation of its own; a chat of two is one conversation.
+// The Web API has no idempotency key. Each message carries the delivery's key in its metadata; when the response to a send was lost,
+// [Adapter.Find] searches for a message with that key. Files cannot carry metadata, so files are not sent. In a channel, an answer is
+// posted to the thread of the message that it answers, and each thread is a conversation of its own; a direct message chat is one
+// conversation.
 package slack

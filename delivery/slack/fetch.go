@@ -9,10 +9,11 @@ import (
 	"github.com/sandjet/sandjet/delivery/internal/chatapi"
 )
 
-// fileHosts are where Slack has files, which it returns to requests with the bot's token.
+// fileHosts are the hosts from which Slack serves files. Requests to them must carry the bot's token.
 var fileHosts = chatapi.Hosts{"files.slack.com"} //nolint:gochecknoglobals // never changed
 
-// Fetch implements [channel.Fetcher]. The bot needs the scope files:read: without it Slack answers with a page to sign in.
+// Fetch implements [channel.Fetcher]. The bot needs the scope files:read: without it Slack responds with an HTML sign-in page instead of
+// the file, which Fetch reports as refused.
 func (a *Adapter) Fetch(ctx context.Context, to channel.Destination, f channel.InboundFile) (channel.Content, error) {
 	token := to.Credential[botToken]
 	if token == "" {
@@ -26,7 +27,7 @@ func (a *Adapter) Fetch(ctx context.Context, to channel.Destination, f channel.I
 		return got, err
 	}
 	if strings.HasPrefix(got.Type, "text/html") && !strings.HasPrefix(f.Type, "text/html") {
-		_ = got.Close() // it is a page
+		_ = got.Close() // it is the sign-in page
 		return channel.Content{}, chatapi.Refuse("Slack answers with a page in place of the file: the bot needs the scope files:read")
 	}
 	return got, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Verify implements [channel.Receiver], as https://docs.slack.dev/authentication/verifying-requests-from-slack says.
+// Verify implements [channel.Receiver] as described at https://docs.slack.dev/authentication/verifying-requests-from-slack.
 func (a *Adapter) Verify(r channel.Request, to channel.Destination, now time.Time) error {
 	secret := to.Credential[signingSecret]
 	if secret == "" {
@@ -34,13 +34,13 @@ func (a *Adapter) Verify(r channel.Request, to channel.Destination, now time.Tim
 	return chatapi.Fresh(time.Unix(seconds, 0), now)
 }
 
-// Headers of what Slack posts.
+// Headers of Slack's requests.
 const (
 	timeHeader      = "X-Slack-Request-Timestamp"
 	signatureHeader = "X-Slack-Signature"
 )
 
-// signature is that of a body at a time, in Unix seconds.
+// signature returns the signature that Slack sends with a body at the time stamp, in Unix seconds.
 func signature(secret, stamp string, body []byte) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte("v0:" + stamp + ":"))
@@ -48,7 +48,7 @@ func signature(secret, stamp string, body []byte) string {
 	return "v0=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// posted is what Slack posts as JSON, as far as it is read.
+// posted is the JSON that Slack posts, with only the fields that are read.
 type posted struct {
 	Type      string `json:"type"`
 	Challenge string `json:"challenge"`
@@ -111,7 +111,7 @@ func (p *posted) read() channel.Inbound {
 		return chatapi.Ignore("it lacks what names it")
 	}
 	if e.Thread == "" && !direct {
-		e.Thread = e.Stamp // what is said to the app in a channel begins a thread
+		e.Thread = e.Stamp // a mention in a channel begins a thread
 	}
 	in := inbound(Route{p.Team, e.Channel, e.Thread, e.Stamp}, e.User)
 	in.Kind, in.Event = channel.Text, "slack:"+p.ID
@@ -121,7 +121,7 @@ func (p *posted) read() channel.Inbound {
 	}
 	in.Text = spoken(e.Text, bot)
 	for _, f := range e.Files {
-		if f.URL != "" || f.Name != "" { // of what a limit of the workspace hides there is the name alone
+		if f.URL != "" || f.Name != "" { // a file that the workspace's limits hide has only a name
 			in.Files = append(in.Files, channel.InboundFile{Name: cmp.Or(f.Name, "file"), Type: f.Type, Size: max(f.Size, 0), Ref: f.URL})
 		}
 	}
@@ -131,7 +131,7 @@ func (p *posted) read() channel.Inbound {
 	return in
 }
 
-// inbound is what is the same for all that people do in a place.
+// inbound returns an Inbound with the fields that all kinds of events have in common.
 func inbound(r Route, user string) channel.Inbound {
 	in := channel.Inbound{Conversation: "slack:" + r.Team + ":" + r.Channel, Place: r.Channel, User: user, Message: r.Message,
 		Route: chatapi.Route(r)}
@@ -141,7 +141,7 @@ func inbound(r Route, user string) channel.Inbound {
 	return in
 }
 
-// readForm reads what Slack posts as a form: presses of buttons, and commands.
+// readForm reads the requests that Slack posts as a form: button presses and slash commands.
 func readForm(body []byte) (channel.Inbound, error) {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
@@ -203,10 +203,10 @@ func readPress(text []byte) (channel.Inbound, error) {
 	return in, nil
 }
 
-// ownCommand is a command whose first word is one of ours: /sandjet new is /new.
+// ownCommand is the slash command whose first word is the name of one of Sandjet's commands: "/sandjet new" means /new.
 const ownCommand = "/sandjet"
 
-// readCommand reads a slash command. It is no message: its answer stands in the channel, outside of threads.
+// readCommand reads a slash command. A command is not a message in the channel, so it is answered in the channel, outside of threads.
 func readCommand(form url.Values) channel.Inbound {
 	r := Route{Team: form.Get("team_id"), Channel: form.Get("channel_id")}
 	user, id := form.Get("user_id"), form.Get("trigger_id")
@@ -226,7 +226,7 @@ func readCommand(form url.Values) channel.Inbound {
 
 var reference = regexp.MustCompile(`<([^<>|]*)(?:\|([^<>]*))?>`)
 
-// spoken is text as people see it, without the app's name before it.
+// spoken returns a text as people see it, without a mention of the bot at its beginning: it resolves Slack's references (<…>) and escapes.
 func spoken(text, bot string) string {
 	text = strings.TrimSpace(text)
 	if bot != "" {

@@ -8,7 +8,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Route is a place in Slack: a channel, a group or a chat of two, perhaps a thread of it, perhaps the message that asked.
+// Route is where an answer goes in Slack: a channel, a group or a direct message chat, optionally a thread in it, optionally the message
+// that is answered.
 type Route struct {
 	Team    string `json:"team_id,omitzero"`
 	Channel string `json:"channel_id"`
@@ -32,7 +33,8 @@ func parseRoute(route json.RawMessage) (Route, error) {
 	return r, nil
 }
 
-// isPlace reports whether an id can be that of a channel. A person's is none: what is sent to it cannot be looked for there.
+// isPlace reports whether an id can be that of a channel, a group or a direct message chat. The id of a user is not accepted: Slack's
+// history methods, by which a sent message is found, do not take it.
 func isPlace(id string) bool {
 	if len(id) < 3 || len(id) > 32 || strings.IndexByte("CGD", id[0]) < 0 {
 		return false
@@ -40,7 +42,7 @@ func isPlace(id string) bool {
 	return strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == ""
 }
 
-// isStamp reports whether a text can be the time that names a message.
+// isStamp reports whether a text has the form of a message's timestamp, which is its id in Slack: seconds, a dot and digits.
 func isStamp(s string) bool {
 	seconds, part, found := strings.Cut(s, ".")
 	return found && seconds != "" && part != "" && len(s) <= 32 && strings.Trim(seconds+part, "0123456789") == ""

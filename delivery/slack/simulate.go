@@ -14,7 +14,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Simulate implements [channel.Simulator]: what is said in a chat of two, or to the app in a channel.
+// Simulate implements [channel.Simulator]. It simulates a direct message if the place begins with D, else a mention of the app in a
+// channel.
 func (a *Adapter) Simulate(to channel.Destination, said channel.Said, now time.Time) (channel.Request, error) {
 	if !isPlace(said.Place) {
 		return channel.Request{}, schemas.Invalidf("place", "%q is not the id of a channel", schemas.Quotable(said.Place))

@@ -22,19 +22,19 @@ const (
 )
 
 const (
-	maxText  = 3000 // UTF-16 units: what a section holds, which stands over buttons
+	maxText  = 3000 // UTF-16 units; the limit of a section block, which shows the text above buttons
 	maxLabel = 75   // characters of a button
 	maxData  = 64   // bytes of a button's data
 
-	// deliveryEvent is the type of the metadata that names a delivery.
+	// deliveryEvent is the event_type of the metadata that carries a delivery's key.
 	deliveryEvent = "sandjet_delivery"
 
-	pageSize = 200             // messages that one look asks for
-	maxPages = 5               // of a search
-	skew     = 2 * time.Minute // how far Slack's clock may be from ours
+	pageSize = 200             // messages per request of a search
+	maxPages = 5               // requests per search
+	skew     = 2 * time.Minute // by how much Slack's clock may differ from ours
 )
 
-// Adapter speaks to Slack.
+// Adapter is the adapter of Slack.
 type Adapter struct{ api *chatapi.Client }
 
 var (
@@ -70,7 +70,7 @@ func (a *Adapter) Profile() channel.Profile {
 	}
 }
 
-// Destination implements [channel.Adapter]: a channel, with all its threads.
+// Destination implements [channel.Adapter]. It is a channel, with all its threads.
 func (a *Adapter) Destination(route json.RawMessage) (string, error) {
 	r, err := parseRoute(route)
 	if err != nil {
@@ -79,13 +79,13 @@ func (a *Adapter) Destination(route json.RawMessage) (string, error) {
 	return r.Channel, nil
 }
 
-// reply is what every method answers.
+// reply has the fields that the response of every method has.
 type reply struct {
 	OK    bool   `json:"ok"`
 	Error string `json:"error"`
 }
 
-// call has the app do something.
+// call calls a method of the Web API with the bot's token. The reply is also returned with an error, if Slack sent one.
 func (a *Adapter) call(ctx context.Context, to channel.Destination, method string, c chatapi.Call) (said reply, err error) {
 	token := to.Credential[botToken]
 	if token == "" {
@@ -100,7 +100,7 @@ func (a *Adapter) call(ctx context.Context, to channel.Destination, method strin
 	}
 	c.Judge = func(answer chatapi.Answer) *channel.Error {
 		said = reply{}
-		_ = json.Unmarshal(answer.Body, &said) // what stands before Slack answers with pages
+		_ = json.Unmarshal(answer.Body, &said) // proxies in front of Slack respond with HTML
 		return a.judge(answer, said, of)
 	}
 	answer, err := a.api.Do(ctx, c)
@@ -110,7 +110,8 @@ func (a *Adapter) call(ctx context.Context, to channel.Destination, method strin
 	return said, err
 }
 
-// judge is the table of what Slack answers: the status is mostly 200. Nil: the status says all.
+// judge maps Slack's response to an error. Slack responds with status 200 to most failures, so the error code in the body decides. Nil:
+// the body has no error code, and the HTTP status decides.
 func (a *Adapter) judge(answer chatapi.Answer, said reply, of channel.PaceOf) *channel.Error {
 	limited := answer.Status == http.StatusTooManyRequests
 	if said.OK || said.Error == "" && !limited {
@@ -138,9 +139,9 @@ func (a *Adapter) judge(answer chatapi.Answer, said reply, of channel.PaceOf) *c
 type outgoing struct {
 	Channel  string    `json:"channel"`
 	Thread   string    `json:"thread_ts,omitzero"`
-	Stamp    string    `json:"ts,omitzero"` // of edits
+	Stamp    string    `json:"ts,omitzero"` // set for edits
 	Text     string    `json:"text"`
-	Blocks   []any     `json:"blocks,omitzero"` // empty: an edit takes them away
+	Blocks   []any     `json:"blocks,omitzero"` // empty, not nil: an edit removes the buttons
 	Links    bool      `json:"unfurl_links"`
 	Media    bool      `json:"unfurl_media"`
 	Metadata *metadata `json:"metadata,omitzero"`
@@ -155,7 +156,7 @@ type payload struct {
 	Delivery string `json:"delivery"`
 }
 
-// write is the body for a message in a channel.
+// write returns the body that sends a message to a channel, or an error if the message is not one that is sent to Slack.
 func write(place string, m channel.Message) (outgoing, *channel.Error) {
 	switch {
 	case m.File != nil:
@@ -190,7 +191,7 @@ func write(place string, m channel.Message) (outgoing, *channel.Error) {
 	return body, nil
 }
 
-// units is the length of a text as Slack's editors count it.
+// units returns the length of a text in UTF-16 units.
 func units(s string) int {
 	n := 0
 	for _, r := range s {
@@ -199,7 +200,7 @@ func units(s string) int {
 	return n
 }
 
-// Send implements [channel.Adapter]. The thread is the route's: what a message answers makes no difference.
+// Send implements [channel.Adapter]. It posts to the thread that the route names; m.Reply is ignored.
 func (a *Adapter) Send(ctx context.Context, to channel.Destination, m channel.Message) (channel.Receipt, error) {
 	route, err := parseRoute(to.Route)
 	if err != nil {
@@ -222,7 +223,7 @@ func (a *Adapter) Send(ctx context.Context, to channel.Destination, m channel.Me
 	return channel.Receipt{ID: got.Stamp}, nil
 }
 
-// Edit implements [channel.Editor]. Buttons that m does not have are taken away.
+// Edit implements [channel.Editor]. Buttons of the old message that m does not have are removed.
 func (a *Adapter) Edit(ctx context.Context, to channel.Destination, id string, m channel.Message) error {
 	route, err := parseRoute(to.Route)
 	if err != nil {
@@ -270,7 +271,7 @@ func (a *Adapter) Check(ctx context.Context, to channel.Destination) (string, er
 	return fmt.Sprintf("the bot %s of the workspace %s (%s)", me.User, me.Team, me.TeamID), nil
 }
 
-// Find implements [channel.Finder]: it reads the thread, or the channel, since then.
+// Find implements [channel.Finder]. It reads the thread, or the channel, from skew before since.
 func (a *Adapter) Find(ctx context.Context, to channel.Destination, key string, since time.Time) (channel.Receipt, bool, error) {
 	route, err := parseRoute(to.Route)
 	if err != nil {
@@ -320,7 +321,7 @@ func (a *Adapter) Find(ctx context.Context, to channel.Destination, key string, 
 		Reason: fmt.Sprintf("more than %d messages have come since: too many to look through", maxPages*pageSize)}
 }
 
-// unseen is the error of a search: that it was refused says nothing about the message.
+// unseen returns the error of a failed search. A refused search says nothing about the message, so the outcome becomes ambiguous.
 func unseen(err error) error {
 	e, ok := errors.AsType[*channel.Error](err)
 	if !ok || e.Outcome != channel.Refused {

@@ -1,5 +1,5 @@
-// Package telegram speaks to chats of Telegram by its Bot API.
+// Package telegram implements the adapter of Telegram, through its Bot API.
 //
-// The API knows no key for a message: if an answer is lost, it is impossible to find out whether the message arrived. Topics of a forum are
-// conversations of their own.
+// The API has no idempotency key: if the response to a send is lost, it is impossible to find out whether the message arrived. Each topic
+// of a forum is a conversation of its own.
 package telegram

@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/internal/chatapi"
 )
 
-// Fetch implements [channel.Fetcher]. Telegram gives bots files of up to 20 MB.
+// Fetch implements [channel.Fetcher]. Telegram serves files of up to 20 MB to bots.
 func (a *Adapter) Fetch(ctx context.Context, to channel.Destination, f channel.InboundFile) (channel.Content, error) {
 	var got struct {
 		Path string `json:"file_path"`

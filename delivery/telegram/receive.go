@@ -10,10 +10,10 @@ import (
 	"github.com/sandjet/sandjet/delivery/internal/chatapi"
 )
 
-// secretHeader is what an update shows the secret of its webhook in.
+// secretHeader is the header in which Telegram sends the webhook's secret.
 const secretHeader = "X-Telegram-Bot-Api-Secret-Token" //nolint:gosec // a name, not a secret
 
-// Verify implements [channel.Receiver]. An update carries no time: a repeated one is recognised by its number.
+// Verify implements [channel.Receiver]. An update carries no time; a repeated update is recognized by its update_id.
 func (a *Adapter) Verify(r channel.Request, to channel.Destination, _ time.Time) error {
 	secret := to.Credential[secretToken]
 	if secret == "" {
@@ -25,7 +25,7 @@ func (a *Adapter) Verify(r channel.Request, to channel.Destination, _ time.Time)
 	return nil
 }
 
-// update is what Telegram posts, as far as it is read.
+// update is the JSON that Telegram posts, with only the fields that are read.
 type update struct {
 	ID       int64     `json:"update_id"`
 	Message  *incoming `json:"message"`
@@ -46,7 +46,7 @@ type user struct {
 	Username string `json:"username"`
 }
 
-// name is what people see.
+// name returns the user name, or else the first and last name.
 func (u user) name() string {
 	return cmp.Or(u.Username, strings.TrimSpace(u.First+" "+u.Last))
 }
@@ -75,7 +75,7 @@ type file struct {
 	Size int64  `json:"file_size"`
 }
 
-// files are those of a message, with a name each.
+// files returns the files of a message, each with a name.
 func (m *incoming) files() (list []channel.InboundFile) {
 	add := func(f *file, name, kind string) {
 		if f != nil && f.ID != "" {
@@ -86,13 +86,14 @@ func (m *incoming) files() (list []channel.InboundFile) {
 	add(m.Audio, "audio", "")
 	add(m.Video, "video.mp4", "video/mp4")
 	add(m.Voice, "voice.ogg", "audio/ogg")
-	if len(m.Photo) > 0 { // sizes of one picture, the largest last
+	if len(m.Photo) > 0 { // the sizes of one picture, largest last
 		add(&m.Photo[len(m.Photo)-1], "photo.jpg", "image/jpeg")
 	}
 	return list
 }
 
-// thread is the topic that a message is in. In groups without topics the number only says what is answered.
+// thread returns the topic of a message; 0 if it is in none. In groups without topics, message_thread_id identifies a chain of replies,
+// and is ignored.
 func (m *incoming) thread() int64 {
 	if !m.IsTopic {
 		return 0
@@ -110,7 +111,7 @@ func (a *Adapter) Read(r channel.Request, to channel.Destination) (channel.Inbou
 	case u.Callback != nil && u.Callback.Message != nil && u.Callback.Message.ID > 0 && u.Callback.Message.Chat.ID != 0:
 		in := u.Callback.Message.inbound(u.ID, u.Callback.From)
 		in.Kind, in.Data = channel.Pressed, u.Callback.Data
-		// The button waits until it is answered. That may stand in the response.
+		// Telegram shows the button as busy until the press is answered. The response to the webhook may contain the answer.
 		in.Answer = channel.Answer{Type: "application/json",
 			Body: chatapi.Route(map[string]string{"method": "answerCallbackQuery", "callback_query_id": u.Callback.ID})}
 		return in, nil
@@ -137,7 +138,7 @@ func (a *Adapter) Read(r channel.Request, to channel.Destination) (channel.Inbou
 	return in, nil
 }
 
-// inbound is what is the same for all that people do with a message.
+// inbound returns an Inbound with the fields that messages and button presses have in common.
 func (m *incoming) inbound(update int64, from user) channel.Inbound {
 	chat := strconv.FormatInt(m.Chat.ID, 10)
 	in := channel.Inbound{
@@ -151,7 +152,7 @@ func (m *incoming) inbound(update int64, from user) channel.Inbound {
 	return in
 }
 
-// command takes the bot's name from a command: /new@sandjet_bot is /new. Other is whether it names another bot than ours.
+// command removes a bot's name from a command: /new@sandjet_bot becomes /new. It returns other true if that is not the bot ours.
 func command(text, ours string) (rest string, other bool) {
 	if !strings.HasPrefix(text, "/") {
 		return text, false

@@ -13,7 +13,7 @@ import (
 type outgoing struct {
 	Chat      ChatID   `json:"chat_id"`
 	Thread    int64    `json:"message_thread_id,omitzero"`
-	Message   int64    `json:"message_id,omitzero"` // of edits
+	Message   int64    `json:"message_id,omitzero"` // set for edits
 	Text      string   `json:"text"`
 	ParseMode string   `json:"parse_mode,omitzero"`
 	Preview   *preview `json:"link_preview_options,omitzero"`
@@ -25,7 +25,7 @@ type preview struct {
 	Disabled bool `json:"is_disabled"`
 }
 
-// answers has a message stand as an answer, or by itself where the other is gone.
+// answers makes a message a reply; if the message that it replies to was deleted, it is sent without that.
 type answers struct {
 	Message int64 `json:"message_id"`
 	Anyway  bool  `json:"allow_sending_without_reply"`
@@ -42,7 +42,7 @@ type press struct {
 
 const maxData = 64 // bytes of a button's data
 
-// keyboard is one row of buttons. Nil: there are none.
+// keyboard returns one row of buttons; nil if there are none.
 func keyboard(list []channel.Button) (*markup, *channel.Error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -57,7 +57,7 @@ func keyboard(list []channel.Button) (*markup, *channel.Error) {
 	return &markup{[][]press{row}}, nil
 }
 
-// request is the method for a message and its body.
+// request returns the method that sends a message, and its call. Plain is whether to send the text without markup.
 func request(route Route, m channel.Message, plain bool) (string, chatapi.Call, *channel.Error) {
 	body := outgoing{Chat: route.Chat, Thread: route.Thread, Text: m.Text, ParseMode: "HTML"}
 	if plain {
@@ -95,7 +95,7 @@ func request(route Route, m channel.Message, plain bool) (string, chatapi.Call, 
 	return "sendDocument", chatapi.Call{Body: form, Type: kind}, nil
 }
 
-// number is a field of a form, empty for 0.
+// number returns the form value of n; empty for 0.
 func number(n int64) string {
 	if n == 0 {
 		return ""
@@ -103,19 +103,19 @@ func number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// text is a field of a form that holds JSON.
+// text returns v as JSON, for the value of a form field; empty if is is false.
 func text(is bool, v any) string {
 	if !is {
 		return ""
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
-		return "" // of structs with strings there is none
+		return "" // structs of strings can always be encoded
 	}
 	return string(b)
 }
 
-// units is the length of a text as Telegram counts it.
+// units returns the length of a text in UTF-16 units, as Telegram counts it.
 func units(s string) int {
 	n := 0
 	for _, r := range s {

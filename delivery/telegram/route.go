@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Route is a place in Telegram: a chat, perhaps a topic of it, perhaps a message to answer.
+// Route is where an answer goes in Telegram: a chat, optionally a topic in it, optionally the message to reply to.
 type Route struct {
 	Chat    ChatID `json:"chat_id"`
 	Thread  int64  `json:"thread_id,omitzero"`
@@ -19,7 +19,7 @@ type Route struct {
 // ChatID is a number, or the name of a public channel: @news. On the wire it is a string or a number.
 type ChatID string
 
-// UnmarshalJSON reads both forms.
+// UnmarshalJSON accepts a string or a number.
 func (c *ChatID) UnmarshalJSON(text []byte) error {
 	var s string
 	if len(text) > 0 && text[0] != '"' {
@@ -39,7 +39,7 @@ func (c ChatID) MarshalJSON() ([]byte, error) {
 	return chatapi.Encode(string(c))
 }
 
-// number is the chat's, 0 where it is named.
+// number returns the id of the chat; 0 if it is given by name.
 func (c ChatID) number() int64 {
 	n, err := strconv.ParseInt(string(c), 10, 64)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c ChatID) number() int64 {
 	return n
 }
 
-// valid reports whether it can be a chat: a number other than 0, or @ and a name of 4 to 32 letters, digits and underscores.
+// valid reports whether c has the form of a chat id: a number other than 0, or @ and a name of 4 to 32 letters, digits and underscores.
 func (c ChatID) valid() bool {
 	name, named := strings.CutPrefix(string(c), "@")
 	if !named {

@@ -10,13 +10,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Simulate implements [channel.Simulator]. The number of the update is the time, far above those that Telegram gives.
+// Simulate implements [channel.Simulator]. The update's id is derived from the time, and far above Telegram's own ids.
 func (a *Adapter) Simulate(to channel.Destination, said channel.Said, now time.Time) (channel.Request, error) {
 	chat, err := strconv.ParseInt(said.Place, 10, 64)
 	if err != nil || chat == 0 {
 		return channel.Request{}, schemas.Invalidf("place", "%q is not the number of a chat", schemas.Quotable(said.Place))
 	}
-	from := user{ID: chat, Username: "somebody"} // in a chat of two its number is the person's
+	from := user{ID: chat, Username: "somebody"} // the id of a private chat is its user's
 	if said.User != "" {
 		if from.ID, err = strconv.ParseInt(said.User, 10, 64); err != nil {
 			return channel.Request{}, schemas.Invalidf("user", "%q is not the number of a person", schemas.Quotable(said.User))

@@ -22,12 +22,12 @@ const (
 )
 
 const (
-	maxText    = 4096     // UTF-16 units, of the text that people see
-	maxCaption = 1024     // the same, beside a file
+	maxText    = 4096     // UTF-16 units of the text without markup
+	maxCaption = 1024     // the same, of a file's caption
 	maxFile    = 50 << 20 // bytes
 )
 
-// Adapter speaks to Telegram.
+// Adapter is the adapter of Telegram.
 type Adapter struct{ api *chatapi.Client }
 
 var (
@@ -59,7 +59,7 @@ func (a *Adapter) Profile() channel.Profile {
 		Pace: []channel.Pace{
 			{Of: channel.PerCredential, Events: 30, Per: time.Second},
 			{Of: channel.PerDestination, Events: 1, Per: time.Second},
-			{Of: channel.PerDestination, Events: 20, Per: time.Minute}, // of groups; chats of two accept more
+			{Of: channel.PerDestination, Events: 20, Per: time.Minute}, // of groups; private chats accept more
 		},
 		Secrets: []channel.Secret{
 			{Name: botToken, Required: true, Counted: true, About: "what @BotFather says when a bot is made: 123456789:AA…"},
@@ -68,7 +68,7 @@ func (a *Adapter) Profile() channel.Profile {
 	}
 }
 
-// Destination implements [channel.Adapter]: the limits count chats, with all their topics.
+// Destination implements [channel.Adapter]. It is a chat, with all its topics.
 func (a *Adapter) Destination(route json.RawMessage) (string, error) {
 	r, err := parseRoute(route)
 	if err != nil {
@@ -77,7 +77,7 @@ func (a *Adapter) Destination(route json.RawMessage) (string, error) {
 	return string(r.Chat), nil
 }
 
-// reply is what a method answers.
+// reply is the body of Telegram's responses.
 type reply struct {
 	OK          bool            `json:"ok"`
 	Result      json.RawMessage `json:"result"`
@@ -89,7 +89,8 @@ type reply struct {
 	} `json:"parameters"`
 }
 
-// call has a bot do something, and decodes what it answers.
+// call calls a method of the Bot API and decodes the result into into, unless that is nil. The reply is also returned with an error, if
+// Telegram sent one.
 func (a *Adapter) call(ctx context.Context, to channel.Destination, method string, c chatapi.Call, into any) (reply, error) {
 	token := to.Credential[botToken]
 	if token == "" {
@@ -101,7 +102,7 @@ func (a *Adapter) call(ctx context.Context, to channel.Destination, method strin
 	var said reply
 	c.Judge = func(answer chatapi.Answer) *channel.Error {
 		said = reply{}
-		_ = json.Unmarshal(answer.Body, &said) // what stands before Telegram answers with pages
+		_ = json.Unmarshal(answer.Body, &said) // proxies in front of Telegram respond with HTML
 		return a.judge(answer, said)
 	}
 	answer, err := a.api.Do(ctx, c)
@@ -114,7 +115,7 @@ func (a *Adapter) call(ctx context.Context, to channel.Destination, method strin
 	return said, nil
 }
 
-// judge is the table of what Telegram answers. Nil: the status says all.
+// judge maps Telegram's response to an error. Nil: the HTTP status decides.
 func (a *Adapter) judge(answer chatapi.Answer, said reply) *channel.Error {
 	if said.OK || said.Code == 0 {
 		return nil
@@ -124,7 +125,7 @@ func (a *Adapter) judge(answer chatapi.Answer, said reply) *channel.Error {
 	case said.Code == http.StatusTooManyRequests:
 		e.Outcome, e.Of = channel.Limited, channel.PerDestination
 		e.After = cmp.Or(chatapi.Seconds(said.Parameters.RetryAfter), chatapi.RetryAfter(answer.Header, a.api.Now()))
-	case said.Code == http.StatusUnauthorized, said.Code == http.StatusNotFound: // of a token that is none, the path does not exist
+	case said.Code == http.StatusUnauthorized, said.Code == http.StatusNotFound: // an invalid token is part of the path: 404
 		e.Credential = true
 	case said.Code >= 500:
 		e.Outcome = channel.Ambiguous
@@ -132,7 +133,7 @@ func (a *Adapter) judge(answer chatapi.Answer, said reply) *channel.Error {
 	return e
 }
 
-// sent is the part of a message that is read.
+// sent is a message in Telegram's responses, with only the fields that are read.
 type sent struct {
 	ID   int64 `json:"message_id"`
 	Chat struct {
@@ -141,8 +142,8 @@ type sent struct {
 	} `json:"chat"`
 }
 
-// Send implements [channel.Adapter]. Where Telegram does not understand the marks, the same goes without them; where a group has become
-// a supergroup, it goes there.
+// Send implements [channel.Adapter]. If Telegram cannot parse the markup, the message is sent again as plain text. If the group has become
+// a supergroup, which has another id, the message is sent there.
 func (a *Adapter) Send(ctx context.Context, to channel.Destination, m channel.Message) (channel.Receipt, error) {
 	route, err := parseRoute(to.Route)
 	if err != nil {
@@ -163,7 +164,7 @@ func (a *Adapter) Send(ctx context.Context, to channel.Destination, m channel.Me
 			return receipt(route, got, moved), nil
 		case channel.OutcomeOf(err) == channel.Refused && said.Parameters.MigrateTo != 0 && !moved:
 			moved, route.Chat = true, ChatID(strconv.FormatInt(said.Parameters.MigrateTo, 10))
-			route.Message = 0 // its number was the old chat's
+			route.Message = 0 // the message id was that of the old chat
 		case channel.OutcomeOf(err) == channel.Refused && unparsed(said) && !plain:
 			plain = true
 		default:
@@ -172,14 +173,14 @@ func (a *Adapter) Send(ctx context.Context, to channel.Destination, m channel.Me
 	}
 }
 
-// unparsed reports whether Telegram did not understand the marks of a text. It says so in words alone.
+// unparsed reports whether Telegram could not parse the markup of a text. Only the description of the error says so.
 func unparsed(r reply) bool {
 	return r.Code == http.StatusBadRequest && strings.Contains(r.Description, "can't parse entities")
 }
 
 func receipt(route Route, got sent, moved bool) channel.Receipt {
 	r := channel.Receipt{ID: strconv.FormatInt(got.ID, 10)}
-	const super = "-100" // how the numbers of supergroups and channels begin
+	const super = "-100" // prefix of the ids of supergroups and channels
 	switch id, isSuper := strings.CutPrefix(strconv.FormatInt(got.Chat.ID, 10), super); {
 	case got.Chat.Username != "" && got.Chat.ID < 0:
 		r.URL = fmt.Sprintf("https://t.me/%s/%d", url.PathEscape(got.Chat.Username), got.ID)
@@ -192,7 +193,7 @@ func receipt(route Route, got sent, moved bool) channel.Receipt {
 	return r
 }
 
-// Typing implements [channel.Typist]: it is shown for five seconds.
+// Typing implements [channel.Typist]. Telegram shows it for five seconds.
 func (a *Adapter) Typing(ctx context.Context, to channel.Destination) error {
 	route, err := parseRoute(to.Route)
 	if err != nil {
@@ -220,7 +221,7 @@ func (a *Adapter) React(ctx context.Context, to channel.Destination) error {
 	return err
 }
 
-// Edit implements [channel.Editor]. Buttons that m does not have are taken away.
+// Edit implements [channel.Editor]. Buttons of the old message that m does not have are removed.
 func (a *Adapter) Edit(ctx context.Context, to channel.Destination, id string, m channel.Message) error {
 	route, err := parseRoute(to.Route)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package zalo speaks to chats of Zalo by its Bot API: text, and nothing beside it.
+// Package zalo implements the adapter of Zalo, through its Bot API. It sends only text.
 //
-// The API knows no key for a message, no answers to messages, no files of ours and no edits. If an answer is lost, it is impossible to find
-// out whether the message arrived.
+// The API has no idempotency key, no replies to messages, no files and no edits. If the response to a send is lost, it is impossible to
+// find out whether the message arrived.
 package zalo

@@ -7,8 +7,8 @@ import (
 	"github.com/sandjet/sandjet/delivery/internal/chatapi"
 )
 
-// Fetch implements [channel.Fetcher]. Who has the address of a picture may have it. Zalo does not say which hosts have them; these are
-// its own domains.
+// Fetch implements [channel.Fetcher]. The address of a picture needs no credential. Zalo does not document the hosts that serve pictures;
+// the accepted ones are its own domains.
 func (a *Adapter) Fetch(ctx context.Context, to channel.Destination, f channel.InboundFile) (channel.Content, error) {
 	return a.api.Fetch(ctx, chatapi.Fetch{
 		URL:     f.Ref,

@@ -10,10 +10,10 @@ import (
 	"github.com/sandjet/sandjet/delivery/internal/chatapi"
 )
 
-// secretHeader is what an event shows the secret of its webhook in.
+// secretHeader is the header in which Zalo sends the webhook's secret.
 const secretHeader = "X-Bot-Api-Secret-Token" //nolint:gosec // a name, not a secret
 
-// Verify implements [channel.Receiver]. An event carries no time: a repeated one is recognised by its message.
+// Verify implements [channel.Receiver]. An event carries no time; a repeated event is recognized by the id of its message.
 func (a *Adapter) Verify(r channel.Request, to channel.Destination, _ time.Time) error {
 	secret := to.Credential[secretToken]
 	if secret == "" {
@@ -25,7 +25,7 @@ func (a *Adapter) Verify(r channel.Request, to channel.Destination, _ time.Time)
 	return nil
 }
 
-// event is what Zalo posts, as far as it is read.
+// event is the JSON that Zalo posts, with only the fields that are read.
 type event struct {
 	Name    string `json:"event_name"`
 	Message struct {
@@ -47,7 +47,8 @@ type event struct {
 	} `json:"message"`
 }
 
-// Read implements [channel.Receiver]. What is posted is the event itself, or an answer of the API that holds it.
+// Read implements [channel.Receiver]. The body is either the event, or an object whose result is the event, like a response of the Bot
+// API.
 func (a *Adapter) Read(r channel.Request, _ channel.Destination) (channel.Inbound, error) {
 	var posted struct {
 		Result json.RawMessage `json:"result"`

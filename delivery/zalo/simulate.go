@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Simulate implements [channel.Simulator]. In a chat of two its id is the person's.
+// Simulate implements [channel.Simulator]. Without a user, the user's id is that of the chat, as in private chats.
 func (a *Adapter) Simulate(to channel.Destination, said channel.Said, now time.Time) (channel.Request, error) {
 	chat, from := id(said.Place), id(cmp.Or(said.User, said.Place))
 	if !chat.valid() || !from.valid() {

@@ -23,7 +23,7 @@ const (
 
 const maxText = 2000 // characters
 
-// Adapter speaks to Zalo.
+// Adapter is the adapter of Zalo.
 type Adapter struct{ api *chatapi.Client }
 
 var (
@@ -45,7 +45,7 @@ func New(o channel.Options) (*Adapter, error) {
 	return &Adapter{api: api}, nil
 }
 
-// Profile implements [channel.Adapter]. Zalo says nothing of how often a message may be sent.
+// Profile implements [channel.Adapter]. It has no Pace, because Zalo documents no rate limit.
 func (a *Adapter) Profile() channel.Profile {
 	return channel.Profile{
 		Kind: "zalo", Format: channel.PlainText, Limit: maxText, Unit: channel.UTF16, Once: channel.OnceNever,
@@ -56,15 +56,15 @@ func (a *Adapter) Profile() channel.Profile {
 	}
 }
 
-// Route is a place in Zalo: a chat.
+// Route is where an answer goes in Zalo: a chat.
 type Route struct {
 	Chat id `json:"chat_id"`
 }
 
-// id is one of Zalo's, which are text; some of its programs write numbers.
+// id is an id of Zalo, a string. Some of Zalo's services send it as a JSON number.
 type id string
 
-// UnmarshalJSON reads both forms.
+// UnmarshalJSON accepts a string or a number.
 func (i *id) UnmarshalJSON(text []byte) error {
 	var s string
 	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
@@ -76,7 +76,7 @@ func (i *id) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// valid reports whether it can be one: 1 to 128 letters, digits, dots, dashes and underscores.
+// valid reports whether i has the form of an id: 1 to 128 letters, digits, dots, dashes and underscores.
 func (i id) valid() bool {
 	return i != "" && len(i) <= 128 && !strings.ContainsFunc(string(i), func(r rune) bool {
 		return r != '_' && r != '-' && r != '.' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
@@ -103,7 +103,7 @@ func (a *Adapter) Destination(route json.RawMessage) (string, error) {
 	return string(r.Chat), nil
 }
 
-// reply is what a method answers.
+// reply is the body of Zalo's responses.
 type reply struct {
 	OK          bool            `json:"ok"`
 	Result      json.RawMessage `json:"result"`
@@ -111,7 +111,7 @@ type reply struct {
 	Description string          `json:"description"`
 }
 
-// call has a bot do something, and decodes what it answers.
+// call calls a method of the Bot API and decodes the result into into, unless that is nil.
 func (a *Adapter) call(ctx context.Context, to channel.Destination, method string, body, into any) error {
 	token := to.Credential[botToken]
 	if token == "" {
@@ -122,7 +122,7 @@ func (a *Adapter) call(ctx context.Context, to channel.Destination, method strin
 	answer, err := a.api.Do(ctx, chatapi.Call{Method: http.MethodPost, Path: "/bot" + url.PathEscape(token) + "/" + method, JSON: body,
 		Secrets: chatapi.Secrets(to.Credential, key),
 		Judge: func(answer chatapi.Answer) *channel.Error {
-			_ = json.Unmarshal(answer.Body, &said) // what stands before Zalo answers with pages
+			_ = json.Unmarshal(answer.Body, &said) // proxies in front of Zalo respond with HTML
 			return a.judge(answer, said)
 		}})
 	if err != nil {
@@ -134,7 +134,7 @@ func (a *Adapter) call(ctx context.Context, to channel.Destination, method strin
 	return nil
 }
 
-// judge is the table of what Zalo answers, also with a status of success. Nil: the status says all.
+// judge maps Zalo's response, also one with a status of success, to an error. Nil: the HTTP status decides.
 func (a *Adapter) judge(answer chatapi.Answer, said reply) *channel.Error {
 	if said.OK || said.Code == 0 {
 		return nil
@@ -143,7 +143,7 @@ func (a *Adapter) judge(answer chatapi.Answer, said reply) *channel.Error {
 	switch {
 	case said.Code == http.StatusTooManyRequests:
 		e.Outcome, e.Of, e.After = channel.Limited, channel.PerCredential, chatapi.RetryAfter(answer.Header, a.api.Now())
-	case said.Code == http.StatusUnauthorized, said.Code == http.StatusNotFound: // of a token that is none, the path does not exist
+	case said.Code == http.StatusUnauthorized, said.Code == http.StatusNotFound: // an invalid token is part of the path: 404
 		e.Credential = true
 	case said.Code == http.StatusRequestTimeout, said.Code >= 500:
 		e.Outcome = channel.Ambiguous
@@ -195,7 +195,7 @@ func (a *Adapter) Check(ctx context.Context, to channel.Destination) (string, er
 	return fmt.Sprintf("the bot %s (%s)", me.Name, me.ID), nil
 }
 
-// Register implements [channel.Registrar]. A bot has one webhook.
+// Register implements [channel.Registrar]. A bot has one webhook, which is replaced.
 func (a *Adapter) Register(ctx context.Context, to channel.Destination, hook *url.URL) error {
 	secret := to.Credential[secretToken]
 	if len(secret) < 8 || len(secret) > 256 {

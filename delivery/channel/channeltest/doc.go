@@ -1,2 +1,2 @@
-// Package channeltest is the suite that every adapter of a chat service passes, against a double of its service.
+// Package channeltest is the test suite that the adapter of every chat service must pass, against a test double of its service.
 package channeltest

@@ -15,7 +15,7 @@ func (f *fixture) outcome(fault chatfake.Fault) channel.Outcome {
 	if o, ok := f.Outcomes[fault]; ok {
 		return o
 	}
-	switch fault { //nolint:exhaustive // of all others the outcome is unknown
+	switch fault { //nolint:exhaustive // of all other faults the outcome is ambiguous
 	case chatfake.TooMany, chatfake.TooManyBare:
 		return channel.Limited
 	case chatfake.Unauthorized, chatfake.Redirect:
@@ -28,7 +28,7 @@ func (f *fixture) outcome(fault chatfake.Fault) channel.Outcome {
 	return channel.Ambiguous
 }
 
-// waits reports whether only the end of a context ends a request with that fault.
+// waits reports whether a request with that fault ends only with its context.
 func waits(fault chatfake.Fault) bool {
 	return fault == chatfake.Hang || fault == chatfake.CommitThenHang
 }
@@ -36,7 +36,7 @@ func waits(fault chatfake.Fault) bool {
 func faults(t *testing.T, f *fixture) {
 	for _, fault := range chatfake.Faults() {
 		if waits(fault) {
-			continue // of its own test
+			continue // has a test of its own
 		}
 		before := len(f.fake.Messages())
 		f.fake.Fail(fault)

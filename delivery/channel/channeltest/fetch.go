@@ -19,14 +19,15 @@ import (
 type Fetched struct {
 	File channel.InboundFile
 	Path string // of the double
-	// Guarded is the header that must carry a credential: Authorization. Empty: every client that has the address gets the file.
+	// Guarded is the header that must have the value Shown, which contains a credential: Authorization. Empty: the file is served without
+	// a credential.
 	Guarded, Shown string
 }
 
 // fileContent returns content that is longer than one read.
 func fileContent() []byte { return bytes.Repeat([]byte("0123456789abcdef"), 20_000) }
 
-// fetches returns an adapter that can reach only its double: away counts requests to other hosts.
+// fetches returns an adapter that can reach only its double. Away counts the requests to other hosts.
 func (f *fixture) fetches(t *testing.T) (a channel.Fetcher, away *atomic.Int32) {
 	t.Helper()
 	if _, ok := f.adapter.(channel.Fetcher); !ok {
@@ -86,7 +87,7 @@ func fetchesFiles(t *testing.T, f *fixture) {
 	if err != nil || !bytes.Equal(got, fileContent()) || c.Close() != nil {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	// Each fault, of each of its requests: it is an error that says whether to ask again, and never half a file.
+	// Each fault, at each request of a fetch, must give an error that says whether to retry, and never a part of the file.
 	before := f.fake.Requests()
 	if _, err := whole(t.Context(), a, f.To, f.Fetched.File); err != nil {
 		t.Fatal(err)
@@ -96,12 +97,12 @@ func fetchesFiles(t *testing.T, f *fixture) {
 		for n := range requests {
 			if waits(fault) || n == requests-1 && (fault == chatfake.ErrorBody || fault == chatfake.CommitThenMalformed ||
 				fault == chatfake.CommitThenLong) {
-				continue // of the first there is a test below; what those say is a file as well as any
+				continue // hanging requests have a test below; the bodies of the other faults look like a file
 			}
 			f.fake.Fail(append(make([]chatfake.Fault, n), fault)...)
 			got, err := whole(t.Context(), a, f.To, f.Fetched.File)
 			if err == nil && bytes.Equal(got, fileContent()) && (fault == chatfake.Drop || fault == chatfake.CommitThenDrop) {
-				continue // the transport has asked again, which it may
+				continue // the transport has retried, which it may
 			}
 			if err == nil {
 				t.Errorf("%s at request %d: %d bytes and no error", fault, n, len(got))
@@ -138,7 +139,7 @@ func fetchesElsewhere(t *testing.T, f *fixture) {
 			t.Errorf("%q: %d bytes, %v", ref, len(got), err)
 		}
 	}
-	// The service itself sends to somewhere else.
+	// The service itself redirects to other hosts.
 	for _, to := range []string{other.URL + "/x", "http://169.254.169.254/latest/meta-data", "https://example.com/a", "file:///etc/passwd"} {
 		f.fake.Put(f.Fetched.Path, chatfake.Reply{Status: http.StatusFound, Header: http.Header{"Location": {to}}}, nil)
 		if got, err := whole(t.Context(), a, f.To, f.Fetched.File); err == nil || f.safe(t, err).Outcome != channel.Refused {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// ReadAny checks, for fuzzing, that any request is understood, ignored or refused, and that an understood one has a route for the answer.
+// ReadAny checks, for fuzzing, that any request is read, ignored or refused, and that one that is read has a route for the answer.
 func ReadAny(t *testing.T, a channel.Adapter, r channel.Request, to channel.Destination) {
 	t.Helper()
 	receiver, ok := a.(channel.Receiver)

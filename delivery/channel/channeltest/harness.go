@@ -17,28 +17,29 @@ import (
 type Harness struct {
 	New  func(channel.Options) (channel.Adapter, error)
 	Fake func() *chatfake.Server
-	// To is a chat that the double has, with a route that names a message to answer.
+	// To is a chat in the double, with a route that names a message to answer.
 	To channel.Destination
-	// Place is what the double calls it.
+	// Place is the double's name of that chat.
 	Place string
-	// Elsewhere are routes of other destinations, BadRoutes such as are none.
+	// Elsewhere are routes of other destinations; BadRoutes are invalid routes.
 	Elsewhere, BadRoutes []json.RawMessage
-	// Secrets are what must be in no error: values of the credential, and what is secret in the route.
+	// Secrets are the strings that no error may contain: the values of the credential, and secrets in the route.
 	Secrets []string
-	// Outcomes are those that the service means otherwise than the suite does.
+	// Outcomes are the expected outcomes of faults for which they differ from the suite's defaults.
 	Outcomes map[chatfake.Fault]channel.Outcome
 
-	// Fetched is a file that a person has sent.
+	// Fetched is a file attached to an inbound message.
 	Fetched Fetched
 
-	// Reads are payloads that the service documents and what they say. Sign makes a request of one, as the service signs it.
+	// Reads are payloads from the service's documentation, with their expected meaning. Sign returns a request with a payload, signed as
+	// the service signs it.
 	Reads []Read
 	Sign  func(body string, now time.Time) channel.Request
-	// Stale is whether what the service signs has a time.
+	// Stale is whether the service signs a time, so that an old request must be refused.
 	Stale bool
-	// Refused are ways in which a request of the service is spoilt.
+	// Refused are functions that corrupt a valid request, by name. A corrupted request must be refused.
 	Refused map[string]func(*channel.Request)
-	// Lacking is To's credential without what requests are verified by.
+	// Lacking is To's credential without the secret that verifies requests.
 	Lacking map[string]string
 }
 
@@ -83,7 +84,7 @@ func (f *fixture) send(t *testing.T, m channel.Message) channel.Receipt {
 	return r
 }
 
-// safe fails the test if an error is no [channel.Error], or contains a secret.
+// safe fails the test if an error is not a [channel.Error], or contains a secret.
 func (f *fixture) safe(t *testing.T, err error) *channel.Error {
 	t.Helper()
 	e, ok := errors.AsType[*channel.Error](err)

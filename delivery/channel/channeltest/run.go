@@ -201,7 +201,7 @@ func edits(t *testing.T, f *fixture) {
 	if list := f.fake.Messages(); len(list) != 1 || list[0].Text != "other" {
 		t.Errorf("%+v", list)
 	}
-	if f.adapter.Profile().Buttons { // a message that is replaced has the buttons that it is given then, and no others
+	if f.adapter.Profile().Buttons { // an edit replaces the buttons
 		asked := f.message()
 		asked.Key, asked.Buttons = asked.Key+".3", []channel.Button{{Label: "Yes", Data: "y:1"}}
 		r := f.send(t, asked)

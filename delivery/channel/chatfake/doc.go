@@ -1,6 +1,5 @@
-// Package chatfake is what doubles of chat services have in common: the messages that they keep, the rates that they hold, and a switch
-// for faults.
+// Package chatfake is the common part of the test doubles of chat services: stored messages, rate limits, and the injection of faults.
 //
-// A double is a service of its own: it holds requests to what the real one documents, and keeps what it accepts. It serves tests, and
-// people who want to see a channel work before they have a bot.
+// A double is a separate service: it checks requests as the documentation of the real service says, and stores the messages that it
+// accepts. Doubles serve tests, and people who want to try a channel before they have a bot.
 package chatfake

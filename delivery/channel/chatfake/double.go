@@ -7,14 +7,15 @@ import (
 
 // Double is a double of a chat service for manual use, with the values for a channel's record.
 type Double struct {
-	// Kind is the channel's: telegram.
+	// Kind is the kind of the channel, such as telegram.
 	Kind   string
 	Server *Server
-	// Secrets are a credential that it takes, Place and User a chat and a person in it, and Route is where a message to it goes.
+	// Secrets are a credential that the double accepts. Place and User are a chat and a person in it. Route is the route of messages to
+	// that chat.
 	Secrets     map[string]string
 	Place, User string
 	Route       json.RawMessage
-	// Says is the request of the service when a person has written a text, signed by the credential of a channel. Each one is of another
-	// message. It may be used where the double itself is not, and fails where only the service can sign.
+	// Says returns the request that the service posts when a person writes a text, signed with a channel's credential. Each call returns a
+	// new message. It does not use the double's Server, and returns an error if only the real service can sign for that channel.
 	Says func(secrets map[string]string, place, user, text string) (http.Header, []byte, error)
 }

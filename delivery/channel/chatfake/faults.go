@@ -14,26 +14,26 @@ import (
 // Fault is an injected failure of a request.
 type Fault string
 
-// The faults. Those that begin with Commit do what was asked before they go wrong.
+// The faults. Those whose names begin with Commit carry out the request before they fail.
 const (
 	None                  Fault = ""
-	Drop                  Fault = "drop"                     // the connection ends when the request was read
-	CommitThenDrop        Fault = "commit_then_drop"         // the same, and it was done
-	TooMany               Fault = "too_many"                 // 429, with a wait of FaultWait
-	TooManyBare           Fault = "too_many_bare"            // 429, which does not say how long
+	Drop                  Fault = "drop"                     // the connection ends after the request was read
+	CommitThenDrop        Fault = "commit_then_drop"         // the same, but the request was carried out
+	TooMany               Fault = "too_many"                 // 429, with a Retry-After of FaultWait
+	TooManyBare           Fault = "too_many_bare"            // 429 without a time
 	ServerError           Fault = "server_error"             // 500
-	CommitThenServerError Fault = "commit_then_server_error" // 502 from something in between
-	Hang                  Fault = "hang"                     // no answer
+	CommitThenServerError Fault = "commit_then_server_error" // 502, as from a proxy
+	Hang                  Fault = "hang"                     // no response
 	CommitThenHang        Fault = "commit_then_hang"
-	CommitThenTruncate    Fault = "commit_then_truncate" // half of the answer
-	ErrorBody             Fault = "error_body"           // status 200, and an error in the body
+	CommitThenTruncate    Fault = "commit_then_truncate" // half of the response
+	ErrorBody             Fault = "error_body"           // status 200 with an error in the body
 	CommitThenMalformed   Fault = "commit_then_malformed"
-	CommitThenLong        Fault = "commit_then_long" // an answer of 2 MiB
+	CommitThenLong        Fault = "commit_then_long" // a response of 2 MiB
 	Unauthorized          Fault = "unauthorized"
 	Redirect              Fault = "redirect"
 )
 
-// FaultWait is what [TooMany] asks to wait.
+// FaultWait is the time that [TooMany] asks clients to wait.
 const FaultWait = 7 * time.Second
 
 // Faults returns all faults except None.
@@ -55,15 +55,15 @@ type Reply struct {
 // Words builds the service's error responses. Echo is the content of the request, including secrets: even if a service repeats it, an
 // adapter's errors must not contain them.
 type Words struct {
-	TooMany      func(after time.Duration, echo string) Reply // after 0: it does not say
+	TooMany      func(after time.Duration, echo string) Reply // after 0: it does not contain a time
 	Unauthorized func(echo string) Reply
-	ErrorBody    func(echo string) Reply // nil: the service does not do this
+	ErrorBody    func(echo string) Reply // nil: the service has no such responses
 }
 
-// elsewhere is where [Redirect] leads to, and where nothing is.
+// elsewhere is the path to which [Redirect] leads. Requests to it fail.
 const elsewhere = "/elsewhere"
 
-// maxRequest is how large a request may be, in bytes.
+// maxRequest is the maximal size of a request's body, in bytes.
 const maxRequest = 64 << 20
 
 // ServeHTTP answers a request, or applies a fault.
@@ -103,7 +103,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case TooManyBare:
 		write(w, s.Words.TooMany(0, echo))
 	case Unauthorized:
-		if file { // services say this of files in no words of their own
+		if file { // file servers do not use the format of the service's errors
 			write(w, Reply{Status: http.StatusForbidden, Body: []byte(echo)})
 			return
 		}

@@ -15,10 +15,10 @@ import (
 // Message is a message that a double stores.
 type Message struct {
 	ID    string    `json:"id"`
-	Place string    `json:"place"` // the chat, with its thread
+	Place string    `json:"place"` // the chat, optionally with a thread
 	Text  string    `json:"text"`
-	Plain bool      `json:"plain,omitzero"` // no marks were asked for
-	Reply string    `json:"reply,omitzero"` // the message that it answers
+	Plain bool      `json:"plain,omitzero"` // sent without markup
+	Reply string    `json:"reply,omitzero"` // id of the message that it answers
 	File  *File     `json:"file,omitzero"`
 	Press []Button  `json:"buttons,omitzero"`
 	Nonce string    `json:"nonce,omitzero"`
@@ -49,12 +49,12 @@ type Mark struct {
 
 // Server is a double's HTTP server with its state. It is safe for concurrent use; its fields must not change once it serves.
 type Server struct {
-	// Service answers what does not go wrong. It keeps what it accepts here.
+	// Service handles the requests that have no fault, or a fault that commits. It stores the messages that it accepts with Add.
 	Service http.Handler
 	Words   Words
-	// Now is the clock of rates and messages. Nil: this process's.
+	// Now is the clock of rate limits and messages. Nil: this process's clock.
 	Now func() time.Time
-	// Kept is called for each message that is added or changed. It may be nil, is called from many goroutines, and must not call the Server.
+	// Kept is called for each message that is added or changed. It may be nil. It is called concurrently, and must not call the Server.
 	Kept func(Message)
 
 	mu       sync.Mutex
@@ -177,14 +177,15 @@ func (s *Server) Add(m Message) {
 	s.notify(m)
 }
 
-// notify passes a message to the listeners. The lock is held, so they get messages in order.
+// notify passes a message to Kept. The lock is held, so that messages are passed in order.
 func (s *Server) notify(m Message) {
 	if s.Kept != nil {
 		s.Kept(m)
 	}
 }
 
-// AddOnce stores a message unless there is one with the same place and nonce that is younger than window; it returns that one then.
+// AddOnce stores a message, unless there is one with the same place and nonce that is younger than window; then it returns that one and
+// false.
 func (s *Server) AddOnce(m Message, window time.Duration) (kept Message, added bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +201,7 @@ func (s *Server) AddOnce(m Message, window time.Duration) (kept Message, added b
 	return m, true
 }
 
-// Change changes a message, and reports whether it exists.
+// Change changes a message with the function change, and reports whether the message exists.
 func (s *Server) Change(place, id string, change func(*Message)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,8 +242,8 @@ func (s *Server) Marks() []Mark {
 	return slices.Clone(s.marks)
 }
 
-// Take counts an event against key's rate limit of events in each per. It returns how many are left and after which time there are new
-// ones; false if none was left.
+// Take takes one of the events that key's rate limit allows in each per. It returns how many are left and how long until the limit is
+// reset; ok is false if none was left.
 func (s *Server) Take(key string, events int, per time.Duration) (left int, after time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +283,7 @@ func (s *Server) closing() chan struct{} {
 	return s.closed
 }
 
-// Show writes the messages for people: what a double has, as JSON.
+// Show responds with the stored messages and marks as JSON, for people.
 func (s *Server) Show(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	e := json.NewEncoder(w)

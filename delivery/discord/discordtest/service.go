@@ -1,5 +1,5 @@
-// Package discordtest is a double of Discord's HTTP API and of what Discord posts: it keeps messages with their nonces, counts buckets,
-// lets the tokens of commands get old, and signs interactions.
+// Package discordtest is a test double of Discord's HTTP API and of the interactions that Discord posts: it stores messages with their
+// nonces, applies rate limits, expires the tokens of commands, and signs interactions.
 package discordtest
 
 import (
@@ -21,27 +21,27 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel/chatfake"
 )
 
-// Options say what a double knows. The zero value but for Token takes every channel.
+// Options are the settings of a double. The zero value accepts any token and every channel.
 type Options struct {
-	// Token is the bot's. Empty: any.
+	// Token is the only bot token that is accepted. Empty: any.
 	Token string
-	// Key signs interactions. Nil: one of a constant seed, for tests alone.
+	// Key signs interactions. Nil: a fixed key, for tests only.
 	Key ed25519.PrivateKey
-	// Hidden are channels that the bot does not see, Gone such as are deleted.
+	// Hidden are channels to which the bot has no access; Gone are deleted channels.
 	Hidden, Gone []string
-	// PerChannel is how many messages a channel takes in each Per. 0: any number.
+	// PerChannel is how many messages a channel accepts in each Per. 0: any number.
 	PerChannel int
 	Per        time.Duration
 	Now        func() time.Time
 }
 
-// Application is the number of the bot's application.
+// Application is the id of the bot's application.
 const Application = "1290000000000000001"
 
-// epoch is when Discord's numbers begin, in milliseconds.
+// epoch is the time from which Discord's ids count, in Unix milliseconds.
 const epoch = 1420070400000
 
-// Life is how long the token of a command is taken, and NonceLife how long a nonce is remembered.
+// Life is how long the token of a command is accepted. NonceLife is how long a nonce is remembered.
 const (
 	Life      = 15 * time.Minute
 	NonceLife = 5 * time.Minute
@@ -56,14 +56,14 @@ type Service struct {
 	commands map[string]*given // by token
 }
 
-// given is a command that a person has given.
+// given is a slash command that a person gave.
 type given struct {
 	id, channel string
 	at          time.Time
-	answer      string // its message; empty: not there yet
+	answer      string // id of the message that answers it; empty: not answered yet
 }
 
-// New returns a double. It is an [http.Handler] at the address that adapters are given.
+// New returns a double. It is an [http.Handler]; its address is the adapter's [channel.Options] Base.
 func New(o Options) *Service {
 	if o.Key == nil {
 		o.Key = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
@@ -89,7 +89,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// PublicKey is what requests are verified by.
+// PublicKey returns the key that verifies the double's requests, in hexadecimal.
 func (s *Service) PublicKey() string {
 	public, ok := s.o.Key.Public().(ed25519.PublicKey)
 	if !ok {
@@ -112,7 +112,7 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
 
 func (s *Service) route(r *http.Request) chatfake.Reply {
 	if !strings.HasPrefix(r.Header.Get("User-Agent"), "DiscordBot (") {
-		return problem(http.StatusForbidden, 40333, "internal network error") // what it says to other agents
+		return problem(http.StatusForbidden, 40333, "internal network error") // Discord's response to other user agents
 	}
 	parts := split(r)
 	if parts[0] == "webhooks" && len(parts) >= 3 {
@@ -131,7 +131,7 @@ func (s *Service) route(r *http.Request) chatfake.Reply {
 	return problem(http.StatusNotFound, 0, "404: Not Found")
 }
 
-// split is the path of a request, each part without its escapes.
+// split returns the unescaped segments of a request's path.
 func split(r *http.Request) []string {
 	parts := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
 	for i, p := range parts {
@@ -170,7 +170,7 @@ func (s *Service) application(r *http.Request, rest []string) chatfake.Reply {
 	return problem(http.StatusNotFound, 0, "404: Not Found")
 }
 
-// id is a number as Discord gives them out: they grow with the time.
+// id returns a new id; like Discord's, ids increase with time.
 func (s *Service) id() string {
 	return strconv.FormatInt((s.o.Now().UnixMilli()-epoch)<<22|int64(s.NextID()&0x3fffff), 10)
 }
@@ -199,7 +199,7 @@ func (s *Service) channel(r *http.Request, id string, rest []string) chatfake.Re
 	return problem(http.StatusNotFound, 0, "404: Not Found")
 }
 
-// list are the messages of a channel after one, with the places of answers that are not there yet.
+// list returns the messages of a channel after an id, with the placeholders of pending answers.
 func (s *Service) list(channel, after string) chatfake.Reply {
 	from, err := strconv.ParseInt(cmp.Or(after, "0"), 10, 64)
 	if err != nil {
@@ -230,7 +230,7 @@ func (s *Service) list(channel, after string) chatfake.Reply {
 	return chatfake.JSON(http.StatusOK, list)
 }
 
-// form is the body of a message, in either form.
+// form is the body of a message, sent as JSON or in a multipart form.
 type form struct {
 	Content    string          `json:"content"`
 	Nonce      string          `json:"nonce"`
@@ -255,7 +255,7 @@ type form struct {
 	} `json:"attachments"`
 }
 
-// read reads a message and holds it to what Discord takes, and to what this program wants of each: that it mentions no one.
+// read reads a message and checks it as Discord does. It also requires that the message mentions no one, as Sandjet's messages must.
 func read(r *http.Request) (m chatfake.Message, f form, err error) {
 	body := r.Body
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/form-data") {
@@ -341,7 +341,7 @@ func (s *Service) edit(r *http.Request, channel, id string) chatfake.Reply {
 	return chatfake.JSON(http.StatusOK, map[string]any{"id": id, "channel_id": channel})
 }
 
-// webhook is what is written with the token of a command.
+// webhook handles the requests that are authorized by the token of a command.
 func (s *Service) webhook(r *http.Request, app, token string, rest []string) chatfake.Reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel/chatfake"
 )
 
-// Sign is a request with a body, as Discord posts it at a time.
+// Sign returns a request with a body, signed as Discord signs it at a time.
 func Sign(key ed25519.PrivateKey, body string, at time.Time) channel.Request {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	h := http.Header{"Content-Type": {"application/json"}}
@@ -26,7 +26,7 @@ func Sign(key ed25519.PrivateKey, body string, at time.Time) channel.Request {
 	return channel.Request{Header: h, Body: []byte(body)}
 }
 
-// Says is a request with a command that a person has given, whose answer the double waits for from now on.
+// Says returns the request of a slash command that a person gives. From now on the double expects its answer.
 func (s *Service) Says(guild, place, user, name, text string) channel.Request {
 	id := s.id()
 	token := tokenOf(place, id)
@@ -36,7 +36,7 @@ func (s *Service) Says(guild, place, user, name, text string) channel.Request {
 	return command(s.o.Key, s.o.Now(), id, token, guild, place, user, name, text, nil)
 }
 
-// command is a request with one.
+// command returns the signed request of a slash command.
 func command(key ed25519.PrivateKey, now time.Time, id, token, guild, place, user, name, text string, files []string) channel.Request {
 	options := []any{}
 	if text != "" {
@@ -53,16 +53,16 @@ func command(key ed25519.PrivateKey, now time.Time, id, token, guild, place, use
 		"member": map[string]any{"user": map[string]any{"id": user, "username": "somebody"}},
 		"data":   map[string]any{"id": "1", "name": name, "type": 1, "options": options, "resolved": map[string]any{"attachments": attached}}})
 	if err != nil {
-		panic(err) // of strings there is none
+		panic(err) // strings can always be encoded
 	}
 	return Sign(key, string(body), now)
 }
 
-// tokenOf is the token of a command. It says what the command is, so that a double takes also those of another process. It must be
-// escaped in paths.
+// tokenOf returns the token of a command. The token contains the command's channel and id, so that a double also accepts the tokens of
+// another process. It contains slashes, and must be escaped in paths.
 func tokenOf(place, id string) string { return "interaction-token/" + place + "/" + id }
 
-// learn is the command of a token that the double has not given out itself.
+// learn returns the command of a token that another double created; nil if the token is invalid.
 func learn(token string) *given {
 	parts := strings.Split(token, "/")
 	if len(parts) != 3 || parts[0] != "interaction-token" {
@@ -75,15 +75,16 @@ func learn(token string) *given {
 	return &given{id: parts[2], channel: parts[1], at: time.UnixMilli(n>>22 + epoch)}
 }
 
-// Guild is the server in which a double for people is.
+// Guild is the id of the server in the double for manual use.
 const Guild = "41771983423143936"
 
-// fresh is the number of something that happens now. Two of one millisecond, and those of two processes, differ by chance.
+// fresh returns an id for an event at now. Its lower bits are random, so that ids of the same millisecond or of two processes differ.
 func fresh(now time.Time) string {
 	return strconv.FormatInt((now.UnixMilli()-epoch)<<22|rand.Int64N(1<<22), 10)
 }
 
-// Command is a request with a command that a person gives: /status is the command of that name, other text is for the agent.
+// Command returns the request of a slash command that a person gives: the text /status gives the command status, other text the command
+// ask.
 func (s *Service) Command(guild string, said channel.Said) channel.Request {
 	name, rest := "ask", said.Text
 	if word, found := strings.CutPrefix(said.Text, "/"); found {
@@ -94,7 +95,7 @@ func (s *Service) Command(guild string, said channel.Said) channel.Request {
 	return command(s.o.Key, now, id, tokenOf(said.Place, id), guild, said.Place, said.User, name, rest, said.Files)
 }
 
-// Press is a request with a button that a person presses. Without the number of a message it is the youngest that has the button.
+// Press returns the request of a button press by a person. If message is empty, it is the youngest message that has the button.
 func (s *Service) Press(guild, place, user, message, data string) channel.Request {
 	if message == "" {
 		for _, m := range s.Messages() {
@@ -110,12 +111,12 @@ func (s *Service) Press(guild, place, user, message, data string) channel.Reques
 		"member":  map[string]any{"user": map[string]any{"id": user, "username": "somebody"}},
 		"message": map[string]any{"id": message}, "data": map[string]any{"custom_id": data, "component_type": 2}})
 	if err != nil {
-		panic(err) // of strings there is none
+		panic(err) // strings can always be encoded
 	}
 	return Sign(s.o.Key, string(body), now)
 }
 
-// Double is one for people, with a credential and a channel. Its key is public: everyone can sign.
+// Double returns a double for manual use, with a credential and a channel. Its signing key is public: anyone can sign for it.
 func Double() chatfake.Double {
 	s := New(Options{})
 	const guild, place = Guild, "41771983423143937"

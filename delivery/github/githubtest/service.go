@@ -1,5 +1,5 @@
-// Package githubtest is a double of the part of GitHub's REST API that comments need: it keeps comments, shows them page by page, gives
-// apps tokens whose signature it verifies, and refuses what GitHub refuses.
+// Package githubtest is a test double of GitHub's REST API for comments: it stores comments, lists them page by page, gives tokens to apps
+// whose signature it verifies, and refuses what GitHub refuses.
 package githubtest
 
 import (
@@ -21,14 +21,14 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel/chatfake"
 )
 
-// Options say what a double knows.
+// Options are the settings of a double.
 type Options struct {
-	// Token is a person's that is taken. Empty: any but those of apps.
+	// Token is the only access token that is accepted. Empty: any that is not an installation's.
 	Token string
-	// App is the id of an app and Key the public half of its key.
+	// App is the id of an app, and Key its public key.
 	App string
 	Key *rsa.PublicKey
-	// Locked are issues, owner/name#number, that take no comments.
+	// Locked are issues (owner/name#number) that accept no comments.
 	Locked []string
 	Now    func() time.Time
 }
@@ -41,7 +41,7 @@ type Service struct {
 	minted atomic.Int64
 }
 
-// New returns a double. It is an [http.Handler] at the address that adapters are given.
+// New returns a double. It is an [http.Handler]; its address is the adapter's [channel.Options] Base.
 func New(o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -60,7 +60,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// Minted is how many tokens apps were given.
+// Minted returns how many installation tokens were created.
 func (s *Service) Minted() int { return int(s.minted.Load()) }
 
 func failed(status int, message string) chatfake.Reply {
@@ -81,7 +81,7 @@ const installation = "ghs_"
 
 func (s *Service) answer(r *http.Request) chatfake.Reply {
 	bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok { // the older word, which GitHub's own library has for tokens of people
+	if !ok { // the older scheme, used by GitHub's own client library for personal tokens
 		bearer, ok = strings.CutPrefix(r.Header.Get("Authorization"), "token ")
 	}
 	switch {
@@ -91,7 +91,7 @@ func (s *Service) answer(r *http.Request) chatfake.Reply {
 		return s.app(r, bearer)
 	case strings.HasPrefix(bearer, installation):
 		if number, _ := strconv.ParseInt(bearer[len(installation):], 10, 64); number < s.minted.Load() {
-			return failed(http.StatusUnauthorized, "Bad credentials") // only the last one is taken
+			return failed(http.StatusUnauthorized, "Bad credentials") // only the newest token is valid
 		}
 	case s.o.Token != "" && bearer != s.o.Token:
 		return failed(http.StatusUnauthorized, "Bad credentials")
@@ -129,7 +129,7 @@ func (s *Service) answer(r *http.Request) chatfake.Reply {
 	return failed(http.StatusNotFound, "Not Found")
 }
 
-// app answers what an app asks for with its own signature.
+// app handles the requests that an app authenticates with a JWT of its own.
 func (s *Service) app(r *http.Request, jwt string) chatfake.Reply {
 	if err := s.verify(jwt); err != nil {
 		return failed(http.StatusUnauthorized, "A JSON web token could not be decoded: "+err.Error())
@@ -172,7 +172,7 @@ func (s *Service) verify(jwt string) error {
 
 var mark = regexp.MustCompile(`\n\n<!-- sandjet:([\w.-]+) -->$`)
 
-// split takes the mark, which pages do not show, from a comment.
+// split splits a comment into its text and the key in its mark; the key is empty if there is no mark.
 func split(body string) (text, key string) {
 	m := mark.FindStringSubmatch(body)
 	if m == nil {
@@ -223,7 +223,7 @@ func (s *Service) edit(repo, id, body string) chatfake.Reply {
 	return failed(http.StatusNotFound, "Not Found")
 }
 
-// list shows the comments of an issue, or those in the threads of a pull request, the oldest first.
+// list returns the comments of an issue, or those in the threads of a pull request, oldest first.
 func (s *Service) list(r *http.Request, at string) chatfake.Reply {
 	q := r.URL.Query()
 	since, err := time.Parse(time.RFC3339, q.Get("since"))

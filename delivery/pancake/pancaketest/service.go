@@ -1,5 +1,4 @@
-// Package pancaketest is a double of the part of Pancake's public API that messages need. It answers errors as Pancake does: with the
-// status 200.
+// Package pancaketest is a test double of Pancake's public API for messages. Like Pancake, it responds to errors with status 200.
 package pancaketest
 
 import (
@@ -15,14 +14,14 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel/chatfake"
 )
 
-// Options say what a double knows.
+// Options are the settings of a double.
 type Options struct {
-	// Token is the one that is taken. Empty: any.
+	// Token is the only token that is accepted. Empty: any.
 	Token string
 	Now   func() time.Time
 }
 
-// New returns a double. It is an [http.Handler] at the address that adapters are given.
+// New returns a double. It is an [http.Handler]; its address is the adapter's [channel.Options] Base.
 func New(o Options) *chatfake.Server {
 	s := &chatfake.Server{Now: o.Now, Words: chatfake.Words{
 		TooMany: func(after time.Duration, echo string) chatfake.Reply {
@@ -84,7 +83,7 @@ func answer(s *chatfake.Server, o Options, r *http.Request) chatfake.Reply {
 	return chatfake.JSON(http.StatusOK, map[string]any{"success": true, "id": kept.ID})
 }
 
-// Post is a request with a body, as Pancake posts it to an address with a secret.
+// Post returns a request with a body, as Pancake posts it to a webhook whose address contains a secret.
 func Post(secret, body string) channel.Request {
 	header := http.Header{"Content-Type": {"application/json"}}
 	return channel.Request{Header: header, Query: url.Values{"secret": {secret}}, Body: []byte(body)}

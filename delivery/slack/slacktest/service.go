@@ -1,5 +1,5 @@
-// Package slacktest is a double of Slack's Web API: it keeps messages with their metadata, shows them page by page, and refuses what Slack
-// refuses.
+// Package slacktest is a test double of Slack's Web API: it stores messages with their metadata, lists them page by page, and refuses what
+// Slack refuses.
 package slacktest
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel/chatfake"
 )
 
-// Options say what a double knows.
+// Options are the settings of a double.
 type Options struct {
-	// Token is the one that is taken. Empty: any.
+	// Token is the only token that is accepted. Empty: any.
 	Token string
-	// Archived are channels that take nothing more.
+	// Archived are channels that accept no messages.
 	Archived []string
-	// PerChannel is how many messages a channel takes in each Per. 0: any number.
+	// PerChannel is how many messages a channel accepts in each Per. 0: any number.
 	PerChannel int
 	Per        time.Duration
 	// Page is how many messages a search returns at most. 0: 200.
@@ -31,7 +31,7 @@ type Options struct {
 	Now  func() time.Time
 }
 
-// New returns a double. It is an [http.Handler] at the address that adapters are given.
+// New returns a double. It is an [http.Handler]; its address is the adapter's [channel.Options] Base.
 func New(o Options) *chatfake.Server {
 	s := &chatfake.Server{Now: o.Now, Words: chatfake.Words{
 		TooMany: func(after time.Duration, echo string) chatfake.Reply {
@@ -68,7 +68,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.answer(r).Write(w)
 }
 
-// arguments are those of all methods.
+// arguments are the arguments of all methods.
 type arguments struct {
 	Channel   string `json:"channel"`
 	Thread    string `json:"thread_ts"`
@@ -132,7 +132,7 @@ func (s *service) answer(r *http.Request) chatfake.Reply {
 	}
 }
 
-// read reads the arguments of a request in either form: as JSON, or as a form whose blocks and metadata are JSON.
+// read reads the arguments of a request: JSON, or a form whose blocks and metadata are JSON. It returns Slack's error code; empty: none.
 func (a *arguments) read(r *http.Request) (why string) {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
@@ -151,7 +151,7 @@ func (a *arguments) read(r *http.Request) (why string) {
 		if err != nil {
 			return "invalid_form_data"
 		}
-		d = json.NewDecoder(bytes.NewReader(text)) // methods that look have arguments of their own
+		d = json.NewDecoder(bytes.NewReader(text)) // the methods that list messages have arguments of their own
 	}
 	if err := d.Decode(a); err != nil {
 		return "invalid_json: " + err.Error()
@@ -181,7 +181,7 @@ func place(channel, thread string) string {
 	return channel + ":" + thread
 }
 
-// content holds a message to what Slack takes.
+// content copies the content of a message into m and checks it as Slack does. It returns Slack's error code; empty: none.
 func content(a arguments, m *chatfake.Message) string {
 	m.Text = a.Text
 	switch {
@@ -235,7 +235,7 @@ func (s *service) post(a arguments) chatfake.Reply {
 	return done(map[string]any{"channel": a.Channel, "ts": m.ID, "message": map[string]any{"text": m.Text}})
 }
 
-// at is the place of a message of a channel, which is found whatever its thread.
+// at returns the place of a channel's message, with its thread; empty if there is no such message.
 func (s *service) at(channel, id string) string {
 	for _, m := range s.keep.Messages() {
 		if of, _, _ := strings.Cut(m.Place, ":"); of == channel && m.ID == id {
@@ -279,7 +279,7 @@ func (s *service) react(a arguments) chatfake.Reply {
 	return done(map[string]any{})
 }
 
-// look shows the messages of a channel or of a thread, the newest first, page by page.
+// look lists the messages of a channel or of a thread, newest first, page by page.
 func (s *service) look(r *http.Request) chatfake.Reply {
 	q := r.URL.Query()
 	maps.Copy(q, r.PostForm)

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel"
 )
 
-// Sign is a request with a body, JSON or a form, as Slack posts it at a time to an app with a signing secret.
+// Sign returns a request with a body, JSON or a form, signed as Slack signs it at a time for an app with a signing secret.
 func Sign(secret, body string, at time.Time) channel.Request {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))
@@ -28,8 +28,8 @@ func Sign(secret, body string, at time.Time) channel.Request {
 	return channel.Request{Header: h, Body: []byte(body)}
 }
 
-// Says is a request with what a person has written to the app in a chat of two, or with its name in a channel. Its number must differ from
-// those of all others.
+// Says returns the request that Slack posts when a person writes to the app: a direct message, or a mention in a channel. The number is
+// part of the event's id, and must be unique.
 func Says(secret string, number int, place, user, text string, at time.Time) channel.Request {
 	event := map[string]any{"type": "message", "channel_type": "im"}
 	if !strings.HasPrefix(place, "D") {
@@ -41,7 +41,7 @@ func Says(secret string, number int, place, user, text string, at time.Time) cha
 	body, err := json.Marshal(map[string]any{"type": "event_callback", "team_id": "T0001", "event_id": "Ev" + strconv.Itoa(number),
 		"event": event, "authorizations": []any{map[string]any{"user_id": "U0BOT", "is_bot": true}}})
 	if err != nil {
-		panic(err) // of strings there is none
+		panic(err) // strings can always be encoded
 	}
 	return Sign(secret, string(body), at)
 }

@@ -12,7 +12,7 @@ var (
 	entityPattern = regexp.MustCompile(`^&(?:lt|gt|amp|quot|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});`)
 )
 
-// attributes are the tags that Telegram knows, and what each may have.
+// attributes returns the attribute that a tag may have, if any, and whether Telegram supports the tag.
 func attributes(tag string) (may string, known bool) {
 	switch tag {
 	case "b", "strong", "i", "em", "u", "ins", "s", "strike", "del", "pre", "tg-spoiler":
@@ -29,8 +29,8 @@ func attributes(tag string) (may string, known bool) {
 	return "", false
 }
 
-// ParseHTML returns the text that people see of HTML as Telegram understands it. It is as strict as the strictest reading: each tag is
-// known, closed in order, and has no attribute but its own; each & begins one of the named entities or a number.
+// ParseHTML returns the visible text of Telegram's HTML. It is as strict as Telegram's documentation permits: every tag must be supported,
+// closed in order, and have no attribute but its own; every & must begin a supported named entity or a number.
 func ParseHTML(s string) (string, error) {
 	var b strings.Builder
 	var open []string

@@ -1,4 +1,4 @@
-// Package telegramtest is a double of Telegram's Bot API: it keeps messages, understands HTML as strictly as Telegram does, and refuses
+// Package telegramtest is a test double of Telegram's Bot API: it stores messages, parses HTML as strictly as Telegram does, and refuses
 // what Telegram refuses.
 package telegramtest
 
@@ -18,20 +18,20 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel/chatfake"
 )
 
-// Options say what a double knows. The zero value but for Token takes every chat.
+// Options are the settings of a double. The zero value accepts any token and every chat.
 type Options struct {
-	// Token is the one that is taken. Empty: any that looks like one.
+	// Token is the only bot token that is accepted. Empty: any that has the form of one.
 	Token string
-	// Blocked are chats whose person has blocked the bot, Moved groups that have become supergroups.
+	// Blocked are private chats whose user has blocked the bot. Moved are groups that have become supergroups, with the new id.
 	Blocked []int64
 	Moved   map[int64]int64
-	// PerChat is how many messages a chat takes in each Per. 0: any number.
+	// PerChat is how many messages a chat accepts in each Per. 0: any number.
 	PerChat int
 	Per     time.Duration
 	Now     func() time.Time
 }
 
-// New returns a double. It is an [http.Handler] at the address that adapters are given.
+// New returns a double. It is an [http.Handler]; its address is the adapter's [channel.Options] Base.
 func New(o Options) *chatfake.Server {
 	s := &chatfake.Server{Now: o.Now, Words: chatfake.Words{
 		TooMany: func(after time.Duration, echo string) chatfake.Reply {
@@ -104,7 +104,7 @@ func (s *service) answer(r *http.Request) chatfake.Reply {
 		return bad("%s", err)
 	}
 	methods := map[string]struct {
-		known string // its parameters
+		known string // names of its parameters, separated by spaces
 		do    func(params, *chatfake.File) chatfake.Reply
 	}{
 		"getMe": {"", func(params, *chatfake.File) chatfake.Reply {
@@ -137,7 +137,7 @@ func (s *service) answer(r *http.Request) chatfake.Reply {
 	return m.do(p, file)
 }
 
-// chat looks at the chat that a method names.
+// chat checks the chat that a method names. If the chat is unknown, blocked or moved, it returns Telegram's error and false.
 func (s *service) chat(p params) (chatfake.Reply, bool) {
 	id := p.number("chat_id")
 	switch {
@@ -152,7 +152,7 @@ func (s *service) chat(p params) (chatfake.Reply, bool) {
 	return chatfake.Reply{}, true
 }
 
-// read reads the parameters of a request, in either form.
+// read reads the parameters of a request: JSON, or a multipart form with a file.
 func read(r *http.Request) (params, *chatfake.File, error) {
 	p := params{}
 	kind := r.Header.Get("Content-Type")
@@ -224,7 +224,8 @@ func (s *service) send(p params, file *chatfake.File) chatfake.Reply {
 	return done(map[string]any{"message_id": id, "date": 1764000000, "chat": map[string]any{"id": p.number("chat_id")}, "text": m.Text})
 }
 
-// text holds the text of a message and what is under it to what Telegram takes.
+// text copies the text and the buttons of a message into m and checks them as Telegram does. If they are invalid, it returns Telegram's
+// error and false.
 func (s *service) text(p params, raw string, limit int, needed bool, m *chatfake.Message) (chatfake.Reply, bool) {
 	m.Text, m.Plain = raw, p["parse_mode"] == ""
 	switch p["parse_mode"] {
@@ -269,7 +270,7 @@ func (s *service) edit(p params, _ *chatfake.File) chatfake.Reply {
 	if reply, ok := s.text(p, p["text"], 4096, true, &m); !ok {
 		return reply
 	}
-	var at string // a message is found by its chat, whatever its topic
+	var at string // a message is identified by its chat and id, in whatever topic it is
 	for _, kept := range s.keep.Messages() {
 		if chat, _, _ := strings.Cut(kept.Place, ":"); chat == p["chat_id"] && kept.ID == p["message_id"] {
 			at = kept.Place
@@ -309,7 +310,7 @@ func (s *service) action(p params, _ *chatfake.File) chatfake.Reply {
 	return done(true)
 }
 
-// file says where a file is, see [PathOf].
+// file returns the path of a file, see [PathOf].
 func (s *service) file(p params, _ *chatfake.File) chatfake.Reply {
 	id := p["file_id"]
 	switch {
@@ -321,7 +322,7 @@ func (s *service) file(p params, _ *chatfake.File) chatfake.Reply {
 	return done(map[string]any{"file_id": id, "file_unique_id": "u" + id, "file_path": "documents/" + id})
 }
 
-// PathOf is where the double serves a file, once it was [chatfake.Server.Put] there.
+// PathOf returns the path at which the double serves a file, if it was stored there with [chatfake.Server.Put].
 func PathOf(token, id string) string { return "/file/bot" + token + "/documents/" + id }
 
 func (s *service) webhook(p params, _ *chatfake.File) chatfake.Reply {

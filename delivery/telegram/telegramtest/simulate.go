@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel/chatfake"
 )
 
-// Double is one for people, with a credential and a chat.
+// Double returns a double for manual use, with a credential and a chat.
 func Double() chatfake.Double {
 	return chatfake.Double{
 		Kind: "telegram", Server: New(Options{}), Place: "1111111", User: "1111111", Route: json.RawMessage(`{"chat_id":1111111}`),
@@ -31,14 +31,15 @@ func Double() chatfake.Double {
 	}
 }
 
-// Update is a request with an update, as Telegram posts it to a webhook that was set with a secret.
+// Update returns a request with an update, as Telegram posts it to a webhook that was registered with a secret.
 func Update(secret, body string) channel.Request {
 	h := http.Header{"Content-Type": {"application/json"}}
 	h.Set("X-Telegram-Bot-Api-Secret-Token", secret)
 	return channel.Request{Header: h, Body: []byte(body)}
 }
 
-// Says is a request with what a person has written in a chat of two. Its number must differ from those of all others.
+// Says returns the update that Telegram posts when a person writes to the bot in a private chat. The number becomes the id of update and
+// message, and must be unique.
 func Says(secret string, number, chat, user int64, text string) channel.Request {
 	body, err := json.Marshal(map[string]any{"update_id": number, "message": map[string]any{
 		"message_id": number, "date": 1764000000, "text": text,
@@ -46,7 +47,7 @@ func Says(secret string, number, chat, user int64, text string) channel.Request 
 		"chat": map[string]any{"id": chat, "type": "private"},
 	}})
 	if err != nil {
-		panic(err) // of numbers and a string there is none
+		panic(err) // numbers and strings can always be encoded
 	}
 	return Update(secret, string(body))
 }

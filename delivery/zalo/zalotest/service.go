@@ -1,4 +1,4 @@
-// Package zalotest is a double of Zalo's Bot API and of what Zalo posts.
+// Package zalotest is a test double of Zalo's Bot API and of the events that Zalo posts.
 package zalotest
 
 import (
@@ -15,16 +15,16 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel/chatfake"
 )
 
-// Options say what a double knows. The zero value but for Token takes every chat.
+// Options are the settings of a double. The zero value accepts any token and every chat.
 type Options struct {
-	// Token is the one that is taken. Empty: any that looks like one.
+	// Token is the only bot token that is accepted. Empty: any that has the form of one.
 	Token string
 	// Unknown are chats that have never written to the bot.
 	Unknown []string
 	Now     func() time.Time
 }
 
-// New returns a double. It is an [http.Handler] at the address that adapters are given.
+// New returns a double. It is an [http.Handler]; its address is the adapter's [channel.Options] Base.
 func New(o Options) *chatfake.Server {
 	s := &chatfake.Server{Now: o.Now, Words: chatfake.Words{
 		TooMany: func(after time.Duration, echo string) chatfake.Reply {
@@ -111,26 +111,26 @@ func answer(s *chatfake.Server, o Options, r *http.Request) chatfake.Reply {
 	return done(map[string]any{"message_id": m.ID, "date": 1764000000000})
 }
 
-// Event is a request with an event, as Zalo posts it to a webhook that was set with a secret.
+// Event returns a request with an event, as Zalo posts it to a webhook that was registered with a secret.
 func Event(secret, body string) channel.Request {
 	h := http.Header{"Content-Type": {"application/json"}}
 	h.Set("X-Bot-Api-Secret-Token", secret)
 	return channel.Request{Header: h, Body: []byte(body)}
 }
 
-// Says is a request with what a person has written to the bot. The message must differ from all others.
+// Says returns the event that Zalo posts when a person writes to the bot. The id message must be unique.
 func Says(secret, message, chat, user, text string) channel.Request {
 	body, err := json.Marshal(map[string]any{"ok": true, "result": map[string]any{"event_name": "message.text.received",
 		"message": map[string]any{"message_id": message, "date": 1764000000000, "text": text,
 			"from": map[string]any{"id": user, "display_name": "Somebody", "is_bot": false},
 			"chat": map[string]any{"id": chat, "chat_type": "PRIVATE"}}}})
 	if err != nil {
-		panic(err) // of strings there is none
+		panic(err) // strings can always be encoded
 	}
 	return Event(secret, string(body))
 }
 
-// Double is one for people, with a credential and a chat.
+// Double returns a double for manual use, with a credential and a chat.
 func Double() chatfake.Double {
 	const chat = "6ede9afa66b88fe6d6a9"
 	return chatfake.Double{
