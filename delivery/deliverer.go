@@ -14,60 +14,59 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Sender makes the tries of a channel.
+// Sender tries deliveries on one channel.
 type Sender interface {
-	// Send tries a delivery once and returns what it met and what that means. It ends soon after ctx,
-	// and by itself within half a minute or so. It is called from many goroutines.
+	// Send tries a delivery once and returns the try and the verdict. It returns soon after ctx is done, and by itself within about half a
+	// minute. It is called concurrently.
 	Send(ctx context.Context, d schemas.Delivery) (schemas.DeliveryTry, Verdict)
 }
 
-// Ender is a [Sender] that is notified when a delivery has ended.
+// Ender is a [Sender] that is notified of the end of a delivery.
 type Ender interface {
-	// Ended is called when a delivery has arrived, or has failed for good with a reason, which is then not empty, before its message is
-	// acknowledged. After an error the message is redelivered. It may be called again for the same end. It is called from many goroutines.
+	// Ended is called when a delivery has arrived (failure is empty) or has failed for good (failure is the reason), before its message is
+	// acknowledged. After an error the message is redelivered. It may be called more than once for the same end, and concurrently.
 	Ended(ctx context.Context, d schemas.Delivery, failure string) error
 }
 
 // Defaults of a [Deliverer].
 const (
 	DefaultSlots = 512
-	DefaultGrace = 20 * time.Second // a try may take so long
+	DefaultGrace = 20 * time.Second // time for tries in flight when Run ends
 )
 
 const (
-	ackWait = 10 * time.Second // how late a delivery is whose deliverer died
-	// unwrittenPause is how long a delivery stays away at most whose next try the log did not take.
+	ackWait = 10 * time.Second // redelivery delay after a deliverer crashed
+	// unwrittenPause is the maximal delay before a redelivery if the stream did not accept the next try.
 	unwrittenPause = 5 * time.Minute
-	maxAttempts    = 1_000_000 // of one message: its tries are messages of their own, and waiting for a place uses up none
+	maxAttempts    = 1_000_000 // of one message; each try is a message of its own, and waiting for a slot does not count
 )
 
-// Deliverer makes the deliveries of a channel. Any number of deliverers, in any number of processes, share a channel.
+// Deliverer handles the deliveries of one channel. Any number of deliverers, in any number of processes, may share a channel.
 type Deliverer struct {
 	Bus *streams.Bus
-	// Channel is what is served. Empty: schemas.WebhookChannel.
+	// Channel is the channel whose deliveries are handled. Empty: schemas.WebhookChannel.
 	Channel string
 	Sender  Sender
-	// Slots is how many deliveries are in flight at most. Most of them wait for an answer. 0: DefaultSlots.
+	// Slots is the maximal number of deliveries in flight. Most of these wait for a response. 0: DefaultSlots.
 	Slots int
-	// Grace is how long tries may continue once Run's context has ended. 0: DefaultGrace.
+	// Grace is how long tries may continue after Run's context is done. 0: DefaultGrace.
 	Grace time.Duration
 	// Log may be nil.
 	Log     *slog.Logger
 	Metrics Metrics
-	// Waits are those before each of the tries. Nil: Schedule().
+	// Waits are the delays before each of the tries. Nil: Schedule().
 	Waits []time.Duration
 
 	schedule []time.Duration    // nil: Schedule()
-	logs     *sometimes.Counted // about tries; of one Run
-	// at is called between the effects of a delivery, and an error from it ends its handling right
-	// there: how tests let a deliverer die.
+	logs     *sometimes.Counted // rate-limits logs about tries; created by Run
+	// at is called between the effects of a delivery. An error from it stops the handling there: tests simulate crashes by it.
 	at func(stage, schemas.Delivery) error
 }
 
 // Metrics are the functions by which a deliverer reports metrics. Each may be nil. They are called concurrently and must not block.
 type Metrics struct {
 	Tried     func(channel string, k Kind, took time.Duration) // sandjet_delivery_tries_total{channel,outcome} and _try_seconds
-	Delivered func(channel string, after time.Duration)        // sandjet_delivery_seconds{channel}: from its making to its arrival
+	Delivered func(channel string, after time.Duration)        // sandjet_delivery_seconds{channel}: from creation to arrival
 	Dead      func(channel string)                             // sandjet_deliveries_dead_total{channel}
 }
 
@@ -75,8 +74,8 @@ type Metrics struct {
 type stage string
 
 const (
-	atTried     stage = "tried"     // the receiver has answered
-	atScheduled stage = "scheduled" // the next try is on the log, this one is not acknowledged
+	atTried     stage = "tried"     // the receiver has responded
+	atScheduled stage = "scheduled" // the next try is stored, this one is not acknowledged
 )
 
 // Run delivers until ctx ends. It then takes no further deliveries, waits for tries in flight up to the grace period and returns nil. It
@@ -114,13 +113,13 @@ func (d *Deliverer) Run(ctx context.Context) error {
 func (d *Deliverer) handle(ctx context.Context, m streams.Delivery[schemas.Delivery]) error {
 	v := m.Value
 	if m.Account != "" {
-		v.Account = m.Account // the subject counts, not what stands in the message
+		v.Account = m.Account // the subject is authoritative, not the body
 	}
 	began := time.Now()
 	try, verdict := d.Sender.Send(ctx, v)
 	took, now := time.Since(began), d.Bus.Now()
 	if ctx.Err() != nil && verdict.Kind != Delivered && verdict.Kind != Dropped {
-		return context.Cause(ctx) // we ended the try ourselves: it was none
+		return context.Cause(ctx) // ended by this process, so it does not count as a try
 	}
 	d.Metrics.Tried(d.Channel, verdict.Kind, took)
 	if err := d.at(atTried, v); err != nil {
@@ -133,8 +132,8 @@ func (d *Deliverer) handle(ctx context.Context, m streams.Delivery[schemas.Deliv
 		return streams.RetryAfter(s.wait, nil)
 	case stepLater:
 		if err := streams.Deliveries.Schedule(ctx, d.Bus, s.later, s.at); errors.Is(err, schemas.ErrUnavailable) {
-			// The message comes again, and its receiver is tried once more than it counts: no sooner than it would be anyway, or
-			// in minutes.
+			// The message is redelivered, which gives its receiver one try more than is counted: at the time of the next try, or after
+			// unwrittenPause if that is sooner.
 			return streams.RetryAfter(min(max(s.at.Sub(now), time.Second), unwrittenPause), err)
 		} else if err != nil {
 			return err
@@ -183,7 +182,7 @@ func (d *Deliverer) report(v schemas.Delivery, try schemas.DeliveryTry, verdict 
 		}
 	case Delivered, Busy, Held:
 	}
-	ctx := context.Background() // none of the log's concern
+	ctx := context.Background() // the logger needs no context
 	switch verdict.Kind {
 	case Delivered:
 		d.Metrics.Delivered(d.Channel, now.Sub(v.Created))

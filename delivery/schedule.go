@@ -7,31 +7,30 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Kind is what a try came to.
+// Kind is the outcome of a try.
 type Kind string
 
 // The kinds.
 const (
-	Delivered Kind = "delivered" // the receiver has it
-	Failed    Kind = "failed"    // it counts as a try
-	Dropped   Kind = "dropped"   // it is no longer wanted
-	Stopped   Kind = "stopped"   // nothing was tried: its receiver gets nothing any more
-	Busy      Kind = "busy"      // nothing was tried: there was no place for it
-	Held      Kind = "held"      // nothing was tried: the receiver is left alone for a time
+	Delivered Kind = "delivered" // the receiver has accepted it
+	Failed    Kind = "failed"    // the try counts, and may be repeated
+	Dropped   Kind = "dropped"   // the delivery is no longer wanted
+	Stopped   Kind = "stopped"   // not tried: the receiver no longer accepts deliveries
+	Busy      Kind = "busy"      // not tried: no slot was free
+	Held      Kind = "held"      // not tried: the receiver is paused
 )
 
-// Verdict is what a try came to, with what follows from it.
+// Verdict is the outcome of a try.
 type Verdict struct {
 	Kind Kind
-	// After is how long to wait at least: as the receiver asked after a failed try, or until a held
-	// delivery may be tried.
+	// After is the minimal delay before the next try: requested by the receiver after a failed try, or the rest of a held receiver's
+	// pause.
 	After time.Duration
-	// Reason says why it was dropped or stopped, or why the receiver is left alone.
+	// Reason is why the delivery was dropped or stopped, or why the receiver is paused.
 	Reason string
 }
 
-// Schedule is how long a delivery waits before each of its tries, from the one before it: 75.6 hours
-// in all.
+// Schedule returns the delays before each try of a delivery, each counted from the try before: 75.6 hours in total.
 func Schedule() []time.Duration {
 	return []time.Duration{
 		0, 5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour,
@@ -40,17 +39,17 @@ func Schedule() []time.Duration {
 }
 
 const (
-	jitterPart  = 0.1            // of a wait, to either side
-	longestWait = 24 * time.Hour // that a receiver may ask for
-	// longestHeld is how long a delivery waits without a try at most: about as long as all tries take.
+	jitterPart  = 0.1            // of a delay, in both directions
+	longestWait = 24 * time.Hour // that a receiver may request
+	// longestHeld is how long a delivery may wait without a try: about as long as all tries take.
 	longestHeld = 3 * 24 * time.Hour
 
-	// A message that finds no place comes again so soon at most; with thousands of the account later, see
-	// streams.ConsumeOptions.
+	// parkedFor is the maximal delay before a message that found no free slot is redelivered. With thousands of messages of the account it
+	// is longer, see streams.ConsumeOptions.
 	parkedFor = 4 * time.Second
 )
 
-// step is what becomes of a message.
+// step is what a deliverer does with a message after a try.
 type step struct {
 	kind  stepKind
 	wait  time.Duration    // of stepPark
@@ -63,13 +62,13 @@ type stepKind int
 
 const (
 	stepDone  stepKind = iota // acknowledge
-	stepLater                 // schedule it, then acknowledge
-	stepPark                  // hand the message out again
-	stepDead                  // give it up, with the reason
+	stepLater                 // schedule the next try, then acknowledge
+	stepPark                  // redeliver the message after wait
+	stepDead                  // dead-letter it, with err
 )
 
-// next says what becomes of a delivery after a try. Handed counts how often this message was handed out;
-// chance is from 0 up to 1. It is pure.
+// next returns the step after a try of a delivery. Handed is how often the message was delivered to a deliverer; chance is a random number
+// from 0 up to 1. It has no side effects.
 func next(d schemas.Delivery, try schemas.DeliveryTry, v Verdict, handed int, schedule []time.Duration,
 	now time.Time, chance float64) step {
 	switch v.Kind {
@@ -89,7 +88,7 @@ func next(d schemas.Delivery, try schemas.DeliveryTry, v Verdict, handed int, sc
 	return step{kind: stepLater, later: d, at: now.Add(wait)}
 }
 
-// untried is next for a delivery that was not tried.
+// untried is the part of [next] for a delivery that was not tried.
 func untried(d schemas.Delivery, v Verdict, handed int, now time.Time, chance float64) step {
 	since := d.Created
 	if d.Replay > 0 {
@@ -101,13 +100,13 @@ func untried(d schemas.Delivery, v Verdict, handed int, now time.Time, chance fl
 	if !since.IsZero() && now.Sub(since) > longestHeld {
 		return step{kind: stepDead, err: endedUntried(d, "its receiver failed so often that it could not be tried for "+longestHeld.String())}
 	}
-	if v.Kind == Held && v.Reason != "" && d.Tries > 0 { // a test, which wants to know and not to wait
+	if v.Kind == Held && v.Reason != "" && d.Tries > 0 { // a test of the channel, which reports the reason instead of waiting
 		return step{kind: stepDead, err: endedUntried(d, v.Reason)}
 	}
 	if v.Kind == Busy {
 		return step{kind: stepPark, wait: spread(min(time.Duration(handed)*time.Second, parkedFor), chance)}
 	}
-	// Those that come together must not come back together: one of them is enough to find out.
+	// Deliveries that are held together are spread over time, so that the first of them finds out whether the pause is over.
 	late := max(v.After/4, 10*time.Second)
 	return step{kind: stepLater, later: d, at: now.Add(max(v.After, 0) + time.Duration(chance*float64(late)))}
 }
@@ -116,13 +115,14 @@ func spread(d time.Duration, chance float64) time.Duration {
 	return d + time.Duration((2*chance-1)*jitterPart*float64(d))
 }
 
-// endedUntried is the reason of the dead letter of a delivery that is not tried any more, as with [deadReason].
+// endedUntried returns the reason of the dead letter of a delivery that is no longer tried. Like that of [deadReason], its code is not
+// retryable.
 func endedUntried(d schemas.Delivery, why string) error {
 	return schemas.OpErrorf(schemas.Timeout, "deliver", "%s to %s ended after %d tries: %s", d.ID, receiverOf(d), d.Attempt, why)
 }
 
-// deadReason is the reason of the dead letter. Its code is not a retryable one: that would hand the message
-// out again.
+// deadReason returns the reason of the dead letter of a delivery whose tries are used up. Its code is not retryable, because a retryable
+// error would redeliver the message.
 func deadReason(d schemas.Delivery) error {
 	met := "error " + d.Last.Error
 	if d.Last.Status != 0 {

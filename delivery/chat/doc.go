@@ -1,8 +1,9 @@
-// Package chat sends deliveries to chats: each part of a message once, as far as the service of the chat allows to find out.
+// Package chat sends deliveries to chats. It sends each part of a message once, as far as the chat's service makes it possible to find out
+// whether a part arrived.
 //
-// A [Sender] renders a delivery into parts and keeps a ledger of them on the log. A part is noted as being sent before the request goes out
-// and as sent, with the message's id, before the next one begins; a delivery is acknowledged when all its parts are. What is done next is
-// decided by a pure function of the ledger and of what was met; see docs/STATES.md. Every change of a ledger is a compare and set. A
-// deliverer sends within a bounded time, after which its request neither begins nor counts: of two deliverers, also if one was suspended,
-// none sends a part that the other has sent.
+// A [Sender] renders a delivery into parts and stores a ledger of them in a bucket. The ledger says that a part is being sent before its
+// request is sent, and that it was sent, with the message's id, before the next part begins. A delivery is acknowledged when all its parts
+// are decided. The next action is determined by a function without side effects, from the ledger and the latest event; see docs/STATES.md.
+// Every change of a ledger is a compare-and-set. A deliverer sends only within a time limit that it has stored: after it, the request is
+// neither started nor counted. Therefore one deliverer does not send a part that another has sent, even if one was suspended.
 package chat

@@ -12,7 +12,7 @@ import (
 
 const (
 	maxParts = 8         // messages of a delivery
-	maxTexts = 512 << 10 // bytes of their texts, which the ledger keeps
+	maxTexts = 512 << 10 // bytes of their texts, which the ledger stores
 	fileName = "message.md"
 	fileType = "text/markdown; charset=utf-8"
 
@@ -42,7 +42,7 @@ func bodyOf(d schemas.Delivery) (schemas.ChatBody, error) {
 	}
 	if d.Type == schemas.FollowUpCreated {
 		var f schemas.FollowUp
-		if json.Unmarshal([]byte(d.Body), &f) == nil { // as it was a moment ago
+		if json.Unmarshal([]byte(d.Body), &f) == nil { // ChatBodyOf has decoded it before
 			b.Text = followUpMarkdown(f)
 		}
 	}
@@ -122,7 +122,7 @@ func messageFor(d schemas.Delivery, m schemas.ChatBody, l ledger, i int, profile
 	if p.File {
 		out.File = &channel.File{Name: fileName, Type: fileType, Data: []byte(m.Text)}
 	}
-	if i == len(l.Parts)-1 && profile.Buttons { // elsewhere the text says how to answer
+	if i == len(l.Parts)-1 && profile.Buttons { // otherwise the text says how to answer
 		for _, b := range m.Buttons {
 			out.Buttons = append(out.Buttons, channel.Button{Label: b.Label, Data: b.Data, Style: channel.Style(b.Style)})
 		}
@@ -133,7 +133,7 @@ func messageFor(d schemas.Delivery, m schemas.ChatBody, l ledger, i int, profile
 	}
 	if p.Marked {
 		gap := " "
-		// So that a list or a block of code begins its own line.
+		// A list or a code block must begin its own line.
 		if profile.Format == channel.GitHubText || profile.Format == channel.DiscordText {
 			gap = "\n\n"
 		}

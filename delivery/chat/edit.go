@@ -17,14 +17,14 @@ const (
 	earlierAfter  = 5 * time.Second
 )
 
-// errEarlier: it is not known yet whether the chat has the message that is to be replaced.
+// errEarlier is the error of a delivery that replaces a message of which it is not known yet whether the chat has it.
 var errEarlier = errors.New("the earlier message is still on its way")
 
-// first makes the ledger of a delivery that has none. Codes: invalid; or errEarlier.
+// first returns the initial ledger of a delivery. Codes: invalid; or errEarlier.
 func (s *send) first(ctx context.Context) (ledger, error) {
 	parts, err := plan(s.m, s.profile, s.Render)
 	l := ledger{Parts: parts, Replay: s.d.Replay}
-	if err != nil || s.m.Edit == nil || s.d.FallbackOf != "" { // a fallback's chat never had it
+	if err != nil || s.m.Edit == nil || s.d.FallbackOf != "" { // the fallback's chat never had the message
 		return l, err
 	}
 	if _, ok := s.Adapter.(channel.Editor); !ok {
@@ -41,7 +41,7 @@ func (s *send) first(ctx context.Context) (ledger, error) {
 	return editing(l, earlier, s.m, s.profile, s.Render), nil
 }
 
-// open reports whether the fate of a part is undecided.
+// open reports whether the state of a part is not final.
 func open(p part) bool { return p.State != sent && p.State != dropped && p.State != failed }
 
 // editing returns a ledger that replaces the last message of an earlier ledger by an edit, if the chat has that message, and l otherwise.
@@ -52,13 +52,13 @@ func editing(l, earlier ledger, m schemas.ChatBody, p channel.Profile, render Re
 		return l
 	}
 	now := edit{ID: earlier.Parts[n-1].ID, Text: l.Parts[0].Text, Plain: l.Parts[0].Plain}
-	if n == 1 { // else the message to be replaced is only the end of the text
+	if n == 1 { // otherwise the message to be replaced is only the last part of its text
 		list, cut := render(m.Edit.Text, Layout{Format: p.Format, Limit: p.Limit, Unit: p.Unit, MaxParts: 1})
 		if len(list) == 1 && !cut {
 			now.Text, now.Plain = list[0].Text, list[0].Plain
 		}
 	}
 	l.Parts[0].Edits = &now
-	l.Route = earlier.Route // the chat may have moved
+	l.Route = earlier.Route // the chat may have moved to another route
 	return l
 }

@@ -52,7 +52,7 @@ func (s *Sender) Ended(ctx context.Context, d schemas.Delivery, failure string) 
 // fallBack delivers by the channel's fallback, unless there is none or this delivery is one already.
 func (s *Sender) fallBack(ctx context.Context, d schemas.Delivery, record schemas.ChatChannel) (schemas.ChannelID, error) {
 	f := record.Fallback
-	if f == nil || d.FallbackOf != "" || d.Tries > 0 { // one whose tries are bounded is a test of this very channel
+	if f == nil || d.FallbackOf != "" || d.Tries > 0 { // deliveries with limited tries are tests of this very channel
 		return "", nil
 	}
 	to, err := s.Channels.Get(ctx, d.Account, f.Channel)
@@ -71,7 +71,7 @@ func (s *Sender) fallBack(ctx context.Context, d schemas.Delivery, record schema
 
 // publish publishes an event on the conversation, once for each time that a person has requested the delivery again.
 func (s *Sender) publish(ctx context.Context, d schemas.Delivery, t schemas.EventType, data any) error {
-	if schemas.CodeOf(d.Conversation.Validate()) == schemas.Invalid { // it belongs to none
+	if schemas.CodeOf(d.Conversation.Validate()) == schemas.Invalid { // it does not belong to a conversation
 		return nil
 	}
 	raw, err := schemas.EncodeJSON(data)

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// sendsAtMost is how many deliveries are in flight, sharesOf the part of them that one account leaves to others.
+	// sendsAtMost is the maximal number of deliveries in flight. A single account may use all but one in sharesOf of them.
 	sendsAtMost = delivery.DefaultSlots - delivery.DefaultSlots/4
 	sharesOf    = 4
 
-	// slowAfter is how long a request takes at least that makes its chat a slow one. All slow chats together, and those of one account, have
-	// so many deliveries in flight at most: they leave the rest to other chats.
+	// slowAfter is the duration of a request from which on its chat counts as slow. slowAtMost limits the deliveries in flight to all slow
+	// chats together, slowOfAccount those to the slow chats of one account, so that the rest is left to other chats.
 	slowAfter                 = 5 * time.Second
 	slowAtMost, slowOfAccount = sendsAtMost / 4, sendsAtMost / 8
 
@@ -28,16 +28,16 @@ type lanes struct {
 	all      map[Place]*lane
 	inFlight map[schemas.AccountID]int
 	total    int
-	slow     map[schemas.AccountID]int // in flight, of slow chats
-	slows    int                       // the same of all accounts
+	slow     map[schemas.AccountID]int // in flight to slow chats
+	slows    int                       // sum of slow over all accounts
 	swept    time.Time
 }
 
 type lane struct {
 	busy   bool
-	slow   bool      // its latest request took long
-	counts bool      // it was slow when it was entered
-	paused time.Time // until then it is left alone
+	slow   bool      // its latest request was slow
+	counts bool      // the delivery in flight counts as slow
+	paused time.Time // nothing is sent before
 	used   time.Time
 }
 

@@ -10,13 +10,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Times of a send.
+// Time limits of a send.
 const (
-	// sendWithin bounds a request to the service.
+	// sendWithin limits the duration of a request to the service.
 	sendWithin = 20 * time.Second
-	// sendSettles is how long after that bound a request may still arrive. A deliverer that finds a part being sent waits for both.
+	// sendSettles is how long after sendWithin a request may still arrive. A deliverer that finds a part in the state sending waits for
+	// both.
 	sendSettles = 10 * time.Second
-	// limitedFor is how long a place is left alone whose service says that it is too much, and not for how long.
+	// limitedFor is how long a place is paused if its service reports a rate limit without a time.
 	limitedFor = 30 * time.Second
 )
 
@@ -25,47 +26,48 @@ type state string
 
 // The states of a part.
 const (
-	queued    state = "queued"    // it did not arrive, and may be sent
-	sending   state = "sending"   // a request is under way, or its sender died
+	queued    state = "queued"    // it did not arrive and can be sent
+	sending   state = "sending"   // a request is in flight, or its sender crashed
 	ambiguous state = "ambiguous" // it is unknown whether it arrived
-	sent      state = "sent"      // it arrived: the service says so, or it was found there
+	sent      state = "sent"      // the service has acknowledged it, or a search has found it
 	dropped   state = "dropped"   // it is unknown whether it arrived, and it is not sent again
-	failed    state = "failed"    // the service refuses it, or it must not be sent again
+	failed    state = "failed"    // the service refuses it, or a person must decide whether to send it again
 )
 
 // ledger records what is known about a delivery's parts.
 type ledger struct {
 	Parts []part `json:"parts"`
-	// Holder is who sends now, and Until when it ends at the latest, by the log's clock.
+	// Holder is the deliverer that is sending a part, and Until its deadline, by the stream's clock.
 	Holder string    `json:"holder,omitzero"`
 	Until  time.Time `json:"until,omitzero"`
-	// Route is where parts go where the chat has moved. Empty: where the delivery says.
+	// Route replaces the delivery's route if the chat has moved. Empty: it has not.
 	Route json.RawMessage `json:"route,omitzero"`
-	// Replay is the last time that a person had it delivered again of which this ledger knows.
+	// Replay is the highest number of a manual replay that this ledger has taken into account.
 	Replay int `json:"replay,omitzero"`
 }
 
 // part is one message of a delivery.
 type part struct {
 	State state `json:"state"`
-	// Text and Plain are there until the part is sent.
+	// Text and Plain are removed when the part was sent.
 	Text  string `json:"text,omitzero"`
 	Plain string `json:"plain,omitzero"`
-	// File: the whole text goes as a file in place of a text.
+	// File is whether the whole text is sent as an attached file.
 	File bool `json:"file,omitzero"`
-	// Edits is the earlier message that says this now. It is taken away where the service refuses that: then Text goes as a message.
+	// Edits is the earlier message that is replaced by this part. It is removed if the service refuses the edit: then the part is sent as
+	// a message.
 	Edits *edit `json:"edits,omitzero"`
 	Tries int   `json:"tries,omitzero"`
-	// Doubt is when the first request began that may have arrived; zero: none may have.
+	// Doubt is when the first request began that may have arrived. Zero: there was none.
 	Doubt time.Time `json:"doubt,omitzero"`
-	// Keyless: a request that may have arrived had no key, so the service knows none that it has.
+	// Keyless is whether a request that may have arrived had no key, so that the service cannot detect a duplicate.
 	Keyless bool `json:"keyless,omitzero"`
-	// Marked: the request under way says that it may be a repeat.
+	// Marked is whether the message of the current request says that it may be a repeat.
 	Marked bool   `json:"marked,omitzero"`
 	ID     string `json:"id,omitzero"` // of the message
 	URL    string `json:"url,omitzero"`
-	Reason string `json:"reason,omitzero"` // of failed and dropped
-	// Held: a person has to say that it is sent again.
+	Reason string `json:"reason,omitzero"` // set for failed and dropped
+	// Held is whether a person must decide that the part is sent again.
 	Held bool `json:"held,omitzero"`
 }
 
@@ -76,65 +78,65 @@ type edit struct {
 	Plain string `json:"plain,omitzero"`
 }
 
-// rules are the service's and the account's rules that next applies.
+// rules are the properties of the service and the account's settings that [next] applies.
 type rules struct {
 	once        channel.Once
-	window      time.Duration // in which the service knows a key; 0: for good
-	finds       bool          // the adapter can look
+	window      time.Duration // how long the service remembers a key; 0: forever
+	finds       bool          // the adapter can search for a message
 	onAmbiguous schemas.OnAmbiguous
 }
 
 // happening is an event that concerns the current part of the ledger.
 type happening struct {
 	kind   happeningKind
-	now    time.Time // by the log's clock
+	now    time.Time // by the stream's clock
 	holder string
-	replay int // of wake: how often a person had it delivered again
-	// of received and found
+	replay int // of wake: number of manual replays
+	// receipt is set for received and found.
 	receipt channel.Receipt
-	// of what failed
+	// reason, after and keyless are set for failures.
 	reason  string
 	after   time.Duration
 	keyless bool
-	// of refused: nothing at all can be sent with the credential
+	// credential is set for refused: the credential itself is refused, so that nothing can be sent with it.
 	credential bool
 }
 
 type happeningKind string
 
 const (
-	wake        happeningKind = "wake"        // a deliverer takes the delivery up
-	absentThere happeningKind = "absent"      // the service was looked through, and the message is not there
-	found       happeningKind = "found"       // the service was looked through, and the message is there
-	received    happeningKind = "received"    // the service has it
-	notSent     happeningKind = "not_sent"    // it did not arrive
-	limited     happeningKind = "limited"     // likewise: too much
-	unclear     happeningKind = "unclear"     // it is unknown
-	refused     happeningKind = "refused"     // the service will never take it
-	lookFailed  happeningKind = "look_failed" // the service could not be looked through
-	neverTried  happeningKind = "never_tried" // the time to send was over before the request began
+	wake        happeningKind = "wake"        // a deliverer has received the delivery
+	absentThere happeningKind = "absent"      // a search has not found the message
+	found       happeningKind = "found"       // a search has found the message
+	received    happeningKind = "received"    // the service has accepted the message
+	notSent     happeningKind = "not_sent"    // it certainly did not arrive
+	limited     happeningKind = "limited"     // it did not arrive because of a rate limit
+	unclear     happeningKind = "unclear"     // it is unknown whether it arrived
+	refused     happeningKind = "refused"     // the service will never accept it
+	lookFailed  happeningKind = "look_failed" // the search has failed
+	neverTried  happeningKind = "never_tried" // the deadline had passed before the request began
 )
 
-// action is what a deliverer has to do next.
+// action is the next step of a deliverer.
 type action struct {
 	kind   actionKind
 	part   int
 	marked bool
-	since  time.Time     // of look: when the first request began
-	wait   time.Duration // of hold and retry: at least
+	since  time.Time     // of doLook: when the first request began
+	wait   time.Duration // of doWait and doRetry: minimum
 	reason string
 }
 
 type actionKind string
 
 const (
-	doSend  actionKind = "send"  // send the part, once the ledger is written
-	doLook  actionKind = "look"  // look whether the part is there
-	doWait  actionKind = "wait"  // nothing may be tried before wait is over; that is no try
-	doRetry actionKind = "retry" // the try has failed
-	doStop  actionKind = "stop"  // no try will ever help
-	doNext  actionKind = "next"  // continue with wake
-	doDone  actionKind = "done"  // all parts are settled
+	doSend  actionKind = "send"  // send the part, after the ledger was stored
+	doLook  actionKind = "look"  // search for the part
+	doWait  actionKind = "wait"  // try again after wait, which does not count as a try
+	doRetry actionKind = "retry" // the try has failed; retry
+	doStop  actionKind = "stop"  // stop for good: no try can succeed
+	doNext  actionKind = "next"  // call next again with wake
+	doDone  actionKind = "done"  // all parts are decided
 )
 
 // next returns the ledger after an event, and the action to take. It has no side effects, and does not change what l points to. If the
@@ -163,7 +165,7 @@ func next(l ledger, h happening, r rules) (ledger, action) {
 		if p.State != ambiguous {
 			return wakened(l, i, h, r)
 		}
-		p.Doubt = time.Time{} // it is certain: whatever was sent is there or never will be
+		p.Doubt = time.Time{} // certain now: no earlier request has arrived or will
 		return begun(l, i, h, false)
 	case found:
 		if p.State != ambiguous {
@@ -174,7 +176,7 @@ func next(l ledger, h happening, r rules) (ledger, action) {
 		return l, action{kind: doRetry, part: i, wait: h.after, reason: h.reason}
 	case received, notSent, limited, unclear, refused, neverTried:
 	}
-	if !mine { // another has gone on meanwhile: what it found out counts
+	if !mine { // another deliverer has continued meanwhile, and its results count
 		return wakened(l, i, h, r)
 	}
 	until := l.Until
@@ -197,17 +199,17 @@ func next(l ledger, h happening, r rules) (ledger, action) {
 		p.Keyless = p.Keyless || h.keyless
 		return l, action{kind: doRetry, part: i, wait: h.after, reason: h.reason}
 	case refused:
-		if p.Edits != nil && !h.credential { // it is gone, or may not be changed any more
+		if p.Edits != nil && !h.credential { // the message was deleted, or can no longer be edited
 			*p = part{State: queued, Text: p.Text, Plain: p.Plain, Tries: p.Tries}
 			return l, action{kind: doNext, part: i}
 		}
-	case wake, absentThere, found, lookFailed: // above
+	case wake, absentThere, found, lookFailed: // handled above
 	}
 	p.State, p.Reason, p.Marked = failed, h.reason, false
 	return l, action{kind: doStop, part: i, reason: h.reason}
 }
 
-// wakened is next for a deliverer that begins with a delivery and knows only the ledger.
+// wakened is the part of [next] for a deliverer that has just received the delivery and knows nothing but the ledger.
 func wakened(l ledger, i int, h happening, r rules) (ledger, action) {
 	p := &l.Parts[i]
 	switch p.State {
@@ -219,13 +221,13 @@ func wakened(l ledger, i int, h happening, r rules) (ledger, action) {
 		if wait := l.Until.Add(sendSettles).Sub(h.now); wait > 0 {
 			return l, action{kind: doWait, part: i, wait: wait, reason: "another deliverer sends it"}
 		}
-		p.doubted(l.Until) // its sender has died, or will find that its time is over
+		p.doubted(l.Until) // its sender crashed, or will notice that its deadline has passed
 		l.Holder, l.Until = "", time.Time{}
 	case ambiguous:
-	case sent, dropped: // at is past these
+	case sent, dropped: // skipped by at
 	}
 	switch {
-	case p.Edits != nil: // twice is once
+	case p.Edits != nil: // edits are idempotent
 		return begun(l, i, h, false)
 	case r.once == channel.OnceByKey && !p.Keyless && (r.window == 0 || h.now.Add(sendWithin+sendSettles).Sub(p.Doubt) < r.window):
 		return begun(l, i, h, false)
@@ -290,7 +292,7 @@ func (p *part) unsent() state {
 	return ambiguous
 }
 
-// at returns the index of the first undecided part, or the number of parts.
+// at returns the index of the first part that is neither sent nor dropped, or the number of parts.
 func (l ledger) at() int {
 	for i, p := range l.Parts {
 		if p.State != sent && p.State != dropped {

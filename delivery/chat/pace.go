@@ -12,7 +12,7 @@ import (
 
 // Place is a channel or, if Destination is not empty, a chat in it.
 type Place struct {
-	// Channel is a record's id, or what stands for the credential that several records have, see [Sender.Digest].
+	// Channel is the id of a channel record, or an id for the credential that several records share, see [Sender.Digest].
 	Channel     schemas.ChannelID
 	Destination string
 }
@@ -20,30 +20,30 @@ type Place struct {
 // Pacer coordinates all deliverers that share it, so that together they do not exceed a service's rate limits. It must be safe for
 // concurrent use. On an error a deliverer applies the limits to itself alone.
 type Pacer interface {
-	// Take takes a turn of all limits of a place at once and returns 0, or takes none and returns how long to wait before asking again:
-	// because of a limit, or because the place or its whole channel is to be left alone.
+	// Take takes one turn from each of the limits and returns 0. If one of them has none left, or the place or its whole channel is
+	// paused, it takes nothing and returns how long to wait before asking again.
 	Take(ctx context.Context, at Place, limits []channel.Pace) (wait time.Duration, err error)
-	// Rest leaves a place alone, for all who ask. A longer rest that is under way stays.
+	// Rest pauses a place for all deliverers. It does not shorten a longer pause.
 	Rest(ctx context.Context, at Place, wait time.Duration) error
 }
 
 const (
-	// pacesKept is how long turns are remembered: above the longest Per of a service.
+	// pacesKept is how long turns are stored. It must exceed the longest Per of a service.
 	pacesKept = 2 * time.Hour
-	// askedAgain is how long a pacer that failed is not asked, but by one to find out.
+	// askedAgain is how long a failed shared pacer is not used, except by one call that tests it.
 	askedAgain = 5 * time.Second
-	// restWithin bounds how long a rest is tried to be published to the other deliverers.
+	// restWithin limits the time for publishing a pause to the other deliverers.
 	restWithin = 3 * time.Second
 )
 
 // localPacer enforces the limits within one process. The zero value is ready. Safe for concurrent use.
 type localPacer struct {
 	mu    sync.Mutex
-	turns map[limit][]time.Time // the latest Events of each limit, the oldest first
+	turns map[limit][]time.Time // the times of the latest Events turns of each limit, oldest first
 	swept time.Time
 }
 
-// limit is the key of a rate limit: the place that it counts for (the whole channel if it has no destination), and its window.
+// limit is the key of a rate limit: the place for which it counts (without a destination: the whole channel), and its period.
 type limit struct {
 	of  Place
 	per time.Duration
@@ -120,7 +120,7 @@ type pacer struct {
 
 	mu     sync.Mutex
 	failed bool
-	again  time.Time // when the shared one is asked again
+	again  time.Time // when the shared pacer is tried next, if failed
 }
 
 // take is [Pacer.Take], but never fails.
@@ -159,14 +159,14 @@ func (p *pacer) asks() bool {
 	if p.failed && now.Before(p.again) {
 		return false
 	}
-	p.again = now.Add(askedAgain) // counts once it has failed: then one at a time finds out
+	p.again = now.Add(askedAgain) // if it has failed, one call at a time tests it
 	return true
 }
 
 // answered records whether the shared pacer works, by the error of a call, and reports whether its answer can be used.
 func (p *pacer) answered(ctx context.Context, err error) bool {
 	if err != nil && schemas.CodeOf(err) != schemas.Unavailable && ctx.Err() != nil {
-		return false // it was not waited for, and nothing is known of it
+		return false // the caller has stopped waiting, which says nothing about the pacer
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,9 +25,9 @@ type Channels interface {
 
 // Metrics are the functions by which a sender reports metrics. Each may be nil. They are called concurrently and must not block.
 type Metrics struct {
-	// Sent counts requests by what came of them: sent, found, not_sent, limited, ambiguous, refused.
+	// Sent counts requests by their outcome: sent, found, not_sent, limited, ambiguous, refused.
 	Sent func(kind, outcome string)
-	// Repeated counts messages that say that they may be repeats.
+	// Repeated counts messages that are marked as possible repeats.
 	Repeated func(kind string)
 }
 
@@ -38,10 +38,10 @@ type Sender struct {
 	Channels Channels
 	Adapter  channel.Adapter
 	Render   Render
-	// Pacer is shared by all deliverers. Nil, or while it fails: each keeps the limits by itself.
+	// Pacer is shared by all deliverers. If it is nil or fails, each deliverer enforces the rate limits by itself.
 	Pacer Pacer
-	// Digest names a text, the same in all deliverers, and reveals nothing of it without a key; false: there is no key. Records with the same
-	// credential have one pace by it. Nil: each record has a pace of its own.
+	// Digest returns a keyed hash of a text, which is the same in all deliverers; false if there is no key. It identifies a credential, so
+	// that all channel records with the same credential share rate limits. Nil: each record has limits of its own.
 	Digest func(text string) (string, bool)
 	// Log may be nil.
 	Log     *slog.Logger
@@ -53,8 +53,8 @@ type Sender struct {
 	lanes   *lanes
 	pace    *pacer
 
-	// at is called between the effects of a delivery; an error from it ends its handling right there: how tests let a sender die, or be
-	// suspended.
+	// at is called between the effects of a delivery. An error from it stops the handling there: tests simulate crashes and suspensions by
+	// it.
 	at func(stage, schemas.Delivery) error
 }
 
@@ -64,15 +64,15 @@ var _ delivery.Sender = (*Sender)(nil)
 type stage string
 
 const (
-	atNoted    stage = "noted"    // the ledger says that the part is being sent, and no request was made
-	atAnswered stage = "answered" // the service has answered, and the ledger does not know
-	atStored   stage = "stored"   // the ledger knows
+	atNoted    stage = "noted"    // the ledger says that the part is being sent, before the request
+	atAnswered stage = "answered" // the service has responded, before the ledger is updated
+	atStored   stage = "stored"   // the ledger is updated
 )
 
 const (
-	pacedFor    = 2 * time.Second  // that a delivery waits in its slot for its turn at most
-	storeWithin = 30 * time.Second // that a receipt is tried to be stored
-	stepsAtMost = 64               // of one try: more than all parts need
+	pacedFor    = 2 * time.Second  // how long a delivery may wait for its turn while it occupies its slot
+	storeWithin = 30 * time.Second // time limit for storing a receipt
+	stepsAtMost = 64               // per try; more than all parts need
 )
 
 func (s *Sender) begin() {
@@ -104,7 +104,7 @@ func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.Delivery
 	return try, v
 }
 
-// send returns the verdict, and why a try failed.
+// send returns the verdict, and the reason if the try has failed.
 func (s *Sender) send(ctx context.Context, d schemas.Delivery) (delivery.Verdict, string) {
 	stop := func(reason string) (delivery.Verdict, string) {
 		return delivery.Verdict{Kind: delivery.Stopped, Reason: reason}, reason
@@ -201,7 +201,7 @@ func message(err error) string {
 	return err.Error()
 }
 
-// send is one try of one delivery.
+// send is the state of one try of a delivery.
 type send struct {
 	*Sender
 
@@ -211,7 +211,7 @@ type send struct {
 	place  Place
 	holder string
 
-	have     ledger // as it is stored
+	have     ledger // as stored
 	revision uint64
 }
 
@@ -234,11 +234,11 @@ func (s *send) run(ctx context.Context) (delivery.Verdict, string) {
 			if v, ok := s.turn(ctx); !ok {
 				return v, ""
 			}
-			h.now = s.Bus.Now() // the turn may have taken a while, and the time for the request begins now
+			h.now = s.Bus.Now() // waiting for the turn may have taken long, and the request's deadline counts from now
 			l, a = next(s.have, h, s.rules())
 		}
 		switch err := s.store(ctx, l, h.kind != wake); {
-		case errors.Is(err, schemas.ErrConflict): // another was faster: what it wrote counts
+		case errors.Is(err, schemas.ErrConflict): // another deliverer has changed it, and its version counts
 			if err := s.load(ctx); err != nil {
 				return delivery.Verdict{Kind: delivery.Busy}, ""
 			}
@@ -265,7 +265,7 @@ func (s *send) run(ctx context.Context) (delivery.Verdict, string) {
 			return delivery.Verdict{Kind: delivery.Delivered}, ""
 		case doWait:
 			v := delivery.Verdict{Kind: delivery.Held, After: cmp.Or(a.wait, limitedFor)}
-			if h.kind == limited { // else another deliverer is sending it, and it may still arrive
+			if h.kind == limited { // otherwise another deliverer is sending the part
 				v.Reason = a.reason
 			}
 			return v, a.reason
@@ -366,7 +366,7 @@ func (s *send) rest(ctx context.Context, at Place, wait time.Duration) {
 	s.pace.rest(ctx, at, wait)
 }
 
-// to returns the destination of the part.
+// to returns the destination of the parts.
 func (s *send) to() channel.Destination {
 	route := s.d.Route
 	if len(s.have.Route) > 0 {
@@ -382,7 +382,7 @@ func (s *send) request(ctx context.Context, a action) (h happening, died bool) {
 	}
 	h = happening{now: s.Bus.Now(), holder: s.holder}
 	left := s.have.Until.Sub(h.now)
-	if left <= 0 || left > sendWithin { // it was suspended: another may be sending it now
+	if left <= 0 || left > sendWithin { // this process was suspended, and another may be sending it now
 		h.kind = neverTried
 		return h, false
 	}
@@ -398,7 +398,7 @@ func (s *send) request(ctx context.Context, a action) (h happening, died bool) {
 	h.now = s.Bus.Now()
 	if err == nil {
 		h.kind, h.receipt = received, receipt
-		if receipt.Rest > 0 { // the service has just said that its bucket is empty
+		if receipt.Rest > 0 { // the service reports that its rate limit is used up
 			s.rest(ctx, s.place, receipt.Rest)
 		}
 	} else {
@@ -409,13 +409,13 @@ func (s *send) request(ctx context.Context, a action) (h happening, died bool) {
 	return h, s.at(atAnswered, s.d) != nil
 }
 
-// carry sends a message, or replaces an earlier one.
+// carry sends a message, or edits the earlier one that it replaces.
 func (s *send) carry(ctx context.Context, m channel.Message, e *edit) (channel.Receipt, error) {
 	if e == nil {
 		return s.Adapter.Send(ctx, s.to(), m)
 	}
 	a, ok := s.Adapter.(channel.Editor)
-	if !ok { // of another version, which could
+	if !ok { // the ledger is from another version, whose adapter had an Editor
 		return channel.Receipt{}, &channel.Error{Outcome: channel.Refused, Reason: "messages of " + s.profile.Kind + " cannot be written anew"}
 	}
 	return channel.Receipt{}, a.Edit(ctx, s.to(), e.ID, m)

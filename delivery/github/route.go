@@ -10,7 +10,7 @@ import (
 )
 
 // Route is a destination on GitHub: an issue or a pull request, optionally a thread on lines of its code, optionally the comment that is
-// that is answered.
+// answered.
 type Route struct {
 	Repo         string `json:"repo"` // owner/name
 	Number       int64  `json:"number"`

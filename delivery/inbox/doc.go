@@ -1,6 +1,7 @@
-// Package inbox fetches the files that people send to chats, stores them in workspaces, and then hands the messages on.
+// Package inbox downloads the files that people send to chats, stores them in workspaces, and then passes the messages on.
 //
-// A message with files is a delivery of [schemas.InboxChannel] from the moment when its service was answered: it waits on the log, and
-// any deliverer may take it, again after another one has died. What is stored already is not fetched again, and a file is there once
-// all of it is. A file that cannot be had delays its message by some minutes at most: the message then says why.
+// Once the chat's service has been answered, a message with files is a delivery of [schemas.InboxChannel]. It waits in a stream, and any
+// deliverer can handle it, also after another one has crashed. Files that are already stored are not downloaded again. A file becomes
+// visible when it is complete. A file that cannot be downloaded delays its message by a few minutes at most; the message then contains the
+// reason.
 package inbox

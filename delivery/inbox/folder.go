@@ -13,19 +13,19 @@ import (
 
 // Folder is the workspace in which files of messages are stored.
 type Folder interface {
-	// Stat describes what is at a path. Code: not_found.
+	// Stat returns the file or folder at a path. Code: not_found.
 	Stat(ctx context.Context, path string) (schemas.FileInfo, error)
-	// Stage begins a file, which gets its name once all of it is there.
+	// Stage begins to store a file, which gets its name when it is complete.
 	Stage(path string) Staged
 }
 
 // Staged is a file that is being stored in pieces.
 type Staged interface {
-	// Add adds a piece, which is not the last.
+	// Add appends a piece at the offset at. It is not the last piece.
 	Add(ctx context.Context, at int64, piece []byte) error
-	// End adds the last piece and gives the file its name. Code: conflict (there is a file of that name).
+	// End appends the last piece and gives the file its name. Code: conflict (a file of that name exists).
 	End(ctx context.Context, at int64, piece []byte) error
-	// Forget removes what has arrived, as far as that can be done now.
+	// Forget removes the pieces that were stored, if that is possible now.
 	Forget(ctx context.Context)
 }
 
@@ -58,14 +58,14 @@ type staged struct {
 func (s *staged) Add(ctx context.Context, at int64, piece []byte) error {
 	r, _, err := s.of.Do(ctx, schemas.FileRequest{Op: schemas.FileAppend, Path: s.at, Offset: at}, piece)
 	if err != nil {
-		return err // what arrived before it is still to be removed
+		return err // earlier pieces must still be removed
 	}
 	s.was = r.File
 	return nil
 }
 
 func (s *staged) End(ctx context.Context, at int64, piece []byte) error {
-	if at == 0 { // all of it: written in one step
+	if at == 0 { // the only piece: written in one step
 		_, _, err := s.of.Do(ctx, schemas.FileRequest{Op: schemas.FileWrite, Path: s.to, IfNone: true}, piece)
 		return err
 	}

@@ -21,7 +21,7 @@ type getting struct {
 	fetcher channel.Fetcher
 	to      channel.Destination
 	setting string
-	left    int64 // bytes that the message may have yet
+	left    int64 // bytes that the message's files may still have
 }
 
 // never is the permanent error of a file that will not be stored.
@@ -34,7 +34,7 @@ func refuse(format string, args ...any) error { return never{fmt.Sprintf(format,
 // get fetches a file and stores it at a path, unless it is there. Errors: never, a [*channel.Error] of the service, or one of the files.
 func (g *getting) get(ctx context.Context, f *schemas.ChatFile, to string) error {
 	there, err := g.folder.Stat(ctx, to)
-	if err == nil { // by a try before this one
+	if err == nil { // stored by an earlier try
 		g.left -= there.Size
 		f.Path, f.Size = to, there.Size
 		return nil
@@ -92,7 +92,7 @@ func (g *getting) store(ctx context.Context, from io.Reader, to string) (int64, 
 	var at int64
 	for {
 		n, err := io.ReadFull(from, piece)
-		ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) // of a body that was cut off it is a channel.Error
+		ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) // a truncated body is a channel.Error instead
 		if err != nil && !ended {
 			staged.Forget(ctx)
 			return 0, err
@@ -108,7 +108,7 @@ func (g *getting) store(ctx context.Context, from io.Reader, to string) (int64, 
 		}
 		at += int64(n)
 		switch {
-		case ended && errors.Is(err, schemas.ErrConflict): // another one has stored it meanwhile
+		case ended && errors.Is(err, schemas.ErrConflict): // another deliverer has stored it meanwhile
 			there, err := g.folder.Stat(ctx, to)
 			return there.Size, err
 		case err != nil:
@@ -128,8 +128,8 @@ type outcome int
 
 const (
 	stored outcome = iota
-	given          // it is not stored, and the message is passed on
-	later          // the message waits for it
+	given          // it will not be stored, and the message is passed on without it
+	later          // the message waits for a retry
 )
 
 // verdict returns the consequence of a file's error, and how long to wait before a retry. It has no side effects.
@@ -146,7 +146,7 @@ func verdict(err error, last bool) (outcome, time.Duration) {
 		}
 		return later, e.After
 	}
-	switch schemas.CodeOf(err) { //nolint:exhaustive // of all others the outcome is unknown
+	switch schemas.CodeOf(err) { //nolint:exhaustive // all other errors are retried
 	case schemas.Exhausted, schemas.Denied, schemas.Invalid, schemas.Unsupported:
 		return given, 0
 	}
@@ -168,7 +168,7 @@ func reasonOf(err error) string {
 	return p.Message
 }
 
-// takesNone is the setting of a channel that takes no files.
+// takesNone is the setting of a channel that accepts no files.
 const takesNone = "none"
 
 // kindOf returns the content type of a file, as its service states or by its name's extension; empty if unknown. It has no side effects.

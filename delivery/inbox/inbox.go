@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// Slots is how many messages are in flight at most: each holds some pieces of a file, of [schemas.MaxFileChunk] bytes.
+	// Slots is the maximal number of messages in flight. Each occupies memory for some pieces of a file, of [schemas.MaxFileChunk] bytes.
 	Slots = 16
-	// Of those, so that neither an account nor a service that hangs has all.
+	// Limits per account and per channel, so that neither one account nor a service that does not respond occupies all slots.
 	mostOfAccount = 8
 	mostOfChannel = 4
 
-	// sendWithin bounds one try of all files of a message.
+	// sendWithin limits the time of one try of all files of a message.
 	sendWithin = 2 * time.Minute
-	// patience is how long the log waits for a worker that reaches the files, in one try.
+	// patience is how long one try waits for a worker that has access to the workspace's files.
 	patience = 10 * time.Second
-	// lastTry is the try after which a message is passed on without the files that could not be fetched.
+	// lastTry is the index of the try after which a message is passed on without the files that could not be fetched.
 	lastTry = 2
-	// longestRest is how long a service may ask to wait: a message whose files need longer is passed on without them.
+	// longestRest is the longest delay that a service may request. If it requests more, the message is passed on without its files.
 	longestRest = 2 * time.Minute
 )
 
@@ -49,22 +49,22 @@ type Channels interface {
 type Sender struct {
 	Bus      *streams.Bus
 	Channels Channels
-	// Adapter is that of a kind of channel.
+	// Adapter returns the adapter of a kind of channel; false if there is none.
 	Adapter func(kind string) (channel.Adapter, bool)
-	// Workspace is where the files of a channel go. Codes: not_found, unavailable.
+	// Workspace returns the workspace in which a channel's files are stored. Codes: not_found, unavailable.
 	Workspace func(ctx context.Context, c schemas.ChatChannel) (schemas.WorkspaceFiles, error)
-	// Open reaches the files of a workspace. Nil: by the workers, see [Workers].
+	// Open opens the files of a workspace. Nil: through the workers, see [Workers].
 	Open func(a schemas.AccountID, w schemas.WorkspaceFiles) Folder
-	// Endpoints are the webhook endpoints of an account. Nil: it has none.
+	// Endpoints returns the webhook endpoints of an account. Nil: accounts have none.
 	Endpoints func(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
-	// Stored counts files, by kind of channel and outcome: stored, refused. Nil: they are not counted.
+	// Stored counts files by kind of channel and outcome (stored, refused). Nil: they are not counted.
 	Stored func(kind, outcome string)
 	Log    *slog.Logger // nil: silent
 
 	once     sync.Once
 	inFlight places
 
-	// at is called between the effects of a message; an error from it ends its handling right there: how tests let it die.
+	// at is called between the effects of a message. An error from it stops the handling there: tests simulate crashes by it.
 	at func(stage) error
 }
 
@@ -76,7 +76,7 @@ type stage string
 const (
 	atPiece  stage = "piece"  // a piece of a file is stored
 	atStored stage = "stored" // a file is stored
-	atMade   stage = "made"   // the message is handed on
+	atMade   stage = "made"   // the message is passed on
 )
 
 func (s *Sender) begin() {
@@ -106,7 +106,7 @@ func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.Delivery
 	if err := json.Unmarshal([]byte(d.Body), &in); err != nil || in.Turn.Message == nil {
 		return try, delivery.Verdict{Kind: delivery.Dropped, Reason: "it is no message of a chat"}
 	}
-	in.Turn.Account = d.Account // the subject counts
+	in.Turn.Account = d.Account // the subject is authoritative, not the body
 	m := *in.Turn.Message
 	if !s.inFlight.enter(d.Account, m.Channel) {
 		return try, delivery.Verdict{Kind: delivery.Busy}
@@ -116,13 +116,13 @@ func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.Delivery
 		if err != nil {
 			return failed(0, err)
 		}
-		return try, delivery.Verdict{Kind: delivery.Busy} // it is looked at again within some seconds
+		return try, delivery.Verdict{Kind: delivery.Busy} // redelivered within some seconds
 	}
 	known, err := lifecycle.WasReceived(ctx, s.Bus, d.Account, in.Turn.ID)
 	if err != nil {
 		return failed(0, err)
 	}
-	if !known && len(m.Files) > 0 { // else the outcome of its files is on the log
+	if !known && len(m.Files) > 0 { // otherwise the outcome of its files is already stored
 		var after time.Duration
 		if m, after, err = s.fetchAll(ctx, m, in.Turn, d.Attempt >= lastTry); err != nil {
 			return failed(after, err)
@@ -135,7 +135,7 @@ func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.Delivery
 	return try, delivery.Verdict{Kind: delivery.Delivered}
 }
 
-// waits reports whether this message need no longer wait for the one before it: that has been passed on, or takes too long.
+// waits returns true if a message need not, or no longer, wait for the message before it: that has been passed on, or has taken too long.
 func (s *Sender) waits(ctx context.Context, d schemas.Delivery, in schemas.Incoming) (done bool, err error) {
 	if in.After == "" || s.Bus.Now().Sub(d.Created) > schemas.FilesWithin {
 		return true, nil
@@ -157,7 +157,7 @@ func (s *Sender) receive(ctx context.Context, f schemas.FollowUp) error {
 	return s.at(atMade)
 }
 
-// places counts messages in flight.
+// places counts the messages in flight per account and per channel.
 type places struct {
 	mu      sync.Mutex
 	account map[schemas.AccountID]int
@@ -189,8 +189,8 @@ func (p *places) leave(a schemas.AccountID, c schemas.ChannelID) {
 	}
 }
 
-// fetchAll fetches the files of a message and returns the message with the outcome of each. An error is that of a file that may succeed
-// later, with the minimal delay; with last, only an error of our own stream is returned.
+// fetchAll fetches the files of a message and returns the message with the outcome of each file. It returns the error of a file that may
+// succeed later, with the minimal delay; if last is true, it returns only errors of Sandjet's own streams.
 func (s *Sender) fetchAll(ctx context.Context, m schemas.ChatMessage, turn schemas.FollowUp, last bool) (
 	out schemas.ChatMessage, after time.Duration, err error,
 ) {

@@ -13,30 +13,30 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-// A block is a paragraph, a heading, a fence or a table: what stands between blank lines, or alone on a line of a list.
+// A block is a paragraph, a heading, a fenced code block or a table: text between blank lines, or a block of a tight list.
 type block struct {
-	in    []*box // quotes and items that it stands in, from the outside
+	in    []*box // enclosing quotes and list items, outermost first
 	lines [][]token
-	code  bool     // its lines stand in a fence
-	info  string   // of the fence: the language
-	ticks int      // the longest run of ticks in it
-	first string   // what each of its lines begins with, in each part: a heading's mark
-	tight bool     // no blank line stands before it
-	keep  bool     // it stays with the next one: a heading
-	other []*block // what stands for it where it does not fit a part
+	code  bool     // fenced code
+	info  string   // language of the fenced code
+	ticks int      // length of the longest run of backticks in the code
+	first string   // prefix of each line, repeated in each part: the mark of a heading
+	tight bool     // no blank line precedes it
+	keep  bool     // kept in one part with the next block: a heading
+	other []*block // replacement if it does not fit into a part
 }
 
-// A box is a quote or an item of a list.
+// A box is a quote or a list item.
 type box struct {
 	quote  bool
 	marker string // of an item: "1. "
-	odd    bool   // of an item: its list has the other signs, as it stands behind another
+	odd    bool   // of an item: its list directly follows another list, and is written with other markers
 }
 
-// maxBoxes is how deep blocks may stand in quotes and lists. What is deeper stands there.
+// maxBoxes is the maximal nesting of quotes and lists. Deeper blocks are written at this level.
 const maxBoxes = 8
 
-// maxInfo is how long the language of a fence may be.
+// maxInfo is the maximal length of a fenced code block's language, in bytes.
 const maxInfo = 32
 
 type lowering struct {
@@ -46,7 +46,7 @@ type lowering struct {
 	blocks []*block
 }
 
-// parse reads a document.
+// parse returns the blocks of a document. A document that cannot be parsed in linear time is returned as lines of plain text.
 func parse(source string, d dialect, o Options) []*block {
 	l := &lowering{source: []byte(source), d: d, o: o}
 	if !tame(source) {
@@ -63,17 +63,17 @@ func parse(source string, d dialect, o Options) []*block {
 	return l.blocks
 }
 
-// emails are addresses of mail as GitHub finds them in text (GFM, extended autolinks): none has a star in it, as goldmark's own may.
+// emails matches email addresses in text as GitHub does (GFM, extended autolinks). Unlike goldmark's own pattern, it matches no asterisk.
 var emails = regexp.MustCompile(`^[A-Za-z0-9.+_-]+@[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+`)
 
-// extensions are what documents have beyond CommonMark.
+// extensions returns the parser's extensions to CommonMark.
 func extensions() []goldmark.Extender {
 	return []goldmark.Extender{
 		extension.Table, extension.Strikethrough, extension.TaskList, extension.NewLinkify(extension.WithLinkifyEmailRegexp(emails)),
 	}
 }
 
-// children lowers the blocks in a node.
+// children adds the blocks of a node's children.
 func (l *lowering) children(n ast.Node, in []*box, tight bool) {
 	for c := n.FirstChild(); c != nil; c = c.NextSibling() {
 		l.node(c, in, tight)
@@ -107,7 +107,7 @@ func (l *lowering) node(n ast.Node, in []*box, tight bool) {
 	}
 }
 
-// within is a path with one box more.
+// within returns in extended by a box; in itself if it has maxBoxes already.
 func within(in []*box, b *box) []*box {
 	if len(in) >= maxBoxes {
 		return in
@@ -124,7 +124,7 @@ func (l *lowering) add(b *block) {
 			}
 		}
 	}
-	// What shows nothing takes no room, but an item is there though it is empty.
+	// A block without visible text is left out, except an empty list item.
 	if len(b.in) > 0 && !b.in[len(b.in)-1].quote && !b.code {
 		b.lines = [][]token{nil}
 		l.blocks = append(l.blocks, b)
@@ -169,7 +169,7 @@ func (l *lowering) list(n *ast.List, in []*box, tight bool) {
 		begins := l.blocks[before]
 		begins.tight = n.IsTight
 		if first {
-			// A list may end a paragraph only where it could not be a line of it.
+			// A list may follow a paragraph without a blank line only if its first line cannot be read as a part of the paragraph.
 			empty := len(begins.lines[0]) == 0 && !begins.code
 			begins.tight = tight && !empty && (!n.IsOrdered() || n.Start == 1) && !odd
 		}
@@ -177,10 +177,10 @@ func (l *lowering) list(n *ast.List, in []*box, tight bool) {
 	}
 }
 
-// bare is a line of text without marks.
+// bare returns the tokens of a line of text without marks.
 func (l *lowering) bare(s string) []token { return settle(l.words(nil, s, nil), l.d) }
 
-// besideList reports whether a list begins behind another: their markers distinguish them.
+// besideList reports whether a list that begins now directly follows another one. Only their markers distinguish them.
 func (l *lowering) besideList(in []*box) bool {
 	if len(l.blocks) == 0 {
 		return false
@@ -197,7 +197,7 @@ func (l *lowering) besideList(in []*box) bool {
 	return true
 }
 
-// language is the info string of a fence as every service takes it.
+// language returns the beginning of a fence's info string that every service accepts as a language.
 func language(info string) string {
 	var b strings.Builder
 	for _, r := range info {
@@ -219,10 +219,10 @@ func (l *lowering) fence(n ast.Node, info string, in []*box, tight bool) {
 	l.add(b)
 }
 
-// maxTicks is how long a run of ticks may be in a fence, whose own is longer.
+// maxTicks is the maximal length of a run of backticks in fenced code, because the fence must be longer.
 const maxTicks = 32
 
-// codeLine adds a line to a fence.
+// codeLine adds a line of code to a block. Runs of backticks that would end the fence are broken by zero-width spaces.
 func (l *lowering) codeLine(b *block, s string) {
 	if !l.d.longFences() {
 		s = strings.ReplaceAll(s, "``", "`"+joiner+"`")

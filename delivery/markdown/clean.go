@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// clean returns a document as text that every service takes: valid UTF-8, lines that end with a line feed, and no control characters.
-// Sequences that colour a terminal go as a whole.
+// clean returns a document as text that every service accepts: valid UTF-8, with lines that end with a line feed, and without control
+// characters. Terminal escape sequences, such as colours, are removed as a whole.
 func clean(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -32,7 +32,7 @@ func clean(s string) string {
 	return b.String()
 }
 
-// terminalSequence is how long the control sequence is that a text begins with: ESC [ … letter. 0: there is none.
+// terminalSequence returns the length of the control sequence (ESC [ … letter) at the beginning of s; 0 if there is none.
 func terminalSequence(s string) int {
 	if len(s) < 3 || s[1] != '[' {
 		return 0
@@ -48,7 +48,7 @@ func terminalSequence(s string) int {
 	return 0
 }
 
-// bounded returns at most n bytes of a text, and whether that is not all.
+// bounded returns at most n bytes of a text, and whether the text is longer.
 func bounded(s string, n int) (string, bool) {
 	if len(s) <= n {
 		return s, false
@@ -59,16 +59,16 @@ func bounded(s string, n int) (string, bool) {
 	return s[:n], true
 }
 
-// Bounds within which the parser's work is linear. Counts are of a paragraph: of lines without a blank one or an
-// item of a list between them.
+// Limits within which the parser's work is linear in the document. Brackets, emphases and columns are counted per paragraph: lines without
+// a blank line or the beginning of a list item between them.
 const (
-	maxNesting   = 64      // quotes and lists that one line opens
+	maxNesting   = 64      // quotes and lists that one line begins
 	maxIndent    = 256     // columns
-	maxBrackets  = 1000    // links that may begin
-	maxEmphases  = 2000    // runs of marks for bold, italic and strike
+	maxBrackets  = 1000    // possible beginnings of links
+	maxEmphases  = 2000    // runs of the marks for bold, italic and strikethrough
 	maxColumns   = 64      // of a table
-	maxCells     = 100_000 // of all tables, those included that a short row lacks
-	maxReference = 5000    // links that are defined elsewhere
+	maxCells     = 100_000 // of all tables, including missing cells of short rows
+	maxReference = 5000    // link reference definitions
 )
 
 // tame reports whether a document can be parsed in linear time.
@@ -112,7 +112,7 @@ func tame(source string) bool {
 	return true
 }
 
-// beginsItem reports whether a line ends the paragraph before it, as an item of a list does.
+// beginsItem reports whether a line begins a list item, which ends the paragraph before it.
 func beginsItem(line string) bool {
 	rest := strings.TrimLeft(line, " ")
 	if len(line)-len(rest) > 3 || len(rest) < 3 || strings.IndexByte("-*+", rest[0]) < 0 {
@@ -121,7 +121,7 @@ func beginsItem(line string) bool {
 	return rest[1] == ' ' && strings.TrimSpace(rest[2:]) != ""
 }
 
-// opensTamely reports whether a line opens few enough quotes and lists.
+// opensTamely reports whether a line begins at most maxNesting quotes and lists.
 func opensTamely(line string) bool {
 	markers, columns := 0, 0
 	for i := range len(line) {
@@ -144,7 +144,7 @@ func opensTamely(line string) bool {
 	return markers <= maxNesting && columns <= maxIndent
 }
 
-// delimiterColumns is how many columns the table may have whose second line this is; 0: it is no delimiter row.
+// delimiterColumns returns how many columns a table may have if line is its delimiter row; 0 if it cannot be one.
 func delimiterColumns(line string) int {
 	dashes, pipes := false, 0
 	for i := range len(line) {

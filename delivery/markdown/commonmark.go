@@ -64,7 +64,7 @@ func commonEnd(m *mark) string {
 	}
 }
 
-// linkOpens reports whether the first mark that opens with a token is a link.
+// linkOpens reports whether the outermost mark that begins at token i is a link.
 func linkOpens(line []token, i int) bool {
 	for n, m := range line[i].marks {
 		if m.off || n < len(line[i-1].marks) && line[i-1].marks[n] == m {
@@ -75,7 +75,7 @@ func linkOpens(line []token, i int) bool {
 	return false
 }
 
-// commonLiteral keeps an exclamation mark before a link from making it an image.
+// commonLiteral adds a zero-width space after an exclamation mark before a link, which would make the link an image.
 func commonLiteral(line []token) []token {
 	for i := range len(line) - 1 {
 		if line[i+1].space == "" && line[i].kind == word && strings.HasSuffix(line[i].text, "!") && linkOpens(line, i+1) {
@@ -85,7 +85,8 @@ func commonLiteral(line []token) []token {
 	return line
 }
 
-// commonText escapes text for the kin of CommonMark. Signs are escaped wherever they stand.
+// commonText escapes text for the dialects of CommonMark. Characters of signs are escaped everywhere, others only where they have a
+// meaning.
 func commonText(s string, before rune, start bool, signs string, entities bool) string {
 	var b strings.Builder
 	if start && opensBlock(s) {
@@ -96,7 +97,7 @@ func commonText(s string, before rune, start bool, signs string, entities bool) 
 		before, s = rune(cut[0]), cut[1:]
 	}
 	if before == ' ' && s != "" && strings.Trim(s, "#") == "" {
-		b.WriteByte('\\') // else it could end a heading
+		b.WriteByte('\\') // it could be the closing sequence of a heading
 	}
 	for i, r := range s {
 		switch {
@@ -118,7 +119,7 @@ func commonText(s string, before rune, start bool, signs string, entities bool) 
 	return b.String()
 }
 
-// opensBlock reports whether a word at the beginning of a line could make it a heading, a list, a quote or a line under a heading.
+// opensBlock reports whether a word at the beginning of a line could make it a heading, a list, a quote or the underline of a heading.
 func opensBlock(s string) bool {
 	if s[0] == '>' || strings.Trim(s, "#") == "" || strings.Trim(s, "-:+=#") == "" {
 		return true

@@ -7,36 +7,37 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel"
 )
 
-// A dialect is how a service writes text.
+// A dialect is the markup of a service.
 type dialect interface {
 	blockWriter
 	codeWriter
 	markWriter
 	textWriter
-	// has is whether the service knows a mark.
+	// has reports whether the service supports a mark.
 	has(k markKind) bool
-	// tables is whether the service knows tables.
+	// tables reports whether the service supports tables.
 	tables() bool
 }
 
 type blockWriter interface {
-	// heading is what a heading begins with; "": it is bold.
+	// heading returns the prefix of a heading. "": headings are written in bold.
 	heading(level int) string
 	bullet(odd bool) string
-	dot(odd bool) string // behind the number of an item
+	dot(odd bool) string // follows the number of a list item
 	task(done bool) string
 	rule() string
-	// quote begins each line of a quote; or a quote is opened and closed once.
+	// quote returns the prefix of each line of a quote, or, if line is empty, the tags that begin and end it.
 	quote() (line, open, end string)
 }
 
 type codeWriter interface {
-	// fence opens and closes a block of code. Boxed: it stands in its quotes and items as any block.
+	// fence returns the beginning and the end of a fenced code block. Boxed is whether the code can be inside quotes and list items.
 	fence(b *block) (open, end string, boxed bool)
-	// longFences is whether a fence may be longer than the runs of ticks in it.
+	// longFences reports whether a fence may have more than three backticks, so that the code may contain three.
 	longFences() bool
 	fenced(s string) string
-	// codeIn returns the marks outside code and its own; nil where the service cannot show it as code.
+	// codeIn returns those of the marks that may enclose inline code, and the code's own mark; nil if the service cannot show the content
+	// as code.
 	codeIn(marks []*mark, content string) ([]*mark, *mark)
 	code(s string) string
 }
@@ -45,16 +46,16 @@ type markWriter interface {
 	linkIn(marks []*mark, m *mark) []*mark
 	marksInLinks() bool
 	autoIn(marks []*mark) []*mark
-	// stands is whether the service takes a mark for one where it stands.
+	// stands reports whether the service recognizes a mark between these neighbours.
 	stands(m *mark, a around) bool
 	open(m *mark) string
 	end(m *mark) string
 }
 
 type textWriter interface {
-	// literal changes the text of a line where the service would take it for marks, and has no sign that keeps it from that.
+	// literal changes those characters of a line that the service would read as marks and that cannot be escaped.
 	literal(line []token) []token
-	// text writes a piece of text; before it stands a rune, or 0; start is whether nothing else does in its line.
+	// text returns a piece of text, escaped. Before is the rune before it, or 0; start is whether it is the beginning of its line.
 	text(s string, before rune, start bool) string
 	auto(url string) string
 }
@@ -76,7 +77,8 @@ func dialectOf(o Options) dialect {
 	}
 }
 
-// simple is what dialects share that write lists and signs with characters of their own.
+// simple has the methods that are the same in dialects without lists, rules and tables of their own: it writes these with ordinary
+// characters.
 type simple struct{}
 
 func (simple) heading(int) string      { return "" }
@@ -103,7 +105,7 @@ func (simple) linkIn(m []*mark, l *mark) []*mark {
 	return append(slices.Clip(m), l)
 }
 
-// plain is text without marks.
+// plain is the dialect of text without marks.
 type plain struct {
 	simple
 	mentions bool
@@ -131,8 +133,8 @@ func (plain) end(m *mark) string {
 	return ""
 }
 
-// telegram is the HTML of Telegram's Bot API (https://core.telegram.org/bots/api#html-style): a few tags, of which code and pre hold no
-// others and a blockquote no second one.
+// telegram is the dialect of Telegram's HTML (https://core.telegram.org/bots/api#html-style). It has a few tags; code and pre contain no
+// other tags, and blockquotes cannot be nested.
 type telegram struct{ simple }
 
 func (telegram) has(markKind) bool               { return true }
@@ -185,8 +187,8 @@ func htmlEscaped(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace(s)
 }
 
-// slack is mrkdwn (https://docs.slack.dev/messaging/formatting-message-text): three characters are escaped, marks stand between words, and
-// a link is <address|text>.
+// slack is the dialect of Slack's mrkdwn (https://docs.slack.dev/messaging/formatting-message-text). Three characters are escaped, marks
+// are recognized only at the edges of words, and a link is <address|text>.
 type slack struct{ simple }
 
 func (slack) has(markKind) bool               { return true }
@@ -241,7 +243,7 @@ func slackSign(k markKind) string {
 
 func (slack) text(s string, _ rune, start bool) string {
 	if start && strings.HasPrefix(s, ">") {
-		s = joiner + s // else a quote, escaped or not
+		s = joiner + s // > begins a quote, even if it is escaped
 	}
 	return slackEscaped(s)
 }
@@ -256,7 +258,7 @@ func slackEscaped(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
 }
 
-// discord is Discord's Markdown: much of CommonMark, no entities, and fences of three ticks alone.
+// discord is the dialect of Discord's Markdown: most of CommonMark, without entities, and with fences of exactly three backticks.
 type discord struct{ simple }
 
 func (discord) has(markKind) bool               { return true }
@@ -289,7 +291,7 @@ func (discord) text(s string, before rune, start bool) string {
 	return commonText(s, before, start, "\\`*~|<[]", false)
 }
 
-// github is GitHub's Markdown (https://github.github.com/gfm), in which all is escaped that could mean something.
+// github is the dialect of GitHub's Markdown (https://github.github.com/gfm). Every character that could have a meaning is escaped.
 type github struct{ simple }
 
 func (github) has(markKind) bool               { return true }
@@ -317,7 +319,7 @@ func (github) fence(b *block) (open, end string, boxed bool) {
 	return fence + b.info + "\n", "\n" + fence, true
 }
 
-// tickRun is the longest run of ticks in a text, as far as it matters.
+// tickRun returns the length of the longest run of backticks in a text.
 func tickRun(s string) int {
 	longest, run := 0, 0
 	for i := range len(s) {

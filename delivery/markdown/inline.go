@@ -12,30 +12,31 @@ import (
 	extast "github.com/yuin/goldmark/extension/ast"
 )
 
-// A token is a piece of a line: a word, or a part of one whose marks differ or that is very long. A word begins with the space before it.
+// A token is a piece of a line: a word, or a part of a word that has other marks than its neighbours or was cut because of its length. The
+// space before a word belongs to its token.
 type token struct {
-	space string // before it: in text one blank or nothing, in code what stands there
+	space string // before the token; in text one blank or nothing, in code the original
 	text  string
 	kind  tokenKind
-	marks []*mark // around it, from the outside
+	marks []*mark // enclosing marks, outermost first
 }
 
 type tokenKind uint8
 
 const (
 	word   tokenKind = iota
-	ready            // written as it is
-	pieced           // a piece of a word that had to be cut
-	auto             // the address of a link that shows itself
+	ready            // written without escaping
+	pieced           // a piece of a word that was cut
+	auto             // the address of a link that is shown as text
 )
 
-// A mark is what stands around tokens of one line.
+// A mark is inline markup that encloses tokens of one line.
 type mark struct {
 	kind markKind
 	url  string // of a link
 	self bool   // a link whose text is its address
-	fill string // of code: what it begins and ends with
-	off  bool   // the service would not understand it there
+	fill string // of code: padding at both ends
+	off  bool   // not written, because the service would not recognize it there
 }
 
 type markKind uint8
@@ -48,22 +49,22 @@ const (
 	link
 )
 
-// maxToken is how long a token is, in bytes.
+// maxToken is the maximal length of a token, in bytes.
 const maxToken = 256
 
-const joiner = "\u200b" // a space of no width
+const joiner = "\u200b" // zero-width space
 
 type inliner struct {
 	*lowering
 	lines [][]token
-	text  strings.Builder // of the run that is read
-	marks []*mark         // around it
+	text  strings.Builder // collected text that is not yet split into tokens
+	marks []*mark         // enclosing marks of text
 }
 
-// inline reads the lines of a paragraph.
+// inline returns the lines of a paragraph.
 func (l *lowering) inline(n ast.Node) [][]token { return l.inlineIn(n, false) }
 
-// inlineIn reads the lines of a node, all of them bold if asked for.
+// inlineIn returns the lines of a node; with strong, all of them bold.
 func (l *lowering) inlineIn(n ast.Node, strong bool) [][]token {
 	in := &inliner{lowering: l, lines: [][]token{nil}}
 	var marks []*mark
@@ -124,7 +125,7 @@ func (in *inliner) node(n ast.Node, marks []*mark) {
 	}
 }
 
-// with is a path with one mark more, if the service has it and it is not there yet.
+// with returns marks extended by m, unless the service does not support m there or it is present already.
 func with(marks []*mark, d dialect, m *mark) []*mark {
 	if !d.has(m.kind) || inLink(marks) && !d.marksInLinks() {
 		return marks
@@ -157,7 +158,7 @@ func same(a, b []*mark) bool {
 	return true
 }
 
-// end makes tokens of the run that was read.
+// end splits the collected text into tokens of the line.
 func (in *inliner) end() {
 	last := len(in.lines) - 1
 	in.lines[last] = in.words(in.lines[last], in.text.String(), in.marks)
@@ -175,7 +176,7 @@ func (in *inliner) add(t token) {
 	in.lines[last] = push(in.lines[last], t)
 }
 
-// push adds a token to a line. One without text is a space, which goes to the next.
+// push adds a token to a line. A token without text is a space, which becomes the space of the next token.
 func push(line []token, t token) []token {
 	n := len(line)
 	switch {
@@ -279,7 +280,7 @@ func inLink(marks []*mark) bool {
 	return false
 }
 
-// linkMark is the mark of a link to an address; nil: it is written out.
+// linkMark returns the mark of a link to an address; nil if the link must be written as text.
 func (in *inliner) linkMark(to string) *mark {
 	to = address(to)
 	m := &mark{kind: link, url: to}
@@ -289,7 +290,7 @@ func (in *inliner) linkMark(to string) *mark {
 	return m
 }
 
-// address is an address as it may stand in a link of every service; "": a link of a chat must not go there.
+// address returns an address escaped so that it is valid in a link of every service; "" if links to its scheme are not allowed.
 func address(to string) string {
 	scheme, _, found := strings.Cut(to, ":")
 	switch strings.ToLower(scheme) {
@@ -322,7 +323,7 @@ func (in *inliner) auto(n *ast.AutoLink, marks []*mark) {
 	in.address(to, label, marks)
 }
 
-// address puts a link that shows its own address.
+// address adds a link whose text is its address.
 func (in *inliner) address(to, label string, marks []*mark) {
 	m := in.linkMark(to)
 	switch {
@@ -337,7 +338,7 @@ func (in *inliner) address(to, label string, marks []*mark) {
 	}
 }
 
-// words cuts text into tokens.
+// words splits text into tokens and adds them to line.
 func (l *lowering) words(line []token, s string, marks []*mark) []token {
 	if s == "" {
 		return line
@@ -361,12 +362,12 @@ func (l *lowering) words(line []token, s string, marks []*mark) []token {
 	return line
 }
 
-// breaks reports whether a line may end at a character.
+// breaks reports whether a line may be broken at a space character.
 func breaks(r rune) bool {
 	return unicode.IsSpace(r) && r != '\u00a0' && r != '\u202f' && r != '\u2007'
 }
 
-// codeWords cuts a line of code into tokens, whose spaces are those of the line.
+// codeWords splits a line of code into tokens and preserves the spaces between them.
 func (l *lowering) codeWords(s string) []token {
 	var line []token
 	s = strings.TrimRight(s, " \t\n")
@@ -386,7 +387,7 @@ func (l *lowering) codeWords(s string) []token {
 	return line
 }
 
-// pieces adds a token, cut between grapheme clusters where it is long.
+// pieces adds a token to line, cut between grapheme clusters if it is longer than maxToken.
 func pieces(line []token, t token) []token {
 	if len(t.text) <= maxToken {
 		return push(line, t)
@@ -404,7 +405,7 @@ func pieces(line []token, t token) []token {
 	return push(line, token{space: t.space, text: t.text[from:], marks: t.marks})
 }
 
-// unescaped is text without backslashes before signs, and with its entities as what they stand for.
+// unescaped returns text without backslash escapes and with entities decoded.
 func unescaped(s string) string {
 	if !strings.ContainsAny(s, `\&`) {
 		return s
@@ -439,7 +440,7 @@ func isPunct(c byte) bool {
 	return c >= '!' && c <= '/' || c >= ':' && c <= '@' || c >= '[' && c <= '`' || c >= '{' && c <= '~'
 }
 
-// unmention puts a zero-width space behind each @ that could mention a person.
+// unmention adds a zero-width space after each @ that could mention a person.
 func unmention(s string) string {
 	if !strings.Contains(s, "@") {
 		return s

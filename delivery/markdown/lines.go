@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel"
 )
 
-// begin opens a line of a block, and reports whether it fits.
+// begin begins a line of a block, and reports whether it fits.
 func (p *packer) begin(b *block) bool {
 	if p.stopped {
 		return true
@@ -57,13 +57,13 @@ func (p *packer) begin(b *block) bool {
 	return p.fits()
 }
 
-// inBoxes is whether a block stands in its quotes and items: for some services a fence does not.
+// inBoxes reports whether a block is written inside its quotes and list items. In some dialects fenced code is not.
 func (p *packer) inBoxes(i int, b *block) bool {
 	_, _, boxed := p.outs[i].d.fence(b)
 	return boxed || !b.code
 }
 
-// outermost is the quote that a block stands in.
+// outermost returns the outermost quote of a block's boxes; nil if there is none.
 func outermost(in []*box) *box {
 	for _, b := range in {
 		if b.quote {
@@ -73,7 +73,7 @@ func outermost(in []*box) *box {
 	return nil
 }
 
-// separate writes what stands between the last line and the first one of a block.
+// separate writes the line breaks between the last line and the first line of a block.
 func (p *packer) separate(i int, b *block) {
 	if len(p.outs[i].buf) == 0 {
 		return
@@ -87,7 +87,7 @@ func (p *packer) separate(i int, b *block) {
 	}
 }
 
-// prefix writes what a line begins with. The first boxes were open before.
+// prefix writes the prefix of a line: the marks of its quotes and list items. The first shared boxes are those of the line before.
 func (p *packer) prefix(i int, b *block, shared int, inside *box) {
 	d := p.outs[i].d
 	line, tag, _ := d.quote()
@@ -116,7 +116,7 @@ func (p *packer) prefix(i int, b *block, shared int, inside *box) {
 	}
 }
 
-// indent is what a line begins with in the boxes that are open.
+// indent returns the prefix of a further line in the current boxes.
 func (p *packer) indent(i int) string {
 	line, _, _ := p.outs[i].d.quote()
 	var s strings.Builder
@@ -149,7 +149,7 @@ func (p *packer) endFence() {
 	p.inFence = false
 }
 
-// endQuote closes the tag of a quote, unless the next line stands in the same.
+// endQuote writes the end tag of the current quote, unless the next line is in the same quote.
 func (p *packer) endQuote(next *box) {
 	if p.quoted == nil || p.quoted == next {
 		return
@@ -157,15 +157,15 @@ func (p *packer) endQuote(next *box) {
 	_, open, end := p.outs[0].d.quote()
 	p.quoted = nil
 	o := &p.outs[0]
-	if rest, empty := bytes.CutSuffix(o.buf, []byte(open)); empty { // what was to stand in it is in the next part
-		o.buf = slices.Clone(bytes.TrimRight(rest, "\n")) // a copy: an earlier packer may have more of the same bytes
+	if rest, empty := bytes.CutSuffix(o.buf, []byte(open)); empty { // nothing was written in it: its content is in the next part
+		o.buf = slices.Clone(bytes.TrimRight(rest, "\n")) // a copy, because an earlier copy of the packer may share the bytes
 		o.n = units(string(o.buf), p.o.Unit)
 		return
 	}
 	p.write(0, end)
 }
 
-// units is how long a text is.
+// units returns the length of a text in a unit.
 func units(s string, u channel.Unit) int {
 	switch u {
 	case channel.Bytes:

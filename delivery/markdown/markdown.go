@@ -1,41 +1,41 @@
-// Package markdown writes a Markdown document as messages of a chat service: in the service's own format, in parts that each stand alone
-// and are no longer than the service takes.
+// Package markdown converts a Markdown document to messages of a chat service: in the service's markup, split into parts that can each be
+// read alone and do not exceed the service's limit.
 //
-// It is pure, keeps nothing, and may be called from any number of goroutines. Its work is linear in the document: what would cost more,
-// such as a hundred thousand open brackets in one paragraph, is not read as Markdown but shown as it stands.
+// It has no side effects and no state, and is safe for concurrent use. Its work is linear in the document: input whose parsing would cost
+// more, such as 100,000 open brackets in one paragraph, is shown as plain text.
 package markdown
 
 import (
 	"github.com/sandjet/sandjet/delivery/channel"
 )
 
-// Options say for which service a document is written.
+// Options describe the messages for which a document is rendered.
 type Options struct {
 	Format channel.Format
-	// Limit is how long a part may be, in Unit, its marks included. Less than 600 counts as 600.
+	// Limit is the maximal length of a part, in Unit, including its markup. Values below 600 count as 600.
 	Limit int
 	Unit  channel.Unit
-	// MaxParts is how many parts there may be. 0: 8.
+	// MaxParts is the maximal number of parts. 0: 8.
 	MaxParts int
-	// AllowMentions leaves mentions of people and groups as they are. Else a zero-width space behind the @ keeps the service from notifying
+	// AllowMentions preserves mentions of people and groups. Otherwise a zero-width space after the @ prevents the service from notifying
 	// them.
 	AllowMentions bool
 }
 
 // Part is one message.
 type Part struct {
-	// Text is written in the format asked for.
+	// Text has the markup of the requested format.
 	Text string
-	// Plain is the same without any marks. It is no longer than the limit either.
+	// Plain is the same text without markup. It does not exceed the limit either.
 	Plain string
 }
 
-// Rendered is a document as messages.
+// Rendered is a document split into messages.
 type Rendered struct {
-	// Parts are in their order. There is none where the document shows nothing.
+	// Parts are in order. They are empty if the document shows nothing.
 	Parts []Part
-	// Cut is whether the document is longer than the parts that it may have: they hold its beginning, and the last ends with a line that
-	// says so. The whole goes another way, such as a file.
+	// Cut is whether the document does not fit into the parts: they contain its beginning, and the last one ends with a line that says so.
+	// The caller may send the whole document in another way, such as a file.
 	Cut bool
 }
 
@@ -45,11 +45,12 @@ const (
 	cutNote    = "… cut here: the whole text is too long for messages"
 )
 
-// Render writes a document, which may hold anything.
+// Render converts a document, which may be any text.
 //
-// Parts end between blocks if they can, else between lines, words or grapheme clusters, in that order. Only a cluster longer than half a
-// part is cut, between code points. What is open at the end of a part (a fence, bold text, a quote) is closed there and opened again in the
-// next. Links go to http, https, mailto and tel; other destinations are written out, and so is raw HTML. Images become links.
+// A part ends between blocks if possible, else between lines, words or grapheme clusters, in that order. Only a cluster longer than half a
+// part is cut, between code points. Markup that is open at the end of a part (fenced code, bold text, a quote) is closed there and opened
+// again in the next part. Only links to http, https, mailto and tel become links; other destinations are written as text, and so is raw
+// HTML. Images become links.
 func Render(document string, o Options) Rendered {
 	o.Limit = max(o.Limit, leastLimit)
 	if o.MaxParts <= 0 {
@@ -63,7 +64,7 @@ func Render(document string, o Options) Rendered {
 	if !cut && !p.over() {
 		return Rendered{Parts: p.finish()}
 	}
-	// Once more, with room for the note.
+	// Again, with room for the note.
 	p = newPacker(o, d)
 	p.note = cutNote
 	p.all(blocks)

@@ -10,34 +10,34 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel"
 )
 
-// A packer writes blocks into parts. It is a value: what did not fit is undone by putting an earlier copy back, so its slices are replaced
-// rather than changed, but for the buffers, whose ends are cut off.
+// A packer writes blocks into parts. Callers copy it by value, and restore the copy to undo a write that did not fit. Therefore its slices
+// are replaced instead of changed, except the buffers, which are only appended to.
 type packer struct {
 	o     Options
 	note  string
-	outs  [2]out // marked and plain; one where the service knows no marks
+	outs  [2]out // with markup and plain; only the first if the format is plain text
 	two   bool
 	parts []Part
-	work  *int // bytes written, those undone included
+	work  *int // bytes written, including those undone
 
-	boxes   []opened // that the last line stands in
+	boxes   []opened // of the last line
 	block   *block   // of the last line
 	inFence bool
-	quoted  *box // the quote that was opened by a tag
+	quoted  *box // the quote whose tag is open
 	marks   []*mark
-	before  rune // the last one of the line; 0: nothing yet
-	broken  bool // the line began in the part before
-	blank   bool // the part has nothing but what was opened again
-	stopped bool // there may be no more parts
+	before  rune // last rune of the line; 0: the line is empty
+	broken  bool // the line began in the previous part
+	blank   bool // the part contains nothing but reopened markup
+	stopped bool // MaxParts is reached
 }
 
 type out struct {
 	d   dialect
 	buf []byte
-	n   int // units
+	n   int // length of buf in Options.Unit
 }
 
-// opened is a box and the part in which it began.
+// opened is a box with the index of the part in which it began.
 type opened struct {
 	*box
 	part int
@@ -69,7 +69,7 @@ func (p *packer) write(i int, s string) {
 	o.n += units(s, p.o.Unit)
 }
 
-// all writes blocks for as long as there may be parts.
+// all writes blocks, until MaxParts is reached.
 func (p *packer) all(blocks []*block) {
 	for i := 0; i < len(blocks) && !p.stopped; i++ {
 		b := blocks[i]
@@ -81,7 +81,7 @@ func (p *packer) all(blocks []*block) {
 	}
 }
 
-// both puts a heading and what follows into one part, if it can.
+// both writes a heading and the next block into one part, if possible. If it returns false, nothing is written.
 func (p *packer) both(a, b *block) bool {
 	before := *p
 	if p.whole(a) && p.whole(b) {
@@ -99,7 +99,7 @@ func (p *packer) both(a, b *block) bool {
 	return false
 }
 
-// put writes a block, over several parts if it must.
+// put writes a block, into several parts if necessary.
 func (p *packer) put(b *block) {
 	p.fit(func() bool { return p.whole(b) }, func() {
 		if b.other != nil {
@@ -115,7 +115,7 @@ func (p *packer) put(b *block) {
 	}, p.flush)
 }
 
-// fit has something put as a whole: here, else in a new part; else by pieces.
+// fit writes something as a whole, into this part or else into a new one. If it fits into neither, it is written by pieces.
 func (p *packer) fit(whole func() bool, pieces, anew func()) {
 	before := *p
 	if whole() {
@@ -152,7 +152,7 @@ func (p *packer) limit() int {
 	return p.o.Limit - units(p.note, p.o.Unit) - 2
 }
 
-// tail is how many units it takes to close what is open.
+// tail returns how many units of output i are needed to close the open markup.
 func (p *packer) tail(i int) int {
 	n := 0
 	for _, m := range p.marks {
@@ -172,7 +172,7 @@ func (p *packer) tail(i int) int {
 	return n
 }
 
-// whole writes a block without a break, and reports whether it fits.
+// whole writes a block into the current part, and reports whether it fits.
 func (p *packer) whole(b *block) bool {
 	for _, line := range b.lines {
 		if !p.line(b, line) {
@@ -182,7 +182,7 @@ func (p *packer) whole(b *block) bool {
 	return true
 }
 
-// line writes a line without a break, and reports whether it fits.
+// line writes a line into the current part, and reports whether it fits.
 func (p *packer) line(b *block, line []token) bool {
 	if !p.begin(b) {
 		return false
@@ -197,7 +197,7 @@ func (p *packer) line(b *block, line []token) bool {
 	return true
 }
 
-// words writes a line that no part holds as a whole.
+// words writes a line that does not fit into one part.
 func (p *packer) words(b *block, line []token) {
 	begun := false
 	anew := func() {
@@ -239,7 +239,7 @@ func (p *packer) words(b *block, line []token) {
 	p.broken = false
 }
 
-// beginWithRoom begins a line in a part that has room for some of it: else the part would end with a quote or an item without anything.
+// beginWithRoom begins a line in a part that has room for some of its text. Otherwise the part could end with an empty quote or list item.
 func (p *packer) beginWithRoom(b *block) {
 	before := *p
 	p.begin(b)
@@ -251,7 +251,7 @@ func (p *packer) beginWithRoom(b *block) {
 	p.begin(b)
 }
 
-// clusters writes a token that no part holds as a whole.
+// clusters writes a token that does not fit into one part.
 func (p *packer) clusters(t token, anew func()) {
 	g := graphemes.FromString(t.text)
 	for g.Next() && !p.stopped {
@@ -302,7 +302,7 @@ func (p *packer) token(t token) bool {
 	return p.fits()
 }
 
-// shown is the text of a token as a service shows it.
+// shown returns the text of a token, escaped for a dialect.
 func (p *packer) shown(d dialect, t token, marks []*mark, before rune, start bool) string {
 	inCode := len(marks) > 0 && marks[len(marks)-1].kind == code
 	switch {
@@ -321,7 +321,7 @@ func (p *packer) shown(d dialect, t token, marks []*mark, before rune, start boo
 	}
 }
 
-// effective are the marks that the service understands where they are.
+// effective returns the marks that are not off.
 func effective(marks []*mark) []*mark {
 	for i, m := range marks {
 		if !m.off {
@@ -338,7 +338,7 @@ func effective(marks []*mark) []*mark {
 	return marks
 }
 
-// close closes all marks but some from the outside.
+// close closes the open marks, except the outermost ones in but.
 func (p *packer) close(but []*mark) {
 	if len(p.marks) == len(but) {
 		return
@@ -360,7 +360,7 @@ func (p *packer) fits() bool {
 	return true
 }
 
-// flush ends the part.
+// flush ends the current part, unless it is blank.
 func (p *packer) flush() {
 	if p.blank {
 		return
@@ -378,7 +378,7 @@ func (p *packer) end() {
 	if p.two {
 		part.Plain = string(p.outs[1].buf)
 	}
-	if strings.TrimSpace(part.Text) != "" && strings.TrimSpace(part.Plain) != "" { // else there is an indent alone
+	if strings.TrimSpace(part.Text) != "" && strings.TrimSpace(part.Plain) != "" { // otherwise it is only an indent
 		p.parts = append(slices.Clip(p.parts), part)
 	}
 	for i := range p.each() {

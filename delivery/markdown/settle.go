@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// settle decides which marks of a line stand: some services know a mark only next to a space or a sign. It gives the line marks of its own,
-// as each line opens and closes them by itself.
+// settle decides which marks of a line are written: some services recognize a mark only next to a space or punctuation. It copies the
+// marks for the line, because each line opens and closes its own.
 func settle(line []token, d dialect) []token {
 	if n := len(line); n > 0 && line[n-1].text == "" {
 		line = line[:n-1]
@@ -23,11 +23,11 @@ func settle(line []token, d dialect) []token {
 	return d.literal(line)
 }
 
-// mostLooks is how often a line is looked at. A mark that falls may leave its neighbour without the sign that it stood next to, and so on:
-// a line in which that continues has no marks.
+// mostLooks is how often a line is checked. Dropping a mark may leave its neighbour without the punctuation that it needs, and so on. A
+// line that has not settled after these checks gets no marks but links.
 const mostLooks = 4
 
-// look lets those marks of a line fall that do not stand beside their neighbours, and reports whether any did.
+// look sets off for those marks of a line that the service would not recognize, and reports whether there were any.
 func look(line []token, d dialect) (fell bool) {
 	for i := range line {
 		for k, m := range line[i].marks {
@@ -48,7 +48,7 @@ func look(line []token, d dialect) (fell bool) {
 	return fell
 }
 
-// strip takes all marks from a line but links.
+// strip turns off all marks of a line except links.
 func strip(line []token) {
 	for _, t := range line {
 		for _, m := range t.marks {
@@ -57,7 +57,7 @@ func strip(line []token) {
 	}
 }
 
-// own gives a line its own marks.
+// own replaces the marks of a line by copies.
 func own(line []token) {
 	mine := map[*mark]*mark{}
 	var from, to []*mark
@@ -79,14 +79,14 @@ func own(line []token) {
 	}
 }
 
-// around is what stands around a mark: runes outside and inside, 0 for a space or nothing.
+// around are the runes next to the two ends of a mark, outside (before, after) and inside (first, last). 0: a space or nothing.
 type around struct {
 	before, first, last, after rune
-	// glued is whether other marks close where this one opens.
+	// glued is whether other marks end where this one begins.
 	glued bool
 }
 
-// before is what stands before the kth mark of a token that opens there.
+// before returns the rune before the kth mark of token i, which begins there.
 func before(line []token, i, k int) rune {
 	for k--; k >= 0; k-- {
 		m := line[i].marks[k]
@@ -110,7 +110,7 @@ func before(line []token, i, k int) rune {
 	return r
 }
 
-// closes reports whether marks close between two tokens, of those from the outside up to k or more.
+// closes reports whether the outermost mark that ends between tokens i-1 and i has at most index k and is written.
 func closes(line []token, i, k int) bool {
 	for n, m := range line[i-1].marks {
 		if n >= len(line[i].marks) || line[i].marks[n] != m {
@@ -166,7 +166,7 @@ func after(line []token, i int) rune {
 	return r
 }
 
-// stars reports whether two marks are written with the same sign.
+// stars reports whether two marks are both written with asterisks.
 func stars(a, b *mark) bool {
 	return (a.kind == bold || a.kind == italic) && (b.kind == bold || b.kind == italic)
 }
@@ -186,7 +186,7 @@ func sign(k markKind) rune {
 
 func isSign(r rune) bool { return unicode.IsPunct(r) || unicode.IsSymbol(r) }
 
-// flanked reports whether CommonMark takes the marks for what they are.
+// flanked reports whether CommonMark recognizes a mark between these neighbours.
 func flanked(a around) bool {
 	if a.glued || a.first == 0 || a.last == 0 || unicode.IsSpace(a.first) || unicode.IsSpace(a.last) {
 		return false
@@ -196,7 +196,8 @@ func flanked(a around) bool {
 	return opens && ends
 }
 
-// slackLiteral keeps Slack from taking signs of the text for marks: it opens one behind a space or a sign where another comes later.
+// slackLiteral adds zero-width spaces where Slack would read characters of the text as marks: at one after a space or punctuation, if the
+// same character follows later.
 func slackLiteral(line []token) []token {
 	var seen [128]bool
 	for i := len(line) - 1; i >= 0; i-- {

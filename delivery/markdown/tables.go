@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// maxWidth is how wide a table is drawn, in columns of a terminal. A wider one is a list of its rows.
+	// maxWidth is the maximal width of a drawn table, in terminal columns. A wider table becomes a list of its rows.
 	maxWidth = 100
-	// maxRepeated is how many bytes its headers may take when each row names them.
+	// maxRepeated is the maximal size of the headers repeated in such a list, in bytes.
 	maxRepeated = 256 << 10
 )
 
-// table lowers a table: as the service's own, or drawn in a fence, or as a list of rows.
+// table adds a table: in the service's own markup, or drawn in fenced code, or as a list of its rows.
 func (l *lowering) table(n *extast.Table, in []*box) {
-	var rows [][][]token // for the service
-	var drawn [][]string // without marks
+	var rows [][][]token // with marks
+	var drawn [][]string // as plain text
 	bare := &lowering{source: l.source, d: plain{mentions: l.o.AllowMentions}, o: l.o}
 	for r := n.FirstChild(); r != nil; r = r.NextSibling() {
 		var row [][]token
@@ -59,7 +59,7 @@ func oneLine(lines [][]token) []token {
 	return line
 }
 
-// flat is a line as it is read in plain text.
+// flat returns a line as plain text.
 func flat(line []token) string {
 	var b strings.Builder
 	var open *mark
@@ -124,7 +124,7 @@ func tableRule(alignments []extast.Alignment) []token {
 	return line
 }
 
-// drawn is a table without the service's help.
+// drawn returns the blocks of a table for a service without tables.
 func (l *lowering) drawn(rows [][][]token, cells [][]string, alignments []extast.Alignment, in []*box) []*block {
 	widths := make([]int, len(alignments))
 	total, header := 0, 0
@@ -184,7 +184,7 @@ func drawnRow(row []string, widths []int, alignments []extast.Alignment) string 
 	return b.String()
 }
 
-// records are the rows of a table as items of a list, each cell behind its column's name.
+// records returns the rows of a table as list items, in which each cell follows the name of its column.
 func (l *lowering) records(rows [][][]token, header []string, in []*box) []*block {
 	var blocks []*block
 	for _, row := range rows[1:] {
@@ -212,7 +212,7 @@ func (l *lowering) records(rows [][][]token, header []string, in []*box) []*bloc
 	return blocks
 }
 
-// width is how many columns of a terminal a text takes, near enough for a table.
+// width returns the approximate width of a text in terminal columns.
 func width(s string) int {
 	n := 0
 	for _, r := range s {

@@ -1,8 +1,8 @@
-// Package redispace keeps the pace of chats in Redis, so that the deliverers of many processes share it.
+// Package redispace implements [chat.Pacer] on Redis, so that the deliverers of many processes share rate limits.
 //
-// A limit is one list: the times of its latest turns, as many as it allows. A rest is one key that ends with it. All keys of a channel have
-// its id as their hash tag, and all end by themselves, the lists with their window. A turn is one script, so that it is one step for all;
-// the time is that of the Redis server. Nothing is lost with the server: the limits begin empty. Any version from 6 on will do.
+// A limit is a list with the times of its latest turns, as many as it allows. A pause is a key that expires at its end. All keys of a
+// channel have its id as their hash tag. All keys expire, the lists with the limit's period. A turn is taken by one script, and therefore
+// atomically, with the time of the Redis server. If the server loses its data, the limits start empty. Redis 6 or later is required.
 package redispace
 
 import (
@@ -37,7 +37,7 @@ type Pacer struct {
 
 var _ chat.Pacer = (*Pacer)(nil)
 
-// Open returns a pacer on the server with this address, as [redisconn.Options] has it. It does not connect yet. Codes: invalid.
+// Open returns a pacer on the server with this address, in the format of [redisconn.Options]. It does not connect yet. Codes: invalid.
 func Open(address string) (*Pacer, error) {
 	o, err := redisconn.Options(address)
 	if err != nil {
@@ -46,7 +46,7 @@ func Open(address string) (*Pacer, error) {
 	return New(redis.NewClient(o)), nil
 }
 
-// New returns a pacer on a client of the caller's making, which may be one of a cluster. It belongs to the pacer: Close closes it.
+// New returns a pacer that uses a given client, which may be one of a cluster. The pacer owns the client: Close closes it.
 func New(db redis.UniversalClient) *Pacer {
 	redisconn.Quiet()
 	return &Pacer{db: db, take: redis.NewScript(takeLua), rest: redis.NewScript(restLua)}

@@ -9,7 +9,7 @@ import (
 var errShut = errors.New("the request has ended")
 
 // onceBody is a request body that records whether it was read. A transport may continue to send a failed request in the background; shut
-// ends that.
+// prevents that.
 type onceBody struct {
 	mu    sync.Mutex
 	r     *bytes.Reader

@@ -21,12 +21,12 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Bounds of a request.
+// Limits of a request.
 const (
 	DefaultTimeout = 30 * time.Second
 	MaxAnswer      = 1 << 20 // bytes
 
-	maxHeaders  = 64 << 10 // bytes of an answer's headers
+	maxHeaders  = 64 << 10 // bytes of the response's headers
 	idleTimeout = 20 * time.Second
 	perHost     = 16 // idle connections
 )
@@ -35,13 +35,13 @@ const (
 type Client struct {
 	name    string
 	base    *url.URL
-	given   bool // the base is not the service's own
+	given   bool // the base is not the service's own address
 	http    *http.Client
 	timeout time.Duration
 	now     func() time.Time
 }
 
-// New returns the client of a service that people know as name and whose address is base, unless o says another. Code: invalid.
+// New returns the client of a service with the display name name and the address base, unless o sets another address. Code: invalid.
 func New(name, base string, o channel.Options) (*Client, error) {
 	text := cmp.Or(o.Base, base)
 	u, err := url.Parse(text)
@@ -70,7 +70,7 @@ func newTransport() *http.Transport {
 		ForceAttemptHTTP2:      true,
 		TLSHandshakeTimeout:    10 * time.Second,
 		MaxResponseHeaderBytes: maxHeaders,
-		DisableCompression:     true, // what is small on the way stays small here
+		DisableCompression:     true, // a response that is small compressed could be large
 		MaxIdleConnsPerHost:    perHost,
 		MaxIdleConns:           8 * perHost,
 		IdleConnTimeout:        idleTimeout,
@@ -86,18 +86,19 @@ func (c *Client) Name() string { return c.name }
 // Call is one request.
 type Call struct {
 	Method string
-	Path   string // below the base, escaped, perhaps with a query; it may hold secrets
+	Path   string // below the base, escaped, optionally with a query; may contain secrets
 	Query  url.Values
 	Header http.Header
-	// JSON is the body, or Body is, whose Content-Type is Type.
+	// JSON is encoded as the body. If it is nil, the body is Body with the content type Type.
 	JSON any
 	Body []byte
 	Type string
-	// Secrets are what no error may hold.
+	// Secrets are the texts that are replaced in errors.
 	Secrets []string
-	// Judge says what is wrong with an answer whose body was read: the service's own table. Nil from it: as [Client.ByStatus] says.
+	// Judge maps a response whose body was read to an error, by the service's own rules. If Judge or its result is nil, [Client.ByStatus]
+	// decides.
 	Judge func(Answer) *channel.Error
-	// Into is what the body of a success is decoded into. Nil: it is not.
+	// Into is the value into which the body of a successful response is decoded. Nil: the body is not decoded.
 	Into any
 }
 
@@ -132,7 +133,7 @@ func (c *Client) do(ctx context.Context, call Call) (Answer, *channel.Error) {
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		// No service carries out a request without its body. From here on the body cannot be read any more.
+		// No service carries out a request without its body, and after shut the body can no longer be read.
 		outcome := channel.Ambiguous
 		if body != nil && body.shut() || body == nil && !connected.Load() {
 			outcome = channel.NotSent
@@ -165,11 +166,11 @@ func (c *Client) do(ctx context.Context, call Call) (Answer, *channel.Error) {
 	return a, nil
 }
 
-// request makes the request of a call, and its body if it has one.
+// request returns the HTTP request of a call, and its body; nil if it has none.
 func (c *Client) request(ctx context.Context, call Call) (*http.Request, *onceBody, error) {
 	target, err := url.Parse(c.base.EscapedPath() + call.Path)
 	if err != nil {
-		return nil, nil, errors.New("its path is not one") // the error of the parser repeats it
+		return nil, nil, errors.New("its path is not one") // the parser's error contains the path
 	}
 	u := *c.base
 	u.Path, u.RawPath, u.RawQuery = target.Path, target.RawPath, target.RawQuery
@@ -193,7 +194,7 @@ func (c *Client) request(ctx context.Context, call Call) (*http.Request, *onceBo
 	if len(data) == 0 {
 		return req, nil, nil
 	}
-	// Without GetBody the transport cannot send the request a second time, whatever it takes for harmless.
+	// Without GetBody the transport cannot send the request again, even if it considers that safe.
 	body := &onceBody{r: bytes.NewReader(data)}
 	req.Body, req.GetBody, req.ContentLength = body, nil, int64(len(data))
 	if kind != "" {

@@ -1,6 +1,6 @@
-// Package chatapi is how adapters of chat services speak HTTP: one request, and a definite answer or a [channel.Error] that says what is
-// known of it.
+// Package chatapi is the HTTP client of the adapters of chat services: a call sends one request, and returns a definite response or a
+// [channel.Error] that says what is known of its outcome.
 //
-// It sends a request once and never again, follows no redirect, and reads no more than a MiB of an answer. What it says in errors holds
-// none of the secrets that a call names, also where the service repeats them.
+// It never sends a request again, follows no redirect, and reads at most 1 MiB of a response. In its errors, the secrets that a call names
+// are replaced, even if the service repeats them.
 package chatapi

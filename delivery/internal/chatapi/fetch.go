@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	maxHops   = 3                // redirects of a file
-	readStall = 30 * time.Second // that the next bytes of a file may take
+	maxHops   = 3                // maximal number of redirects of a file
+	readStall = 30 * time.Second // maximal time until the next bytes of a file arrive
 )
 
 // Hosts are the hosts that serve a service's files. A name that begins with a dot matches all its sub-domains.
@@ -33,22 +33,23 @@ func (h Hosts) has(host string) bool {
 
 // Fetch describes a file to fetch. It is requested from the service's own hosts only, because the author of a message chooses its URL.
 type Fetch struct {
-	// URL is where it is: below the base, or at one of Hosts over https. Where the service stands at an address of one's own, it is asked
-	// for there, under the same path.
+	// URL is the address of the file: below the client's base, or on one of Hosts with https. If the operator has set another base, the
+	// path of URL is requested from that base instead.
 	URL string
-	// Hosts are who may be asked, and Trusted those of them who get Header.
+	// Hosts are the hosts to which requests may be sent. Those in Trusted, and the base, receive Header.
 	Hosts, Trusted Hosts
 	Header         http.Header
-	// Secrets are what no error may hold.
+	// Secrets are the texts that are replaced in errors.
 	Secrets []string
-	// Judge says what is wrong with an answer: the service's own table; the body is empty. Nil from it: as the status says.
+	// Judge maps a response, whose body is empty here, to an error by the service's own rules. If Judge or its result is nil, the status
+	// decides.
 	Judge func(Answer) *channel.Error
 }
 
 // Path returns the URL of a path below the base.
 func (c *Client) Path(escaped string) string { return c.base.String() + escaped }
 
-// own reports whether the operator has set another address than the service's.
+// own reports whether the operator has set another address than the service's own.
 func (c *Client) own() bool { return c.given }
 
 // Fetch opens a file. The error is a [*channel.Error].
@@ -88,7 +89,7 @@ func (c *Client) fetch(ctx context.Context, f Fetch) (channel.Content, *channel.
 				Size:       res.ContentLength, Type: res.Header.Get("Content-Type"),
 			}, nil
 		}
-		_ = res.Body.Close() // what stands in it is no file
+		_ = res.Body.Close() // its body is not the file
 		next := res.Header.Get("Location")
 		if res.StatusCode < 300 || res.StatusCode > 399 || next == "" {
 			cancel()
@@ -133,7 +134,7 @@ func (c *Client) place(f Fetch, text string) (*url.URL, *channel.Error) {
 		return nil, Refuse("the file is not at an address of %s", c.name)
 	}
 	if c.own() {
-		// Escapes stay as they are: JoinPath would undo them.
+		// JoinPath would decode the escapes.
 		escaped := c.base.EscapedPath() + path.Clean("/"+u.EscapedPath())
 		there, err := url.Parse(escaped)
 		if err != nil {
@@ -176,10 +177,10 @@ func (c *Client) withheld(f Fetch, res *http.Response) *channel.Error {
 		}
 	}
 	e := c.ByStatus(a)
-	if e == nil { // 204 and the like
+	if e == nil { // such as 204
 		return Refuse("%s answered %s in place of the file", c.name, statusLine(a.Status))
 	}
-	if e.Outcome == channel.Ambiguous { // asking again does no harm
+	if e.Outcome == channel.Ambiguous { // retrying a download does no harm
 		e.Outcome = channel.NotSent
 	}
 	switch a.Status {
@@ -194,10 +195,10 @@ func (c *Client) withheld(f Fetch, res *http.Response) *channel.Error {
 // content is the body of a file. A premature end is an error.
 type content struct {
 	c      *Client
-	ctx    context.Context //nolint:containedctx // an io.Reader has none
+	ctx    context.Context //nolint:containedctx // io.Reader has no context parameter
 	cancel context.CancelFunc
 	body   io.ReadCloser
-	left   int64 // that must come; negative: unknown
+	left   int64 // bytes still expected; negative: unknown
 	read   int64
 }
 

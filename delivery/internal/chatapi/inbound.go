@@ -10,10 +10,11 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Skew is how far the time of a signature may be from ours.
+// Skew is the maximal difference between the time of a signature and our clock.
 const Skew = 5 * time.Minute
 
-// Same reports whether a request's value equals a secret, in a time that does not depend on either, nor on the secret's length.
+// Same reports whether a value of a request equals a secret. Its duration does not depend on the content of either, nor on the secret's
+// length.
 func Same(shown, secret string) bool {
 	a, b := sha256.Sum256([]byte(shown)), sha256.Sum256([]byte(secret))
 	return secret != "" && subtle.ConstantTimeCompare(a[:], b[:]) == 1

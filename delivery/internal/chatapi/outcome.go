@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel"
 )
 
-// maxAfter bounds what a service may ask to wait, so that nothing overflows.
+// maxAfter limits the delay that a service can request, so that no duration overflows.
 const maxAfter = 30 * 24 * time.Hour
 
 // ByStatus returns the error for a response's status, for services without a table of their own; nil for a success.
@@ -33,7 +33,7 @@ func (c *Client) ByStatus(a Answer) *channel.Error {
 		e.Outcome = channel.NotSent
 	case a.Status >= 500:
 		e.Outcome = channel.Ambiguous
-	default: // also what redirects: it is not followed
+	default: // also redirects, which are not followed
 		e.Outcome = channel.Refused
 	}
 	return e

@@ -10,20 +10,20 @@ import (
 	"strings"
 )
 
-// hidden stands for a secret.
+// hidden replaces a secret.
 const hidden = "[secret]"
 
-// reasonAtMost is how long the reason of an error is, in bytes.
+// reasonAtMost is the maximal length of an error's reason, in bytes.
 const reasonAtMost = 400
 
-// Redact replaces what is secret in a text, in each form that a request or an answer may hold it in, and cuts the text at 400 bytes. What
-// is cut off is cut after the replacing, so that no part of a secret is left.
+// Redact replaces the secrets in a text, in every encoding in which a request or a response may contain them, and truncates the text to
+// 400 bytes. It truncates after the replacement, so that no part of a secret remains.
 func Redact(text string, secrets []string) string {
 	var forms []string
 	for _, s := range secrets {
 		forms = append(forms, formsOf(s)...)
 	}
-	// Long ones first: one may be a part of another.
+	// Longest first, because one may contain another.
 	slices.SortFunc(forms, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
 	for _, f := range slices.Compact(forms) {
 		text = strings.ReplaceAll(text, f, hidden)
@@ -35,7 +35,7 @@ func Redact(text string, secrets []string) string {
 	return text
 }
 
-// formsOf are the ways in which a secret may be written.
+// formsOf returns the encodings in which a secret may be written.
 func formsOf(s string) []string {
 	if s == "" {
 		return nil
@@ -51,7 +51,7 @@ func formsOf(s string) []string {
 	return forms
 }
 
-// Secrets are the values of a credential, for [Call.Secrets].
+// Secrets returns the values of a credential and more, for [Call] Secrets.
 func Secrets(credential map[string]string, more ...string) []string {
 	list := slices.Clone(more)
 	for _, v := range credential {
