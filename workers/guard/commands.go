@@ -5,12 +5,13 @@ import (
 	"strings"
 )
 
-// command judges a simple command: first what surrounds it, such as sudo, then the command itself.
+// command judges a simple command: first the wrappers around it, such as sudo, then the command itself. Stdin returns the text on its
+// standard input, if that is known.
 func (w *walker) command(args []value, stdin func() (string, bool)) {
 	for w.refusal == nil && len(args) > 0 {
 		name := args[0]
 		if !name.whole || name.text == "" {
-			break // whatever it is; its arguments are still looked at
+			break // the program is unknown; its arguments are still judged
 		}
 		if moves, declared := w.moves[name.text]; declared {
 			if moves {
@@ -68,8 +69,8 @@ func (w *walker) command(args []value, stdin func() (string, bool)) {
 	}
 }
 
-// openssl judges the files of an openssl command. Its options are whole words, whose values are mostly text, such as the subject
-// /CN=localhost.
+// openssl judges the files of an openssl command. Its options are whole words, whose values are mostly text and not paths, such as the
+// subject /CN=localhost.
 func (w *walker) openssl(args []value) {
 	for i := 0; i+1 < len(args); i++ {
 		switch args[i].text {
@@ -82,7 +83,7 @@ func (w *walker) openssl(args []value) {
 	}
 }
 
-// joined returns the script that words form together; empty if one of them is unknown.
+// joined returns the words joined by spaces, as a script; empty if one of them is unknown.
 func joined(args []value) string {
 	words := make([]string, 0, len(args))
 	for _, a := range args {
@@ -94,13 +95,13 @@ func joined(args []value) string {
 	return strings.Join(words, " ")
 }
 
-// shell judges the script that a shell gets by -c or on its standard input.
+// shell judges the script that a shell is given with -c or on its standard input.
 func (w *walker) shell(args []value, stdin func() (string, bool)) {
 	defer w.isolate()()
 	for i, a := range args {
 		switch {
 		case len(a.text) < 2 || a.text[0] != '-' && a.text[0] != '+':
-			w.read(a) // a script's file
+			w.read(a) // the file of a script
 			return
 		case a.text[1] != '-' && strings.Contains(a.text, "c"):
 			if i+1 < len(args) && args[i+1].whole {
@@ -180,10 +181,10 @@ func until(args []value, i int) int {
 	return len(args)
 }
 
-// plain judges any other command by the table of programs.
+// plain judges any other command, as described by [specOf].
 func (w *walker) plain(name string, args []value) {
 	s := specOf(name)
-	if name == "tar" && len(args) > 0 && !strings.HasPrefix(args[0].text, "-") { // tar xzf, as it was written first
+	if name == "tar" && len(args) > 0 && !strings.HasPrefix(args[0].text, "-") { // tar xzf: the traditional form without a dash
 		args = append([]value{{"-" + args[0].text, args[0].whole}}, args[1:]...)
 	}
 	o := parseOptions(s, args)
@@ -208,7 +209,7 @@ func (w *walker) plain(name string, args []value) {
 	switch {
 	case name == "tar":
 		s.into = tarWrites(o)
-	case name == "install" && o.has("d"): // it makes folders
+	case name == "install" && o.has("d"): // it creates folders
 		s.writes = all
 	}
 	for _, opt := range o.options {
@@ -255,8 +256,8 @@ func tarWrites(o options) string {
 	return ""
 }
 
-// gitWrites returns the folders that a git command creates, among its operands. These include values of long options, so the operand
-// before the folder of a clone must look like a repository.
+// gitWrites returns those of a git command's operands that are folders it creates. The operands include the values of long options, so the
+// operand before the folder of a clone must look like the address of a repository.
 func gitWrites(operands []value) []value {
 	if len(operands) == 0 {
 		return nil

@@ -1,18 +1,17 @@
-// Package guard says of a bash command whether it obviously leaves the workspace, before it is run.
+// Package guard reports whether a bash command obviously leaves the workspace, before it is run.
 //
-// It is a courtesy to the model: a refusal that names the path and the remedy costs no run, and a
-// command that meant to write a result does not lose it in a box that is thrown away. It is no
-// boundary. A command can hide what it does in a hundred ways, and what the guard cannot know it lets
-// through: a variable's value, a script's content, text that is no bash. What a command can reach is
-// decided by the provider alone.
+// It helps the model: a refusal that names the path and the remedy costs no run, and a command that was meant to store a result does not
+// lose it in a sandbox instance that is discarded. It is no security boundary. A command can hide what it does in many ways, and what the
+// guard cannot know, it allows: the value of a variable, the content of a script, text that is not bash. Only the provider limits what a
+// command can reach.
 //
-// [Check] is pure: it parses the command, walks every part of it that would be run, and follows the working directory as far as the text
-// shows it.
+// [Check] has no side effects: it parses the command, walks every part of it that would be run, and tracks the working directory as far as
+// the text shows it.
 //
-// # What it lets through
+// # Limits
 //
-// The command is parsed with mvdan.cc/sh and walked in the order in which bash runs it, with the working directory followed as far as the
-// text shows it. What only a run could show passes. The default policy refuses what would be lost and walks over everything, not reading.
-// The parser has no bound of its own: at 512 bytes a step it is asked how deep it is, and ended at 2000 frames. Commands above 256 KiB are
-// not looked at.
+// The command is parsed with mvdan.cc/sh and walked in the order in which bash runs it. Whatever only a run could show is allowed. The
+// default policy refuses writes that would be lost and walks over the whole file system, but not reads. The parser does not limit its
+// recursion: its input is passed to it 512 bytes at a time, and it is stopped at 2000 stack frames. Commands above 256 KiB are not
+// checked.
 package guard

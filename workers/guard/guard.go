@@ -7,41 +7,41 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Rule names what a refused command has broken.
+// Rule names the rule that a refused command violates.
 type Rule string
 
 // The rules.
 const (
-	Leave     Rule = "leave"     // cd or pushd to a place outside the workspace
-	Scan      Rule = "scan"      // a walk over the whole filesystem
-	Write     Rule = "write"     // something that would stay outside the workspace
+	Leave     Rule = "leave"     // cd or pushd to a folder outside the workspace
+	Scan      Rule = "scan"      // a walk over the whole file system
+	Write     Rule = "write"     // a write to a permanent place outside the workspace
 	Absolute  Rule = "absolute"  // an absolute path outside the workspace
-	Traversal Rule = "traversal" // a relative one
-	Runtime   Rule = "runtime"   // a language runtime that the sandbox does not list
+	Traversal Rule = "traversal" // a relative path out of the workspace
+	Runtime   Rule = "runtime"   // a language runtime that the sandbox does not offer
 )
 
-// RefusalError is why a command is not run.
+// RefusalError is the error of a command that is not run.
 type RefusalError struct {
 	Rule   Rule
 	Policy schemas.GuardPolicy // under which it was refused
-	Text   string              // for the model: what was found, under which policy, and the remedy
+	Text   string              // for the model: what was found, under which policy, and what to do instead
 }
 
 // Error is the refusal's text.
 func (r *RefusalError) Error() string { return r.Text }
 
-// long is from how many bytes on a command takes one of the places.
+// long is the length in bytes above which a command needs a slot of places.
 const long = 4 << 10
 
-// places are for long commands: sixteen of them at once would take 800 MB.
+// places are the slots for checks of long commands. Sixteen of these at a time would need 800 MB of memory.
 var places = make(chan struct{}, 2) //nolint:gochecknoglobals // the processors are common to all
 
-// Check returns why a command is refused under a policy, nil when it is not. The zero policy is
-// durable. Runtimes are those that the sandbox lists, none for "whatever there is". A command that
-// does not parse as bash, is longer than 256 KiB or nests deeper than people write is let through.
+// Check returns why a command is refused under a policy; nil if it is not. The zero policy is durable. Runtimes are those that the sandbox
+// offers; none means that any may be used. A command that does not parse as bash, is longer than 256 KiB or is nested deeper than people
+// write is allowed.
 //
-// It may be called from many goroutines. It takes time and memory in proportion to the command's
-// length: at most a fifth of a second and 50 MB. Two commands of more than 4 KiB are looked at at the same time: others wait.
+// It is safe for concurrent use. Its time and memory are proportional to the command's length: at most a fifth of a second and 50 MB. At
+// most two commands of more than 4 KiB are checked at a time: it blocks until a slot is free.
 func Check(command string, p schemas.GuardPolicy, runtimes []string) *RefusalError {
 	switch p {
 	case schemas.GuardOff:
@@ -59,14 +59,14 @@ func Check(command string, p schemas.GuardPolicy, runtimes []string) *RefusalErr
 	return w.refusal
 }
 
-// refuse keeps the first refusal: the walk ends after it.
+// refuse stores the first refusal; the walk ends after it.
 func (w *walker) refuse(r Rule, why, remedy string) {
 	if w.refusal == nil {
 		w.refusal = &RefusalError{Rule: r, Policy: w.policy, Text: fmt.Sprintf("refused by the bash guard (%s): %s. %s.", w.policy, why, remedy)}
 	}
 }
 
-// shown is text of the command as a refusal names it.
+// shown returns a piece of the command shortened for a refusal's text.
 func shown(text string) string {
 	const most = 200
 	if len(text) > most {

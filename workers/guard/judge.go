@@ -103,7 +103,7 @@ func (w *walker) move(name string, args []value) {
 		} else {
 			w.stack = nil
 		}
-	case len(args) == 0: // home, or the top of the stack
+	case len(args) == 0: // the home folder, or the top of the stack
 	case args[0].whole && args[0].text == "-":
 		to = w.old
 	case args[0].whole && name == "pushd" && strings.HasPrefix(args[0].text, "+"):
@@ -114,7 +114,7 @@ func (w *walker) move(name string, args []value) {
 				"Stay in the workspace: commands begin in its root")
 			return
 		}
-		if ok && args[0].whole && len(p) <= schemas.MaxPath { // a longer one the kernel refuses
+		if ok && args[0].whole && len(p) <= schemas.MaxPath { // the kernel refuses longer paths
 			to = spot{dir: p, known: true}
 		}
 		if name == "pushd" {

@@ -2,8 +2,7 @@ package guard
 
 import "strings"
 
-// option is one option of a command with its value, if it has one. Long options that the table does
-// not know have no name.
+// option is an option of a command, with its value if it has one. The name is 0 for long options that the table does not know.
 type option struct {
 	name  rune
 	value value
@@ -24,7 +23,7 @@ func (o options) has(names string) bool {
 	return false
 }
 
-// parseOptions takes a command line apart as getopt does, options after operands included.
+// parseOptions parses a command line as getopt does, including options after operands.
 func parseOptions(s spec, args []value) (o options) {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
@@ -42,7 +41,7 @@ func parseOptions(s spec, args []value) (o options) {
 		case strings.HasPrefix(a.text, "--"):
 			name, val, joined := strings.Cut(a.text[2:], "=")
 			opt := option{name: s.long(name), value: value{val, a.whole}}
-			if s.settings || patterns(name) { // its value is no place that is looked into
+			if s.settings || patterns(name) { // the value is not a path that is read or written
 				if opt.value = (value{whole: true}); !joined && patterns(name) {
 					next()
 				}
@@ -85,7 +84,7 @@ func (s spec) word(a value, next func() value) option {
 	return opt
 }
 
-// patterns reports whether a long option's value says which names are meant, whatever the program is.
+// patterns reports whether the value of a long option is a pattern for names, whatever the program is.
 func patterns(name string) bool {
 	switch name {
 	case "exclude", "exclude-dir", "include", "include-dir":
@@ -128,7 +127,7 @@ func unwrap(name string, args []value) (rest []value, wraps bool) {
 		a := args[0]
 		switch {
 		case name == "command" && (a.text == "-v" || a.text == "-V"):
-			return nil, true // it only asks
+			return nil, true // it runs nothing
 		case a.text == "--" && a.whole:
 			return args[min(1+operands, len(args)):], true
 		case len(a.text) > 1 && a.text[0] == '-':

@@ -10,13 +10,12 @@ import (
 )
 
 const (
-	// maxLength is the longest command that is looked at, in bytes. A tree takes up to 200 times as much
-	// as its text.
+	// maxLength is the maximal length of a command that is checked, in bytes. A syntax tree takes up to 200 times as much as its text.
 	maxLength = 256 << 10
-	// maxFrames is how deep the parser may call itself. It has no bound of its own, and a stack that
-	// outgrows the process's limit ends the process. People's commands stay below 300.
+	// maxFrames is the maximal depth of the stack in the parser. The parser does not limit its recursion, and a stack overflow would end
+	// the process. Commands that people write stay below 300.
 	maxFrames = 2000
-	// step is how much the parser gets at a time, and so how much it can nest between two looks.
+	// step is how many bytes are passed to the parser at a time, and so how much it can nest between two checks of the stack.
 	step = 512
 )
 
@@ -35,20 +34,20 @@ func parse(text string) (tree *syntax.File) {
 	}()
 	p, _ := parsers.Get().(*syntax.Parser)
 	f, err := p.Parse(&feed{rest: text}, "")
-	parsers.Put(p) // one that panicked is not used again
+	parsers.Put(p) // a parser that panicked is not reused
 	if err != nil {
 		return nil
 	}
 	return f
 }
 
-// parsers are used again: one is several KiB. What they have parsed is not theirs any more.
+// parsers are reused, because each takes several KiB. A parser does not retain what it has parsed.
 var parsers = sync.Pool{ //nolint:gochecknoglobals // a pool is shared
 	New: func() any { return syntax.NewParser(syntax.Variant(syntax.LangBash)) },
 }
 
-// feed is a text that ends with an error when its reader has called itself too often. It is not looked before the first piece,
-// of which nothing was read yet: to count calls costs as much as to parse a short command.
+// feed is the input of the parser. Its Read returns errTooDeep if the parser's stack is too deep. The first read does not check, because
+// nothing was parsed yet, and counting frames costs as much as parsing a short command.
 type feed struct {
 	rest  string
 	begun bool

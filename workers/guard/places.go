@@ -7,11 +7,11 @@ import (
 
 const (
 	mounts = "/mnt/workspaces"
-	// workspace stands for the workspace of the call, whose real name does not matter here.
+	// workspace stands for the call's workspace, whose real name does not matter here.
 	workspace = mounts + "/this"
-	// alias is its short name in a box.
+	// alias is the short name of the workspace in a sandbox.
 	alias = "/workspace"
-	// home is the home folder of a box: writable, and in a kept box it stays.
+	// home is the home folder in a sandbox. It is writable, and preserved in a persistent sandbox.
 	home = "/home/sandbox"
 )
 
@@ -21,8 +21,8 @@ type spot struct {
 	known bool
 }
 
-// resolve returns the place that a path names from a spot, as far as text shows it: symbolic links are not followed. Of a path that is
-// known in part it returns the known folders. Not ok: it cannot be known.
+// resolve returns the absolute path that a word names from a working directory, as far as the text shows it; symbolic links are not
+// followed. If only a part of the word is known, it returns the known folders. It returns false if the path cannot be known.
 func (s spot) resolve(v value) (p string, ok bool) {
 	text := v.text
 	if !v.whole {
@@ -45,13 +45,13 @@ func (s spot) resolve(v value) (p string, ok bool) {
 	default:
 		p = path.Join(s.dir, text)
 		if mine, other := mountOf(s.dir), mountOf(p); other != "" && mine != other {
-			p = mounts // out of one workspace and into another
+			p = mounts // from one workspace into another
 		}
 	}
 	return p, v.whole || !mayReach(p)
 }
 
-// mountOf is the workspace that a place belongs to, if any.
+// mountOf returns the name of the workspace in which a path is; empty if it is in none.
 func mountOf(p string) string {
 	rest, ok := strings.CutPrefix(p, mounts+"/")
 	if !ok {
@@ -76,27 +76,27 @@ func below(p string, folders ...string) bool {
 
 func temporary(p string) bool { return below(p, "/tmp", "/var/tmp") }
 
-// writable reports whether it is safe to write to p: the file is kept in the workspace, or was temporary anyway.
+// writable reports whether a write to p is harmless: the file is stored in the workspace or the home folder, or is temporary anyway.
 func writable(p string) bool {
 	return mountOf(p) != "" || temporary(p) || below(p, home, "/dev", "/proc")
 }
 
-// readable reports whether the policy strict allows p to be named.
+// readable reports whether the strict policy allows a command to name p.
 func readable(p string) bool {
 	return mountOf(p) != "" || temporary(p) ||
 		below(p, home, "/dev/shm", "/dev/fd", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
 			"/dev/tty", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 }
 
-// program reports whether the policy strict allows p to be run.
+// program reports whether the strict policy allows a command to run p.
 func program(p string) bool { return below(p, "/bin", "/usr/bin", "/usr/local/bin") || readable(p) }
 
-// everything reports whether a walk from p covers the whole file system: from the root, or from everything in it by a pattern.
+// everything reports whether a walk from p covers the whole file system: p is the root, or a pattern that matches all folders in it.
 func everything(p string) bool {
 	return p == "/" || path.Dir(p) == "/" && strings.ContainsAny(p, "*?")
 }
 
-// climbs reports whether a path has a .. in it.
+// climbs reports whether a path contains "..".
 func climbs(text string) bool {
 	for part := range strings.SplitSeq(text, "/") {
 		if part == ".." {
@@ -106,8 +106,7 @@ func climbs(text string) bool {
 	return false
 }
 
-// like reports whether a word looks like a path at all, and not like a program's text, a pattern or
-// a sentence.
+// like reports whether a word looks like a path, and not like the text of a program, a pattern or a sentence.
 func like(text string) bool {
 	return (strings.HasPrefix(text, "/") || climbs(text)) && !strings.ContainsAny(text, " \t\r\n(){}|^;\"'<>\\") &&
 		!strings.Contains(text, "://")

@@ -1,26 +1,26 @@
 package guard
 
-// spec describes a program's command line.
+// spec describes the command line of a program. Options are given as their letters.
 type spec struct {
 	values string // options that take a value
-	data   string // those whose value is text and no path
-	into   string // those whose value is a path that is written to
-	text   int    // so many operands, the first, are text and no paths; -1: all of them
-	unless string // options that take the place of that operand
+	data   string // of these, options whose value is text and not a path
+	into   string // of these, options whose value is a path that is written to
+	text   int    // how many leading operands are text and not paths; -1: all
+	unless string // options that replace the leading text operands
 
-	writes  which  // the operands that are written to
-	in      string // only with one of these options
-	walks   bool   // it goes through whole trees
-	deep    string // only with one of these options
-	shallow string // not with one of these
+	writes  which  // which operands are written to
+	in      string // options without which no operand is written to
+	walks   bool   // it walks folders recursively
+	deep    string // options with which it walks folders recursively
+	shallow string // options with which it does not
 
-	words bool // options are words, of which only those of one letter matter
-	// settings says that values of long options, and operands with an equals sign, say how something is to be
-	// made, not where something is now: --prefix=/usr/local.
+	words bool // options are whole words after one dash; only those of one letter are known
+	// settings is whether the values of long options, and operands with an equals sign, are settings for later and not paths of this
+	// command: --prefix=/usr/local.
 	settings bool
 }
 
-// which of the operands are written to.
+// which says which operands are written to.
 type which int
 
 const (
@@ -29,7 +29,7 @@ const (
 	last
 )
 
-// long returns the short form of a long option that matters here, 0 for others.
+// long returns the letter of a long option, if the table uses it; otherwise 0.
 func (s spec) long(name string) rune {
 	switch name {
 	case "target-directory":
@@ -65,8 +65,7 @@ func (s spec) long(name string) rune {
 	return 0
 }
 
-// specOf is the table, readers first. A program that is not in it takes paths as operands and writes
-// nowhere.
+// specOf returns the spec of a program. A program that is not listed takes paths as operands and writes nowhere.
 func specOf(name string) spec {
 	switch name {
 	case "echo", "printf", ":", "true", "false", "test", "[", "expr", "tr", "basename", "dirname", "seq", "read", "let", "return", "exit",
@@ -117,7 +116,7 @@ func specOf(name string) spec {
 	return writerOf(name)
 }
 
-// writerOf is the part of the table with the programs that write.
+// writerOf is the part of [specOf] for programs that write.
 func writerOf(name string) spec {
 	switch name {
 	case "tee", "rmdir", "rm", "unlink", "chmod", "chown", "chgrp":

@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// maxNested is how deep scripts within scripts are followed: bash -c, eval, trap.
+// maxNested is how many levels of scripts within scripts are checked: bash -c, eval, trap.
 const maxNested = 5
 
 // walker goes through a command in the order in which bash would run it, and tracks the working directory.
@@ -18,13 +18,13 @@ type walker struct {
 	nested   int
 	at, old  spot            // the working directory, and the one before
 	stack    []spot          // of pushd
-	moves    map[string]bool // the functions that are declared: whether they leave their caller elsewhere
+	moves    map[string]bool // declared functions, and whether calling one changes the working directory
 	refusal  *RefusalError
 }
 
 func (w *walker) strict() bool { return w.policy == schemas.GuardStrict }
 
-// script judges a text that would be run as bash at this point.
+// script judges a text that bash would run at this point.
 func (w *walker) script(text string) {
 	if w.nested > maxNested {
 		return
@@ -93,7 +93,7 @@ func (w *walker) stmt(s *syntax.Stmt) {
 		w.stmt(c.Stmt)
 	case nil:
 	default:
-		w.inside(c) // declarations, tests and sums: what they substitute
+		w.inside(c) // declarations, tests and arithmetic: only their command substitutions
 	}
 }
 
@@ -103,7 +103,7 @@ func (w *walker) isolate() (end func()) {
 	return func() { w.at, w.old, w.stack = at, old, stack }
 }
 
-// branches walks parts of which any may run. If they leave different working directories, it is unknown afterwards.
+// branches walks alternatives, any of which may run. If one of them changes the working directory, it is unknown afterwards.
 func (w *walker) branches(bodies ...func()) {
 	before, moved := w.at, false
 	for _, body := range bodies {
@@ -141,13 +141,13 @@ func (w *walker) chain(b *syntax.BinaryCmd) {
 	}
 }
 
-// declare walks a function's body as if it were called here, and remembers whether it changes the directory.
+// declare walks the body of a function as if it were called here, and records whether it changes the working directory.
 func (w *walker) declare(f *syntax.FuncDecl) {
 	if f.Name == nil {
 		return
 	}
 	back, before := w.isolate(), w.at
-	w.moves[f.Name.Value] = false // it may call itself
+	w.moves[f.Name.Value] = false // for recursive calls
 	w.stmt(f.Body)
 	w.moves[f.Name.Value] = w.at != before
 	back()
@@ -180,7 +180,7 @@ func (w *walker) redirect(r *syntax.Redirect) {
 		return
 	}
 	w.inside(r.Word)
-	if r.Hdoc != nil { // its text is data, but for what is substituted
+	if r.Hdoc != nil { // its text is data, except command substitutions
 		w.inside(r.Hdoc)
 		return
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// value is what the text of a word says about its value.
+// value is the value of a word, as far as its text shows it.
 type value struct {
-	text  string // without quotes, as far as it is known
-	whole bool   // that is all of it
+	text  string // the known beginning of the value, without quotes
+	whole bool   // text is the complete value
 }
 
-// valueOf removes the quotes of a word. It stops where only a run could show the value: at variables, substitutions, braces and home
-// directories. Patterns stay as written.
+// valueOf returns the value of a word, without its quotes. The value ends where only a run could show the rest: at variables,
+// substitutions, braces and home directories. Patterns are not expanded.
 func (w *walker) valueOf(word *syntax.Word) value {
 	if word == nil {
 		return value{whole: true}
@@ -58,7 +58,7 @@ func (w *walker) parts(b *strings.Builder, parts []syntax.WordPart, quoted bool)
 	return true
 }
 
-// braces reports whether a literal may be more than one word, as in a.{c,h}.
+// braces reports whether a literal may expand to more than one word, as a.{c,h} does.
 func braces(lit string) bool {
 	_, after, found := strings.Cut(lit, "{")
 	return found && (strings.Contains(after, ",") || strings.Contains(after, ".."))

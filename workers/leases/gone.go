@@ -10,31 +10,32 @@ import (
 )
 
 const (
-	// absenceKept is how long the absence of a worker's lease is remembered after it was last asked about.
+	// absenceKept is how long the absence of a worker's lease is remembered after the last call of Gone about the worker.
 	absenceKept = time.Hour
-	// probeEvery is how often a lease that was not found is read again until its absence is proof.
+	// probeEvery is the time between reads of a missing lease, until its absence counts as proof.
 	probeEvery = Renew / 2
-	// enoughReads is how many reads in a row must not find a lease, over absentFor at least: a living worker writes its own twice in
-	// that time.
+	// enoughReads is how many consecutive reads must miss a lease, over a period of at least absentFor, until the worker counts as gone. A
+	// living worker renews its lease twice in that period.
 	enoughReads = 5
 	absentFor   = 2 * Renew
 )
 
-// absence is that of one worker's lease.
+// absence records that a worker's lease is missing.
 type absence struct {
-	since clock.Reading // the end of the first read that did not find it
-	until clock.Reading // the begin of the last one
+	since clock.Reading // end of the first read that did not find it
+	until clock.Reading // begin of the latest read that did not find it
 	asked clock.Reading // when Gone was last called
-	reads int           // in a row that did not find it, each while this process held its own lease
+	reads int           // consecutive reads that did not find it, while this process held its own lease
 }
 
-// proof reports whether the worker is gone, if the reader's own lease is settled.
+// proof reports whether the absence proves that the worker has ended, given that the reader's own lease is settled.
 func (a absence) proof() bool { return a.reads >= enoughReads && a.until.Sub(a.since) >= absentFor }
 
-// Gone reports whether a worker has ended: its lease was in none of several reads over two seconds, and this lease was held all that
-// time and for [Settle] at least. One read is no proof: the lease of a living worker is missing for a moment after an outage of the
-// log, and when the clock of the server that ends leases is set ahead. So the first answer about a worker is never true; [Lease.Keep]
-// reads on, and a later call has the proof. The worker without a name has ended. It blocks for one read. Code: unavailable.
+// Gone reports whether a worker has ended: several reads over two seconds did not find its lease, and this lease was held all that time
+// and for [Settle] at least. One read is no proof: the lease of a living worker is missing for a moment after an outage of the NATS
+// server, and when the clock of the server that expires leases is set ahead. Therefore the first call about a worker never returns true;
+// [Lease.Keep] continues to read the missing lease, and a later call has the proof. A worker without a name has ended. It blocks for one
+// read. Code: unavailable.
 func (l *Lease) Gone(ctx context.Context, worker string) (bool, error) {
 	if worker == "" {
 		return true, nil
@@ -52,7 +53,8 @@ func (l *Lease) Gone(ctx context.Context, worker string) (bool, error) {
 	return gone, nil
 }
 
-// Missing reports whether the last read did not find a worker's lease. Where [Lease.Gone] says no beside it, a later call decides.
+// Missing reports whether the last read did not find a worker's lease. If [Lease.Gone] is false at the same time, a later call of Gone
+// decides.
 func (l *Lease) Missing(worker string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,11 +62,11 @@ func (l *Lease) Missing(worker string) bool {
 	return missing
 }
 
-// AllGone reports whether every worker that started a call is [Lease.Gone], but for this lease's own: the caller knows better
-// what that has in flight.
+// AllGone reports whether every worker that started a call is [Lease.Gone]. It skips this lease's own worker: the caller knows which calls
+// that has in flight. Code: unavailable.
 func (l *Lease) AllGone(ctx context.Context, starts []schemas.StartedData) (bool, error) {
 	all := true
-	for _, s := range starts { // each, so that the first call begins to look for all of them
+	for _, s := range starts { // no early exit: Gone starts the probing of each worker
 		if s.Worker == l.record.Worker {
 			continue
 		}
@@ -77,7 +79,7 @@ func (l *Lease) AllGone(ctx context.Context, starts []schemas.StartedData) (bool
 	return all, nil
 }
 
-// read reads a worker's lease once, and reports whether it is gone by now.
+// read reads a worker's lease once, and reports whether the worker is gone.
 func (l *Lease) read(ctx context.Context, worker string) (bool, error) {
 	begun := clock.Now()
 	held, err := Held(ctx, l.bucket, worker)
@@ -96,7 +98,7 @@ func (l *Lease) read(ctx context.Context, worker string) (bool, error) {
 	return gone, nil
 }
 
-// judge takes in a read of a worker's lease, and reports whether the worker is gone. The caller has the mutex.
+// judge records the result of reading a worker's lease, and reports whether the worker is gone. The caller holds the mutex.
 func (l *Lease) judge(worker string, held bool, begun, ended clock.Reading) bool {
 	if held {
 		delete(l.absent, worker)
@@ -115,7 +117,7 @@ func (l *Lease) judge(worker string, held bool, begun, ended clock.Reading) bool
 	return a.proof() && ended.Sub(l.since) >= Settle
 }
 
-// forgetAbsences drops those that were not asked about for long. The caller has the mutex.
+// forgetAbsences removes absences about which Gone was not called for absenceKept. The caller holds the mutex.
 func (l *Lease) forgetAbsences(now clock.Reading) {
 	for worker, a := range l.absent {
 		if now.Sub(a.asked) > absenceKept {
@@ -124,7 +126,7 @@ func (l *Lease) forgetAbsences(now clock.Reading) {
 	}
 }
 
-// undecided lists the workers of which it is open whether they have ended.
+// undecided returns the workers whose lease is missing without proof that they have ended.
 func (l *Lease) undecided() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,8 +139,7 @@ func (l *Lease) undecided() []string {
 	return open
 }
 
-// probe reads leases that were not found again, until each is found or its absence is proof, whenever there are any, until ctx
-// ends.
+// probe reads missing leases again, until each is found or its worker counts as gone. It runs until ctx is done.
 func (l *Lease) probe(ctx context.Context) {
 	for {
 		select {

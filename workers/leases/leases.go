@@ -1,6 +1,6 @@
-// Package leases knows which workers live: each keeps a row in a bucket that goes a few seconds after it was last
-// renewed. The absence of another's row is proof of its end only in several reads over a time, for a worker that kept its own row
-// meanwhile: [Lease.Gone] is the one place that decides it.
+// Package leases detects which workers are alive: each worker has an entry in a bucket that expires a few seconds after its last renewal.
+// That an entry is missing proves the end of its worker only in several reads over a period, and only for a reader that held its own lease
+// all that time. [Lease.Gone] is the one function that decides this.
 package leases
 
 import (
@@ -17,47 +17,47 @@ import (
 )
 
 const (
-	// TTL is how long a lease outlasts its last renewal.
+	// TTL is how long after its last renewal a lease expires.
 	TTL = streams.LeaseTTL
-	// Renew is how often a lease is renewed.
+	// Renew is the time between renewals of a lease.
 	Renew = time.Second
-	// Settle is how long a worker must have kept its own lease before it takes the absence of another's for its death:
-	// after an outage of the log everybody's lease is gone for a moment.
+	// Settle is how long a worker must have held its own lease before the absence of another lease counts as that worker's end: after an
+	// outage of the NATS server, all leases are missing for a moment.
 	Settle = TTL + Renew
 )
 
-// Record is the value of a lease: for people who look into the bucket, and for workers that compare their stores.
+// Record is the value of a lease, for people who inspect the bucket, and for workers that compare their stores.
 type Record struct {
 	Worker   string    `json:"worker"`
 	Provider string    `json:"provider"`
 	Started  time.Time `json:"started"`
-	Store    string    `json:"store,omitzero"` // which workspaces the worker sees; empty: that does not matter
-	// Profile is what the worker's provider can do on its host.
+	Store    string    `json:"store,omitzero"` // identifies the workspaces that the worker has access to; empty: not relevant
+	// Profile describes what the worker's provider can do on its host.
 	Profile *schemas.Profile `json:"profile,omitzero"`
 }
 
-// Bucket holds the leases of all workers by their names.
+// Bucket is the bucket of the leases of all workers, by name of the worker.
 type Bucket = streams.Bucket[Record]
 
 // Open opens the bucket of leases.
 func Open(b *streams.Bus) *Bucket { return streams.OpenBucket[Record](b, streams.Leases) }
 
-// Lease is a worker's sign of life on the log. Its methods may be called from any number of goroutines.
+// Lease is the lease of one worker: proof to others that it is alive. It is safe for concurrent use.
 type Lease struct {
 	bucket  *Bucket
 	record  Record
 	log     *slog.Logger
-	fault   func() error  // of tests: a renewal that does not reach the log
-	missing chan struct{} // has a token when a lease was not found
+	fault   func() error  // for tests: its error makes a renewal fail
+	missing chan struct{} // receives a value when a lease was not found
 
 	mu      sync.Mutex
-	renewed clock.Reading      // when the last successful renewal was begun: the log has it from a later moment
-	since   clock.Reading      // since when it was held without a gap
-	absent  map[string]absence // leases of other workers that were not found, by worker
+	renewed clock.Reading      // begin of the latest successful renewal; the lease expires TTL after a later moment
+	since   clock.Reading      // since when it is held without a gap
+	absent  map[string]absence // missing leases of other workers, by worker
 }
 
-// New makes a lease that is not held until [Lease.Keep] runs. Fault, which may be nil, is asked before each renewal,
-// and its error is that of the renewal: tests let renewals fail with it.
+// New returns a lease that is not held until [Lease.Keep] runs. Fault is called before each renewal, and its error makes the renewal fail,
+// for tests; it may be nil.
 func New(b *streams.Bus, r Record, log *slog.Logger, fault func() error) *Lease {
 	if fault == nil {
 		fault = func() error { return nil }
@@ -68,13 +68,13 @@ func New(b *streams.Bus, r Record, log *slog.Logger, fault func() error) *Lease 
 	return &Lease{bucket: Open(b), record: r, log: log, fault: fault, missing: make(chan struct{}, 1)}
 }
 
-// Record is what the lease says about its worker.
+// Record returns the value of the lease.
 func (l *Lease) Record() Record { return l.record }
 
-// Worker is the name of the lease's worker.
+// Worker returns the name of the lease's worker.
 func (l *Lease) Worker() string { return l.record.Worker }
 
-// Keep keeps the lease until ctx ends and takes it back then. It calls held after the first success.
+// Keep renews the lease until ctx is done, and then releases it. It calls held after the first success.
 func (l *Lease) Keep(ctx context.Context, held func()) {
 	var probing sync.WaitGroup
 	defer probing.Wait()
@@ -116,7 +116,7 @@ func (l *Lease) renew(ctx context.Context) error {
 	return nil
 }
 
-// drop ends the lease at once, so that no other worker waits for its end. Only a worker without calls in flight may.
+// drop releases the lease, so that no other worker waits for its expiry. Only a worker without calls in flight may do so.
 func (l *Lease) drop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, Renew)
 	defer cancel()
@@ -125,15 +125,15 @@ func (l *Lease) drop(ctx context.Context) {
 	}
 }
 
-// KeptSince reports whether the lease was held without a gap from t until now. If not, others may
-// have taken this worker for dead.
+// KeptSince reports whether the lease was held without a gap from t until now. If not, other workers may have taken over the work of this
+// one.
 func (l *Lease) KeptSince(t clock.Reading) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.since.After(t) && l.held(clock.Now())
 }
 
-// KeptFor reports whether the lease was held without a gap for at least d until now, by a clock that cannot be set.
+// KeptFor reports whether the lease was held without a gap for at least d until now, by the monotonic clock.
 func (l *Lease) KeptFor(d time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +141,8 @@ func (l *Lease) KeptFor(d time.Duration) bool {
 	return now.AtLeast(l.since) >= d && l.held(now)
 }
 
-// Settled reports whether the lease was held for so long that those of all living workers are there too after an outage of the log.
+// Settled reports whether the lease has been held for [Settle]: then also the leases of all other living workers are back after an outage
+// of the NATS server.
 func (l *Lease) Settled() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,10 +150,10 @@ func (l *Lease) Settled() bool {
 	return l.held(now) && now.Sub(l.since) >= Settle
 }
 
-// held reports whether the log has the lease now. The caller has the mutex.
+// held reports whether the lease has not expired. The caller holds the mutex.
 func (l *Lease) held(now clock.Reading) bool { return now.Sub(l.renewed) < TTL }
 
-// Held reports whether a worker's lease is there now. That it is not does not mean that the worker has ended: [Lease.Gone].
+// Held reports whether a worker's lease exists now. If not, the worker may still be alive: [Lease.Gone] decides that. Code: unavailable.
 func Held(ctx context.Context, all *Bucket, worker string) (bool, error) {
 	kept, err := all.Get(ctx, worker)
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
@@ -166,7 +167,7 @@ func (l *Lease) Held(ctx context.Context, worker string) (bool, error) {
 	return Held(ctx, l.bucket, worker)
 }
 
-// All lists the leases that there are. One that is just being renewed may be missing.
+// All returns the existing leases. One that is being renewed at the moment may be missing.
 func (l *Lease) All(ctx context.Context) ([]Record, error) {
 	var all []Record
 	for p, err := range l.bucket.All(ctx) {

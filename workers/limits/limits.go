@@ -1,8 +1,7 @@
-// Package limits hands out places under caps: at most n holders of a key at a time, each with a
-// lease that ends by itself when its holder dies.
+// Package limits limits how many holders occupy slots of a key at a time. Each slot has a lease that expires if its holder dies.
 //
-// The interface is what a shared store can keep with one round trip per verb; [Memory] is the
-// implementation for one process. Every implementation passes the suite in limitstest.
+// A shared store can implement the interface [Limiter] with one round trip per method; [Memory] implements it for one process. Every
+// implementation passes the suite in limitstest.
 package limits
 
 import (
@@ -11,36 +10,35 @@ import (
 	"time"
 )
 
-// Regardless is the cap of who takes a place again that the limiter has forgotten, for work that runs: it must be
-// counted, whatever the cap is.
+// Regardless is the limit for a holder that acquires a slot again after the limiter has lost it, for work that is already running: it must
+// be counted, whatever the limit is.
 const Regardless = math.MaxInt32
 
-// Limiter holds caps. All methods may be called from many goroutines.
+// Limiter limits concurrency by key. Its methods are safe for concurrent use.
 //
-// Losing a limiter's store loses nothing but the count: places that were held are forgotten, so a
-// cap may be exceeded by what is let in until their holders take them again, see [Regardless].
+// If a limiter's store is lost, only the count is lost: the limiter does not know the occupied slots, so a limit may be exceeded until the
+// holders acquire their slots again, see [Regardless].
 type Limiter interface {
-	// Acquire takes one of most places under key for holder, until ttl has passed. A holder that has
-	// a place already keeps it and gets a new lease for it, with a higher token: the older one is
-	// void, so that a holder which is thought dead cannot renew or release what another run of the
-	// same work holds. It does not wait for a place.
+	// Acquire occupies one of most slots of key for holder, until ttl has passed. A holder that occupies a slot already gets a new lease
+	// for it, with a higher token. The older lease becomes invalid, so that a holder that is believed dead can neither renew nor release
+	// the slot of another run of the same work. Acquire does not wait for a slot.
 	//
-	// Codes: exhausted (all places are held), invalid (most or ttl is not above 0), unavailable.
+	// Codes: exhausted (all slots are occupied), invalid (most or ttl is not above 0), unavailable.
 	Acquire(ctx context.Context, key, holder string, most int, ttl time.Duration) (Lease, error)
 
-	// Renew lets the leases last for ttl from now and returns those that are lost: they had ended, or another token holds the slot. The cap
-	// may be exceeded by what continues without its lease. With an error nothing is known about any of them. Codes: unavailable.
+	// Renew extends the leases to ttl from now and returns those that are lost: they had expired, or another token holds the slot. If the
+	// caller continues without its lease, the limit may be exceeded. After an error the state of all the leases is unknown. Codes:
+	// unavailable.
 	Renew(ctx context.Context, ttl time.Duration, leases ...Lease) (lost []Lease, err error)
 
-	// Release frees the slots. Releasing a lost lease is no error and has no effect on others. Codes: unavailable: the lease then ends by
-	// itself.
+	// Release frees the slots. Releasing a lost lease has no effect and is no error. Codes: unavailable; then the leases expire.
 	Release(ctx context.Context, leases ...Lease) error
 }
 
-// Lease is a place under a cap, held until it ends or is released. It is plain data.
+// Lease is an occupied slot, until it expires or is released. It is plain data.
 type Lease struct {
 	Key    string
 	Holder string
-	// Token rises with each lease of a key: of two leases of the same holder the higher one counts.
+	// Token increases with each lease of a key: of two leases of the same holder, the one with the higher token is valid.
 	Token uint64
 }

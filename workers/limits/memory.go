@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Memory is a [Limiter] for one process. Its zero value is ready. It keeps nothing for a key without a holder.
+// Memory is a [Limiter] for one process. Its zero value is ready to use. It stores nothing for keys without holders.
 type Memory struct {
 	mu    sync.Mutex
 	caps  map[string]holders
@@ -22,8 +22,7 @@ type place struct {
 	ends  time.Time
 }
 
-// Acquire implements [Limiter]. It costs time in proportion to the holders of the key, and only
-// when the cap is reached.
+// Acquire implements [Limiter]. If all slots are occupied, its time is proportional to the holders of the key.
 func (m *Memory) Acquire(ctx context.Context, key, holder string, most int, ttl time.Duration) (Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return Lease{}, schemas.Wrap(schemas.CodeOf(err), "acquire", "the wait for a place was ended", err)
@@ -73,7 +72,7 @@ func (m *Memory) Renew(ctx context.Context, ttl time.Duration, leases ...Lease) 
 	return lost, nil
 }
 
-// Release implements [Limiter]. It works on an ended context too: giving back needs no time.
+// Release implements [Limiter]. It also works after its context has ended.
 func (m *Memory) Release(_ context.Context, leases ...Lease) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

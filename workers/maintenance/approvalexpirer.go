@@ -15,32 +15,32 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// DefaultApprovalEvery is how often approvals are looked at.
+// DefaultApprovalEvery is the default time between two rounds of an [ApprovalExpirer].
 const DefaultApprovalEvery = 5 * time.Second
 
-// ApprovalExpirer ends approvals that were not answered in time, publishes approval.requested if the process that admitted the call could
-// not, and carries out an answer if the process that took it died.
+// ApprovalExpirer expires approvals that were not answered in time. It also publishes approval.requested if the process that admitted the
+// call has not, and carries out an answer if the process that received it has not.
 //
-// Of all that run, one does the work at a time; another takes over within [streams.DutyTakenOver]. Two at once do no harm: each
-// step is a write on the condition that the approval is still as it was read.
+// Of all ApprovalExpirers, one does the work at a time; another takes over within [streams.DutyTakenOver]. Two at once do no harm: each
+// step is a write on the condition that the approval has not changed since it was read.
 type ApprovalExpirer struct {
 	Bus *streams.Bus
 	Log *slog.Logger // nil: silent
-	// Every is the time between two looks. Default [DefaultApprovalEvery]. What was answered is left to
-	// the process that took the answer for so long.
+	// Every is the time between two rounds. 0: [DefaultApprovalEvery]. For so long, a request or an answer is left to the process that
+	// received it.
 	Every time.Duration
 
 	due  rounds[openApproval]
-	logs sometimes.Keyed // about approvals that cannot be handled
+	logs sometimes.Keyed // rate-limits logs about approvals that cannot be handled
 }
 
-// openApproval is what is remembered of an approval that is not done: not its call, which may be large.
+// openApproval is what is kept in memory of an approval that is not done. It does not contain the call, which may be large.
 type openApproval struct {
 	account schemas.AccountID
 	id      schemas.ApprovalID
 	pending bool
 	asked   bool
-	due     time.Time // from when on it is handled
+	due     time.Time // from then on it is handled
 }
 
 // Run handles approvals until ctx ends, and returns nil then. It may be called once.
@@ -62,7 +62,7 @@ func (x *ApprovalExpirer) serve(ctx context.Context, tenure *streams.Tenure) {
 	}
 	var parts sync.WaitGroup
 	defer parts.Wait()
-	parts.Go(func() { _ = open.Run(ctx) }) // it ends with ctx alone
+	parts.Go(func() { _ = open.Run(ctx) }) // it ends only with ctx
 	for pause := x.Every; wait.Sleep(ctx, pause); {
 		pause = x.Every
 		if x.look(ctx, tenure, open.All()) {
@@ -71,7 +71,7 @@ func (x *ApprovalExpirer) serve(ctx context.Context, tenure *streams.Tenure) {
 	}
 }
 
-// keep is what is remembered of an approval, and whether it has to be handled.
+// keep returns what is kept in memory of an approval, and whether it still has to be handled.
 func (x *ApprovalExpirer) keep(p streams.BucketEntry[schemas.Approval]) (openApproval, bool) {
 	a := p.Value
 	o := openApproval{account: a.Account, id: a.ID, pending: a.State == schemas.ApprovalPending, asked: a.Asked, due: a.Expires}
@@ -88,12 +88,12 @@ func (o openApproval) of() schemas.AccountID { return o.account }
 
 func (o openApproval) key() string { return schemas.ApprovalKey(o.account, o.id) }
 
-// older orders approvals by when they are due.
+// older orders approvals by their due times.
 func (o openApproval) older(other openApproval) int {
 	return cmp.Or(o.due.Compare(other.due), cmp.Compare(o.account, other.account), cmp.Compare(o.id, other.id))
 }
 
-// look looks at the approvals that are due, for a round. It reports whether some are left.
+// look handles the due approvals, for one round. It reports whether some are left.
 func (x *ApprovalExpirer) look(ctx context.Context, tenure *streams.Tenure, open map[string]openApproval) (left bool) {
 	now := x.Bus.Now()
 	var due []openApproval
@@ -106,7 +106,7 @@ func (x *ApprovalExpirer) look(ctx context.Context, tenure *streams.Tenure, open
 	x.due.account, x.due.key, x.due.first = openApproval.of, openApproval.key, openApproval.older
 	return x.due.run(ctx, due, func(o openApproval) error {
 		if err := tenure.Held(); err != nil {
-			return err // this process was suspended: another handles them by now
+			return err // this process was suspended, and another has taken over
 		}
 		act := approvals.Finish
 		switch {

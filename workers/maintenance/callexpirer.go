@@ -17,31 +17,31 @@ import (
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
-// CallExpirer gives a result to calls that no worker will give one to: those that ended in the dead letters, those whose deadline passed
-// while no worker had a slot for them, those that were cancelled while no worker served their provider, and those that were left when
-// everything was off for a day and more. It also forgets the calls that are no longer the record of their id. One per deployment is enough,
-// more do no harm.
+// CallExpirer stores results for calls that no worker will finish: calls that were dead-lettered, calls whose deadline passed while no
+// worker had a slot for them, calls that were cancelled while no worker served their provider, and calls that are left after an outage of
+// the whole deployment of a day or more. It also removes calls from the stream that are no longer needed. One CallExpirer per deployment
+// is enough; more do no harm.
 type CallExpirer struct {
 	Bus *streams.Bus
 	Log *slog.Logger
-	// Providers are those whose queues are checked each minute, beside those that were ever served.
+	// Providers are checked each minute, in addition to all providers that were ever served.
 	Providers []string
 
-	// lease is the CallExpirer's own: only who kept his for long enough may take the absence of another's for a death.
+	// lease is the CallExpirer's own lease: it must be held for some time before the absence of a worker's lease proves that the worker
+	// has ended.
 	lease *leases.Lease
 }
 
 const (
 	sweepEvery = time.Minute
-	// overdue is how long after its deadline a call is left to a worker, which ends it then itself.
+	// overdue is how long after its deadline a call is left to a worker, which then ends it itself.
 	overdue = time.Minute
-	// longestEnd is how long the worker that started a call may still publish its result after the call was dead-lettered or its deadline has
-	// passed: a run, its grace, and the word to the log.
+	// longestEnd is how long the worker that started a call may still publish its result after the call was dead-lettered or its deadline
+	// has passed: the time of a run, its grace, and the publishing.
 	longestEnd = schemas.MaxTimeout + 5*time.Minute
 )
 
-// Run writes results until ctx ends. It returns nil then, and an error when the log refuses its
-// consumer for good.
+// Run stores results until ctx is done. It returns nil then, and an error if the stream permanently refuses its consumer.
 func (c *CallExpirer) Run(ctx context.Context) error {
 	x := *c
 	x.lease = leases.New(c.Bus, leases.Record{Worker: schemas.NewID("closer_"), Started: c.Bus.Now()}, c.Log, nil)
@@ -64,13 +64,13 @@ func (c *CallExpirer) run(ctx context.Context) error {
 	return nil
 }
 
-// interrupted is the result of a call that was started and whose outcome is unknown.
+// interrupted returns the result of a call that was started and whose outcome is unknown.
 func interrupted(c schemas.Call) schemas.Result {
 	return lifecycle.InterruptedResult(c, lifecycle.TextInterrupted)
 }
 
-// expire gives an overdue call its result and reports whether it has one now. A call whose worker
-// still lives is left to it, for as long as it can bring a result.
+// expire stores a result for an overdue call, and reports whether the call has a result now. A call whose worker may still be alive is
+// left to that worker for as long as it may publish a result.
 func (c *CallExpirer) expire(ctx context.Context, p callstore.Placed) (bool, error) {
 	call := p.Call
 	now := c.Bus.Certainty()
@@ -95,12 +95,12 @@ func (c *CallExpirer) expire(ctx context.Context, p callstore.Placed) (bool, err
 			outcome = interrupted
 		}
 	}
-	if state.Forgotten && call.SideEffects() { // the proof of a start may be gone
+	if state.Forgotten && call.SideEffects() { // its start event may have expired
 		outcome = lifecycle.ForgottenResult
 	}
 	r := outcome(call)
 	written, err := lifecycle.FinishUnheld(ctx, c.Bus, r, state, now)
-	if err != nil || !written { // another process was first: the next sweep sees its result
+	if err != nil || !written { // another process was first; the next round reads its result
 		return false, err
 	}
 	c.Log.Info("overdue call finished without a worker", "call", call.ID, "status", r.Status)
@@ -154,13 +154,13 @@ func (c *CallExpirer) handle(ctx context.Context, d streams.Delivery[schemas.Dea
 	return nil
 }
 
-// waitsForWorker reports whether the worker that started a call may still publish its result, though the call was dead-lettered: for as
-// long as a run takes, and not long after the deadline.
+// waitsForWorker reports whether the worker that started a dead-lettered call may still publish its result: until longestEnd after the
+// dead letter, but no later than overdue after the deadline.
 func waitsForWorker(due, givenUp, now time.Time) bool {
 	return now.Before(givenUp.Add(longestEnd)) && now.Before(due.Add(overdue))
 }
 
-// due is when a dead-lettered call is overdue: it mostly is on the log still.
+// due returns the due time of a dead-lettered call from the stream of calls; if the call is no longer there, its deadline.
 func (c *CallExpirer) due(ctx context.Context, call schemas.Call) (time.Time, error) {
 	p, err := c.Bus.Calls().FindPlaced(ctx, call.Account, call.ID)
 	switch code := schemas.CodeOf(err); {
@@ -172,26 +172,26 @@ func (c *CallExpirer) due(ctx context.Context, call schemas.Call) (time.Time, er
 	return call.Deadline, nil
 }
 
-// callOf reads the call in a dead letter, leniently: what made it one may be that it does not validate.
+// callOf decodes the call in a dead letter. It checks only the ids, because the call may have been dead-lettered for being invalid.
 func callOf(l schemas.DeadLetter) (c schemas.Call, ok bool) {
 	err := json.Unmarshal(l.Payload, &c)
 	return c, err == nil && errors.Join(c.ID.Validate(), c.Account.Validate(), c.Conversation.Validate()) == nil
 }
 
-// mayLive reports whether one of the workers that started a call may still live.
+// mayLive reports whether one of the workers that started a call may still be alive.
 func (c *CallExpirer) mayLive(ctx context.Context, starts []schemas.StartedData) (bool, error) {
 	gone, err := c.lease.AllGone(ctx, starts)
 	return !gone, err
 }
 
-// deadResult is the result of a dead-lettered call: what was started has an unknown outcome, the rest was not run. The letter's reason is
-// for the operator and stays in the letter.
+// deadResult returns the result of a dead-lettered call. If the call was started, its outcome is unknown; otherwise it was not run. The
+// result does not contain the dead letter's reason, which is for the operator.
 func deadResult(c schemas.Call, l schemas.DeadLetter, due time.Time, started bool) schemas.Result {
 	if started && c.SideEffects() {
 		return lifecycle.InterruptedResult(c, lifecycle.TextInterrupted)
 	}
 	if l.Time.After(due) {
-		return lifecycle.ExpiredResult(c) // no worker would have run it any more
+		return lifecycle.ExpiredResult(c) // no worker would have run it after its deadline
 	}
 	code := cmp.Or(l.Code, schemas.Internal)
 	return lifecycle.FailedResult(c, schemas.Errorf(code,

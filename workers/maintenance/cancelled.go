@@ -14,27 +14,27 @@ import (
 )
 
 const (
-	// cancelAlone is how long a cancelled call is left to the workers of its provider, which end it within
-	// 600 ms. Up to half as much again is added, so that one of many processes is the first.
+	// cancelAlone is how long a cancelled call is left to the workers of its provider, which end it within 600 ms. Up to half as much is
+	// added at random, so that one of many processes is the first.
 	cancelAlone = 2 * time.Second
-	// cancelAgain is when a call is looked at again whose provider has workers: they may be dying.
+	// cancelAgain is the time between checks of a cancelled call whose provider has workers, because they may end without handling it.
 	cancelAgain = 10 * time.Second
-	// cancelsOpen is how many cancelled calls a CallExpirer has in mind. Others end by their deadline.
+	// cancelsOpen is the maximal number of cancelled calls that a CallExpirer tracks. Others end by their deadline.
 	cancelsOpen = 10_000
-	// cancelsOfOne is how many of one account.
+	// cancelsOfOne is the maximal number of these per account.
 	cancelsOfOne = cancelsOpen / 4
-	// cancelsAhead is how far back requests are looked at by one that has just begun.
+	// cancelsAhead is the age of the oldest cancel requests that a CallExpirer reads when it starts.
 	cancelsAhead = time.Hour
 )
 
-// cancelled is a call whose end was asked for.
+// cancelled is a call for which a cancel request was made.
 type cancelled struct {
 	cancel schemas.Cancel
-	at     time.Time // when the log took the request
-	due    time.Time // when it is looked at next
+	at     time.Time // when the request was stored
+	due    time.Time // when the call is checked next
 }
 
-// openCancels are the cancelled calls that a CallExpirer has in mind, by account and call.
+// openCancels are the cancelled calls that a CallExpirer tracks, by account and call.
 type openCancels struct {
 	calls map[string]cancelled
 	of    map[schemas.AccountID]int
@@ -44,7 +44,7 @@ func newOpenCancels() *openCancels {
 	return &openCancels{map[string]cancelled{}, map[schemas.AccountID]int{}}
 }
 
-// add takes a call in, if there is room for one of its account.
+// add adds a call, unless there are too many, of its account or in total.
 func (o *openCancels) add(s cancelled) {
 	a := s.cancel.Account
 	key := string(a) + "." + string(s.cancel.Call)
@@ -57,7 +57,7 @@ func (o *openCancels) add(s cancelled) {
 	o.calls[key] = s
 }
 
-// drop lets go of a call.
+// drop removes a call.
 func (o *openCancels) drop(key string) {
 	s, there := o.calls[key]
 	if !there {
@@ -69,7 +69,7 @@ func (o *openCancels) drop(key string) {
 	}
 }
 
-// endCancelled ends cancelled calls that no worker serves, until ctx ends.
+// endCancelled ends cancelled calls whose provider has no worker, until ctx is done.
 func (c *CallExpirer) endCancelled(ctx context.Context) {
 	var at schemas.Cursor
 	open := newOpenCancels()
@@ -115,7 +115,7 @@ func (c *CallExpirer) readCancels(ctx context.Context, at schemas.Cursor, open *
 	return at, nil
 }
 
-// endOne ends a cancelled call unless a worker does, and reports whether nothing is left to do.
+// endOne ends a cancelled call unless a worker does, and reports whether the call needs no further check.
 func (c *CallExpirer) endOne(ctx context.Context, s cancelled) (bool, error) {
 	call, err := c.Bus.Calls().Find(ctx, s.cancel.Account, s.cancel.Call)
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -124,7 +124,7 @@ func (c *CallExpirer) endOne(ctx context.Context, s cancelled) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !lifecycle.CancelConcerns(s.cancel, s.at, call.Accepted) { // the id is another call's by now
+	if !lifecycle.CancelConcerns(s.cancel, s.at, call.Accepted) { // the id belongs to a newer call
 		return true, nil
 	}
 	now := c.Bus.Certainty()
@@ -132,9 +132,9 @@ func (c *CallExpirer) endOne(ctx context.Context, s cancelled) (bool, error) {
 	switch {
 	case err != nil:
 		return false, err
-	case state.Result != nil, state.Forgotten: // what may have been run is left to its next delivery, or its deadline
+	case state.Result != nil, state.Forgotten: // if it may have run, it is left to its next delivery or its deadline
 		return true, nil
-	case len(state.Started) > 0: // left to its worker, or to the process that finds that dead
+	case len(state.Started) > 0: // left to its worker, or to the process that detects that worker's end
 		return false, nil
 	}
 	served, err := c.served(ctx, call.Provider)
@@ -144,13 +144,13 @@ func (c *CallExpirer) endOne(ctx context.Context, s cancelled) (bool, error) {
 	return lifecycle.FinishUnheld(ctx, c.Bus, lifecycle.CancelledResult(call, s.cancel.Reason), state, now)
 }
 
-// served reports whether a worker of a provider lives.
+// served reports whether a worker of a provider is alive.
 func (c *CallExpirer) served(ctx context.Context, provider string) (bool, error) {
 	queue, err := c.Bus.Calls().QueueStats(ctx, provider)
 	if err != nil || queue.Pulls > 0 {
 		return queue.Pulls > 0, err
 	}
-	if queue.AckPending == 0 { // no call of it is in flight, and no worker asks for one
+	if queue.AckPending == 0 { // no call of the provider is in flight, and no worker is fetching one
 		return false, nil
 	}
 	return served.LivingWorker(ctx, c.Bus, provider)

@@ -1,17 +1,17 @@
-// Package maintenance holds what keeps the log in order beside the calls themselves. The [Settler] draws the consequences of ended jobs,
-// the [JobRescuer] ends jobs without a manager, the [CallExpirer] gives calls their end that no worker will give one to, and the
-// [ApprovalExpirer] ends approvals that were not answered. The [Supervisor] runs all that a process has.
+// Package maintenance contains the housekeepers, which finish what workers leave undone. The [Settler] processes the completions of jobs,
+// the [JobRescuer] ends jobs without a job manager, the [CallExpirer] stores results for calls that no worker will finish, and the
+// [ApprovalExpirer] expires approvals that were not answered. The [Supervisor] runs the housekeepers of a process.
 //
-// Each may run in any number of processes, and be killed or stopped at any line. The Settler and the CallExpirer share their
-// work. The JobRescuer and the ApprovalExpirer go through everything, so one process does it, under a lease. Whatever one does
-// is decided by the log, which takes the first and recognises the repeat, so that two at once do no harm.
+// Each may run in any number of processes, and may be killed at any point. Settlers and CallExpirers share their work. A JobRescuer or
+// ApprovalExpirer goes through all records, so only the process with a lease does it. The effects of two at once are those of one: every
+// write is conditional, or is recognized as a duplicate by the stream.
 package maintenance
 
 import "time"
 
 const (
-	// again is how soon a message is handed out again whose handling failed.
+	// again is the delay before a message whose handling failed is redelivered.
 	again = time.Second
-	// maxAttempts is out of reach on purpose: what is handed out again waits for something that comes.
+	// maxAttempts is practically unlimited, because a redelivered message waits for a condition that will be met.
 	maxAttempts = 1_000_000
 )

@@ -17,20 +17,19 @@ import (
 )
 
 const (
-	// maxFollowUpLogs is how many bytes of output all results of a follow-up carry together. Each result is given as much as the others
-	// leave, and at least an even share.
+	// maxFollowUpLogs is the maximal size of the output in all results of a follow-up together, in bytes. Each result gets at least an
+	// even share, and what the others leave of theirs.
 	maxFollowUpLogs = 192 << 10
-	// maxFollowUpArtifacts is likewise how many bytes of JSON the lists of their artifacts have, beside the numbers of those that are left out.
+	// maxFollowUpArtifacts is the same limit for the JSON lists of their artifacts, without the counts of those that are left out.
 	maxFollowUpArtifacts = 64 << 10
 )
 
-// Endpoints finds an account's webhook endpoints. It is asked for every settled job, so it should not
-// go far. Codes: unavailable.
+// Endpoints returns an account's webhook endpoints. It is called for every settled job, so List should be fast. Codes: unavailable.
 type Endpoints interface {
 	List(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
 }
 
-// followUps publishes what follows from settled jobs. All of it may be repeated.
+// followUps publishes the consequences of settled jobs. All its methods are idempotent.
 type followUps struct {
 	bus       *streams.Bus
 	endpoints Endpoints
@@ -46,7 +45,7 @@ func newFollowUps(b *streams.Bus, e Endpoints, log *slog.Logger) *followUps {
 	return &followUps{bus: b, endpoints: e, log: log, followed: func(int) {}, at: func(SettleStage) error { return nil }}
 }
 
-// receivers finds who may want an account's events.
+// receivers returns the webhook endpoints of an account.
 func (h *followUps) receivers(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
 	if h.endpoints == nil {
 		return nil, nil
@@ -58,7 +57,7 @@ func (h *followUps) receivers(ctx context.Context, a schemas.AccountID) ([]schem
 	return list, nil
 }
 
-// publish stores an event and makes its deliveries.
+// publish stores an event and creates its deliveries to the receivers.
 func (h *followUps) publish(ctx context.Context, e schemas.Event, absent streams.Absence, receivers []schemas.Endpoint) error {
 	at, err := streams.StoreOnce(ctx, h.bus, e, absent)
 	if err != nil {
@@ -70,8 +69,8 @@ func (h *followUps) publish(ctx context.Context, e schemas.Event, absent streams
 	return lifecycle.Notify(ctx, h.bus, e, at, receivers)
 }
 
-// handOn gives a follow-up to whom it is for: to the agent whose turn waits for it, else to the chat
-// channel that the conversation came from. In any case it is published on the conversation and to the webhooks.
+// handOn passes a follow-up to its recipient: the agent's turn that waits for it, or else the chat channel from which the conversation
+// came. In any case it is published on the conversation and delivered to the webhooks.
 func (h *followUps) handOn(ctx context.Context, f schemas.FollowUp, absent streams.Absence, receivers []schemas.Endpoint) error {
 	e := followUpEvent(f)
 	switch {
@@ -81,7 +80,7 @@ func (h *followUps) handOn(ctx context.Context, f schemas.FollowUp, absent strea
 		}
 	case f.Origin != nil && f.Origin.Kind == schemas.OriginChannel:
 		err := lifecycle.Deliver(ctx, h.bus, channelDelivery(f, e))
-		if schemas.CodeOf(err) == schemas.Invalid { // a channel that never can be one: the conversation still has the event
+		if schemas.CodeOf(err) == schemas.Invalid { // an invalid channel; the conversation still gets the event
 			h.log.Warn("follow-up has no valid channel", "follow_up", f.ID, "channel", f.Origin.Channel, "error", err)
 			err = nil
 		}
@@ -99,9 +98,9 @@ func (h *followUps) handOn(ctx context.Context, f schemas.FollowUp, absent strea
 	return nil
 }
 
-// channelDelivery carries a follow-up to the chat channel that the conversation came from.
+// channelDelivery returns the delivery of a follow-up to the chat channel from which the conversation came.
 func channelDelivery(f schemas.FollowUp, e schemas.Event) schemas.Delivery {
-	body, _ := json.Marshal(f) //nolint:errchkjson // its one raw member, the route, came out of JSON
+	body, _ := json.Marshal(f) //nolint:errchkjson // its only raw member, the route, was decoded from JSON
 	return schemas.Delivery{
 		ID: schemas.MakeDeliveryID(e.ID, "channel:"+f.Origin.Channel), Account: f.Account, Channel: f.Origin.Channel,
 		ChannelID: f.Origin.ChannelID,
@@ -110,8 +109,7 @@ func channelDelivery(f schemas.FollowUp, e schemas.Event) schemas.Delivery {
 	}
 }
 
-// followUpEvent is the event of a follow-up on its conversation. It is about the turn that continues, or
-// about the job.
+// followUpEvent returns the event of a follow-up on its conversation. Its subject is the turn that continues, or the job.
 func followUpEvent(f schemas.FollowUp) schemas.Event {
 	about := schemas.Job{Account: f.Account, Conversation: f.Conversation, ID: f.Results[0].Job}
 	e := schemas.NewJobEvent(about, schemas.FollowUpCreated, schemas.FollowUpEventID(f.Account, f.ID), f.Created, f)
@@ -121,7 +119,7 @@ func followUpEvent(f schemas.FollowUp) schemas.Event {
 	return e
 }
 
-// jobFollowUp is the follow-up of a job by itself.
+// jobFollowUp returns the follow-up of a single job.
 func jobFollowUp(j schemas.Job) schemas.FollowUp {
 	return worded(schemas.FollowUp{
 		ID: schemas.MakeFollowUpID(j.Account, "", j.ID), Account: j.Account, Conversation: j.Conversation, Agent: j.Agent, Turn: j.Turn,
@@ -129,7 +127,7 @@ func jobFollowUp(j schemas.Job) schemas.FollowUp {
 	})
 }
 
-// groupFollowUp is the follow-up of a group.
+// groupFollowUp returns the follow-up of a group.
 func groupFollowUp(g schemas.Group, results []schemas.JobResult, at time.Time) schemas.FollowUp {
 	return worded(schemas.FollowUp{
 		ID: schemas.MakeFollowUpID(g.Account, g.ID, ""), Account: g.Account, Conversation: g.Conversation, Agent: g.Agent, Turn: g.Turn,
@@ -137,7 +135,7 @@ func groupFollowUp(g schemas.Group, results []schemas.JobResult, at time.Time) s
 	})
 }
 
-// worded bounds what the results carry and puts them into words.
+// worded limits the output and artifacts in the results of a follow-up, and sets its text.
 func worded(f schemas.FollowUp) schemas.FollowUp {
 	sizes, listed := make([]int, len(f.Results)), make([]int, len(f.Results))
 	for i, r := range f.Results {
@@ -158,8 +156,7 @@ func worded(f schemas.FollowUp) schemas.FollowUp {
 	return f
 }
 
-// shares divides total among those that want some of it: all get the same, except that none gets more than it wants, and the rest is shared
-// by the others.
+// shares divides total among consumers: all get the same, except that none gets more than it wants, and the rest is shared by the others.
 func shares(wanted []int, total int) []int {
 	order := make([]int, len(wanted))
 	for i := range order {
@@ -174,7 +171,7 @@ func shares(wanted []int, total int) []int {
 	return given
 }
 
-// followUpText says to a model how its background jobs ended: one paragraph for each.
+// followUpText describes to a model how its background jobs ended, in one paragraph for each.
 func followUpText(results []schemas.JobResult, missing int) string {
 	parts := make([]string, 0, len(results)+1)
 	for _, r := range results {
@@ -230,7 +227,7 @@ func resultText(r schemas.JobResult) string {
 	return b.String()
 }
 
-// howItEnded is the predicate of the sentence about a job.
+// howItEnded returns the predicate of the sentence about a job.
 func howItEnded(r schemas.JobResult) string {
 	how := ""
 	if r.ExitCode != nil {
@@ -252,7 +249,7 @@ func howItEnded(r schemas.JobResult) string {
 		return "was lost: how it ended is unknown"
 	case schemas.JobUnstarted:
 		return "was not started"
-	case schemas.JobFailed, schemas.JobWaiting, schemas.JobLaunching, schemas.JobRunning: // the last three are no ends
+	case schemas.JobFailed, schemas.JobWaiting, schemas.JobLaunching, schemas.JobRunning: // the last three are not final
 	}
 	return "failed" + how
 }

@@ -12,29 +12,30 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// groupPatience is how long a group is waited for when nothing is known of the members that it lacks:
-// longer than a call may wait for its start, so that a member that comes at all has come.
+// groupPatience is how long a group waits for members of which nothing is known. It is longer than a call may wait for its start, so that
+// every member that will start has started.
 const groupPatience = 26 * time.Hour
 
-// groupKept is how long the record of a settled member is kept at most while its group waits for others: for as long
-// as three of the longest jobs run one after the other. What a follow-up has taken is kept as any other.
+// groupKept is the maximal time for which the record of a settled member is stored while its group waits for others: as long as three of
+// the longest jobs take, run one after the other. Once a follow-up contains the member's result, its record is stored as long as any
+// other.
 const groupKept = 100 * 24 * time.Hour
 
-// groupStep is what becomes of a settled member of a group.
+// groupStep is the next step for a settled member of a group.
 type groupStep string
 
 const (
-	memberWaits groupStep = "waits" // for those members that have not settled
-	memberEnds  groupStep = "ends"  // the group is complete: its follow-up is due
-	memberAlone groupStep = "alone" // the group was closed without it, or is another's: it has a follow-up of its own
-	memberDone  groupStep = "done"  // the group's follow-up has been made with it
+	memberWaits groupStep = "waits" // other members have not settled
+	memberEnds  groupStep = "ends"  // the group is complete, and its follow-up is due
+	memberAlone groupStep = "alone" // the group was complete without it, or is another group of the same id: it gets a follow-up of its own
+	memberDone  groupStep = "done"  // the group's follow-up was created with it
 )
 
-// joinGroup counts a settled job in its group. G is the group's record, nil when there is none yet.
-// The step is that of the returned record, which is to be written first when write is set.
+// joinGroup adds a settled job to its group. G is the group's record; nil if there is none yet. If write is true, next must be stored
+// before the step is taken.
 //
-// A group is sealed once as many have settled as it has members: from then on its record changes only to Done. So every later process finds
-// the same members.
+// A group is complete once as many members have settled as it has. From then on its record changes only to Done, so that every later
+// process finds the same members.
 func joinGroup(g *schemas.Group, j schemas.Job, now time.Time) (next schemas.Group, write bool, step groupStep) {
 	if g == nil {
 		next = schemas.Group{
@@ -56,7 +57,7 @@ func joinGroup(g *schemas.Group, j schemas.Job, now time.Time) (next schemas.Gro
 	return next, true, stepOf(next)
 }
 
-// sealed reports whether no member is waited for any more.
+// sealed reports whether the group waits for no more members.
 func sealed(g schemas.Group) bool { return g.Done || len(g.Settled)+g.Missing >= g.Size }
 
 func stepOf(g schemas.Group) groupStep {
@@ -66,7 +67,7 @@ func stepOf(g schemas.Group) groupStep {
 	return memberWaits
 }
 
-// join counts a settled job in its group on the log. IsSealed says that no member is waited for any more since this very count.
+// join adds a settled job to its group's record. IsSealed reports whether this job has completed the group.
 func (h *followUps) join(ctx context.Context, j schemas.Job) (g schemas.Group, step groupStep, isSealed bool, err error) {
 	groups, key := lifecycle.OpenGroups(h.bus), lifecycle.GroupKey(j.Account, j.Group.ID)
 	var contest streams.Contest
@@ -100,9 +101,8 @@ func (h *followUps) join(ctx context.Context, j schemas.Job) (g schemas.Group, s
 	}
 }
 
-// finish makes the follow-up of a sealed group, unless there is nothing to report, and closes the group.
-// It may be done again, and by several at once: the first follow-up counts. Absent is for
-// [streams.StoreOnce].
+// finish creates the follow-up of a complete group, unless there is nothing to report, and closes the group. It is idempotent, and several
+// processes may call it at once: the first follow-up counts. Absent is passed to [streams.StoreOnce].
 func (h *followUps) finish(ctx context.Context, g schemas.Group, absent streams.Absence, receivers []schemas.Endpoint) error {
 	results, at, err := h.claimGroup(ctx, g)
 	if err != nil {
@@ -119,9 +119,8 @@ func (h *followUps) finish(ctx context.Context, g schemas.Group, absent streams.
 	return h.close(ctx, g)
 }
 
-// claimGroup takes the results of a group's members for its follow-up, but for those that were read
-// already, and returns them in the order of their ends with the time of the last. What is claimed
-// stays so: doing it again gives the same.
+// claimGroup claims the results of a group's members for its follow-up, except results that were read already. It returns them in the
+// order in which the jobs settled, with the time of the last. It is idempotent: claimed results remain claimed.
 func (h *followUps) claimGroup(ctx context.Context, g schemas.Group) (results []schemas.JobResult, last time.Time, err error) {
 	id := schemas.MakeFollowUpID(g.Account, g.ID, "")
 	found := make(map[schemas.JobID]schemas.JobResult, len(g.Settled))
@@ -148,7 +147,7 @@ func (h *followUps) claimGroup(ctx context.Context, g schemas.Group) (results []
 			return nil, last, err
 		}
 	}
-	if len(found) == 0 { // calls that started nothing have said so in their results
+	if len(found) == 0 { // unstarted calls have reported that in their own results
 		for _, member := range unstarted {
 			if err := h.rest(ctx, g.Account, member); err != nil {
 				return nil, last, err
@@ -169,8 +168,8 @@ func (h *followUps) claimGroup(ctx context.Context, g schemas.Group) (results []
 	return results, last, nil
 }
 
-// claim takes a settled job's result for a follow-up, if wanted says so, and reports whether it is in
-// it. It is not when it was read before, or went into another.
+// claim claims a settled job's result for a follow-up if wanted is true for the job. It reports whether the follow-up contains the result:
+// not if it was read before, or is part of another follow-up.
 func (h *followUps) claim(
 	ctx context.Context, a schemas.AccountID, id schemas.JobID, f schemas.FollowUpID, wanted func(schemas.Job) bool,
 ) (j schemas.Job, mine bool, err error) {
@@ -179,7 +178,7 @@ func (h *followUps) claim(
 	for {
 		p, err := jobs.Get(ctx, key)
 		switch j = p.Value; {
-		case errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted: // it is older than what is kept of jobs
+		case errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted: // the record has expired
 			return j, false, nil
 		case err != nil:
 			return j, false, fmt.Errorf("look up the job: %w", err)
@@ -203,7 +202,7 @@ func (h *followUps) claim(
 	}
 }
 
-// rest lets the record of a settled job that no group waits for any more end as those of others do.
+// rest shortens the expiry of a settled job's record to that of other settled jobs, once no group waits for the job.
 func (h *followUps) rest(ctx context.Context, a schemas.AccountID, id schemas.JobID) error {
 	jobs, key := lifecycle.OpenJobs(h.bus), schemas.JobKey(a, id)
 	var contest streams.Contest
@@ -224,7 +223,7 @@ func (h *followUps) rest(ctx context.Context, a schemas.AccountID, id schemas.Jo
 	}
 }
 
-// seal closes a group whose time is over with the members that have settled. It reports false if another process has changed the group
+// seal closes a group whose time is over, with the members that have settled. It reports false if another process has changed the group
 // meanwhile.
 func (h *followUps) seal(ctx context.Context, p streams.BucketEntry[schemas.Group]) (schemas.Group, bool, error) {
 	g := p.Value
@@ -239,7 +238,7 @@ func (h *followUps) seal(ctx context.Context, p streams.BucketEntry[schemas.Grou
 	return g, true, nil
 }
 
-// close marks a group as done. Its record is kept as long as those of its members.
+// close marks a group as done. Its record is stored as long as those of its members.
 func (h *followUps) close(ctx context.Context, g schemas.Group) error {
 	groups, key := lifecycle.OpenGroups(h.bus), lifecycle.GroupKey(g.Account, g.ID)
 	var contest streams.Contest

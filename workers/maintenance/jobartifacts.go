@@ -10,29 +10,30 @@ import (
 )
 
 const (
-	// collectWithin is how long a worker may take to collect the artifacts of a job: above what it takes for those of a call.
+	// collectWithin is how long a worker may take to collect the artifacts of a job: more than for those of a call.
 	collectWithin = 75 * time.Second
-	// collectPatience is for how long after the end of a job, and after its own start, a settler asks again where no worker answers: those of a
-	// restarted deployment may start after it. From then on one attempt counts.
+	// collectPatience is how long after the end of a job, and after its own start, a settler retries while no worker responds: after a
+	// restart of the deployment, workers may start later than the settler. After that, one attempt counts.
 	collectPatience = 30 * time.Second
 )
 
-// asksForArtifacts reports whether a job that ended with c may have left artifacts. It is pure.
+// asksForArtifacts reports whether a job that ended with c may have left artifacts. It has no side effects.
 func asksForArtifacts(j schemas.Job, c schemas.Completion) bool {
 	return j.Outputs != nil && c.State != schemas.JobUnstarted && !j.Launched.IsZero()
 }
 
-// collect has a worker store and announce what a job has left: the one that manages it, else any of its provider. Nothing may keep a job
-// from settling for long: what cannot be had in time is skipped, with the reason. An error asks to be called again.
+// collect requests a worker to store and announce the artifacts of a job: the worker that manages the job, or else any of its provider.
+// Artifacts that cannot be collected in time are skipped, with the reason, so that no job is settled late. After an error it must be
+// called again.
 func (x *settling) collect(ctx context.Context, j schemas.Job, d streams.Delivery[schemas.Completion]) (schemas.JobArtifacts, error) {
-	waits := x.bus.Now().Sub(latest(d.Published, x.begun)) < collectPatience && d.Value.State != schemas.JobLost // its worker may have gone with it
+	waits := x.bus.Now().Sub(latest(d.Published, x.begun)) < collectPatience && d.Value.State != schemas.JobLost // its worker may have ended too
 	found, err := x.askForArtifacts(ctx, j)
 	switch code := schemas.CodeOf(err); {
 	case err == nil:
 		return found, nil
 	case ctx.Err() != nil:
 		return found, fmt.Errorf("collect the artifacts of the job: %w", err)
-	case code == schemas.Conflict: // another settler was faster: the record says so when it is written
+	case code == schemas.Conflict: // another settler was first, which the write of the record will show
 		return found, nil
 	case code.Retryable() && waits:
 		return found, streams.RetryAfter(again, err)
@@ -62,7 +63,7 @@ func (x *settling) askForArtifacts(ctx context.Context, j schemas.Job) (found sc
 		return found, fmt.Errorf("write the request for artifacts: %w", err)
 	}
 	answer, err := x.ask(ctx, streams.ArtifactsSubjectOf(j.Worker), q)
-	if code := schemas.CodeOf(err); code == schemas.Unavailable || code == schemas.Timeout { // it is gone, is suspended, or does not reach the files
+	if code := schemas.CodeOf(err); code == schemas.Unavailable || code == schemas.Timeout { // it has ended, is suspended or lacks access
 		answer, err = x.ask(ctx, streams.ArtifactsSubject(j.Provider), q)
 	}
 	if err != nil {
@@ -71,7 +72,7 @@ func (x *settling) askForArtifacts(ctx context.Context, j schemas.Job) (found sc
 	return schemas.DecodeJobArtifacts(answer)
 }
 
-// ask is [streams.Bus.Ask] for as long as a worker may take. Code timeout: the one that was asked did not answer.
+// ask is [streams.Bus.Ask] with the time limit collectWithin. Code timeout: the worker did not respond in time.
 func (x *settling) ask(ctx context.Context, subject string, q []byte) ([]byte, error) {
 	asked, cancel := context.WithTimeout(ctx, collectWithin)
 	defer cancel()

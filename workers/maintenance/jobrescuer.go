@@ -19,39 +19,39 @@ import (
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
-// DefaultRescueEvery is how often a [JobRescuer] looks.
+// DefaultRescueEvery is the default time between two rounds of a [JobRescuer].
 const DefaultRescueEvery = 15 * time.Second
 
-// JobRescuer settles the jobs that no other process will: those whose worker is gone while no other serves their provider, and those whose
-// call ended without starting them and without a word. It also closes groups that wait for calls which never came. It needs no provider and
-// knows none.
+// JobRescuer ends jobs that no other process will end: jobs whose worker is gone while no other worker serves their provider, and jobs
+// whose call ended without starting them and without reporting that. It also closes groups that wait for calls which were never started.
+// It needs no provider.
 //
-// Of all that run, one does the work at a time and keeps the jobs that have not settled in memory; another takes over within
-// [streams.DutyTakenOver]. Two at once do no harm: the first completion of a job counts, and a group is changed on the condition
-// that it is still as it was read.
+// Of all JobRescuers, one does the work at a time and keeps the jobs that have not settled in memory; another takes over within
+// [streams.DutyTakenOver]. Two at once do no harm: the first completion of a job counts, and a group is written on the condition that it
+// has not changed since it was read.
 type JobRescuer struct {
 	Bus *streams.Bus
-	// Endpoints finds the webhook endpoints. Nil: there are none.
+	// Endpoints returns the webhook endpoints. Nil: there are none.
 	Endpoints Endpoints
-	// Every is the time between looks. 0: DefaultRescueEvery. At least as long as a lease.
+	// Every is the time between two rounds, at least the TTL of a lease. 0: DefaultRescueEvery.
 	Every time.Duration
 	Log   *slog.Logger // nil: silent
 }
 
-// orphanFacts is all that decides what becomes of an open job.
+// orphanFacts are the facts about an open job on which its verdict depends.
 type orphanFacts struct {
 	state   schemas.JobState
-	tied    bool          // its sandbox ended with its worker
-	absent  time.Duration // for how long its worker has been seen to have no lease; 0: it has one, or that is unknown
-	overdue time.Duration // since its deadline; < 0: that is to come
-	every   time.Duration // between two looks
+	tied    bool          // its sandbox ends with its worker
+	absent  time.Duration // how long its worker's lease has been missing; 0: it is not, or that is unknown
+	overdue time.Duration // time since its deadline; negative: before it
+	every   time.Duration // time between two rounds
 
-	age      time.Duration // since its call was accepted
-	unlooked time.Duration // since its call was looked for; all of age when never
-	call     callFate      // what the search for its call found
+	age      time.Duration // time since its call was accepted
+	unlooked time.Duration // time since the last search for its call; age if there was none
+	call     callFate      // result of the search for its call
 }
 
-// callFate is the state of a waiting job's call.
+// callFate is the state of the call of a job that was not launched.
 type callFate string
 
 const (
@@ -61,23 +61,23 @@ const (
 	callUnknown  callFate = "unknown"
 )
 
-// orphanVerdict is what becomes of an open job.
+// orphanVerdict is what to do with an open job.
 type orphanVerdict string
 
 const (
-	orphanLeave     orphanVerdict = "leave"       // a worker manages it
-	orphanLook      orphanVerdict = "look"        // look for its call, then judge again
-	orphanUnstarted orphanVerdict = "not started" // its call has ended without it
-	orphanForgotten orphanVerdict = "forgotten"   // its call is gone from the log
-	orphanLost      orphanVerdict = "lost"        // its sandbox is gone
-	orphanExpired   orphanVerdict = "expired"     // its lifetime is over, and no worker is there to end it
+	orphanLeave     orphanVerdict = "leave"       // nothing: a worker manages it
+	orphanLook      orphanVerdict = "look"        // search for its call, then judge again
+	orphanUnstarted orphanVerdict = "not started" // its call ended without starting it
+	orphanForgotten orphanVerdict = "forgotten"   // its call has expired from the stream
+	orphanLost      orphanVerdict = "lost"        // its sandbox ended with its worker
+	orphanExpired   orphanVerdict = "expired"     // its deadline has passed, and no worker is alive to end it
 )
 
-// forgottenAfter is when the call of a job can be gone from the log: calls are kept for a day.
+// forgottenAfter is the age from which on the call of a job may have expired from the stream: calls are stored for a day.
 const forgottenAfter = 24 * time.Hour
 
-// judgeOrphan is the whole rule of the job rescuer. A worker is taken for gone after two looks without a
-// lease; a job that another worker can take over is left to such until its time is over.
+// judgeOrphan decides what to do with an open job. A worker counts as gone if its lease has been missing for two rounds. A job that
+// another worker can take over is left to such a worker until its deadline has passed.
 func judgeOrphan(f orphanFacts) orphanVerdict {
 	gone := f.absent > 0 && f.absent >= 2*f.every
 	switch {
@@ -93,8 +93,8 @@ func judgeOrphan(f orphanFacts) orphanVerdict {
 	return orphanLeave
 }
 
-// judgeWaiting judges a job that was not launched. A search for its call reads its conversation, so searches come further and further
-// apart.
+// judgeWaiting judges a job that was not launched. A search for its call reads the call's conversation, so the time between searches grows
+// with the job's age.
 func judgeWaiting(f orphanFacts) orphanVerdict {
 	const first, part = time.Minute, 4
 	switch {
@@ -108,40 +108,40 @@ func judgeWaiting(f orphanFacts) orphanVerdict {
 	return orphanLeave
 }
 
-// The reasons in completions that a job rescuer writes.
+// The reasons in completions that a JobRescuer writes.
 const (
 	reasonLost      = "the worker that kept its sandbox ended"
 	reasonExpired   = "nobody was there to stop it"
 	reasonForgotten = "its call is no longer known"
 )
 
-// rescue is one Run of a JobRescuer.
+// rescue is the state of one Run of a JobRescuer.
 type rescue struct {
 	*followUps
 
-	tenure  *streams.Tenure // nil: held
+	tenure  *streams.Tenure // nil in tests, and counts as held
 	every   time.Duration
 	watched *lifecycle.JobWatch
-	// By this process's clock that cannot be set: the log's may jump at a reconnect.
+	// covered is when the mark of open jobs was last written, by the monotonic clock: the stream's clock may jump at a reconnect.
 	covered time.Time // when the watch was last covered
 
 	leases *leases.Bucket
-	absent map[string]time.Time // workers without a lease, since when
-	looked map[string]time.Time // when the calls of waiting jobs were looked for
+	absent map[string]time.Time // workers whose lease is missing, and since when
+	looked map[string]time.Time // when the call of a waiting job was last searched for
 
-	jobs   *streams.Mirror[schemas.Job, openJob]                              // that have not settled
-	groups *streams.Mirror[schemas.Group, streams.BucketEntry[schemas.Group]] // that are not done
+	jobs   *streams.Mirror[schemas.Job, openJob]                              // not settled
+	groups *streams.Mirror[schemas.Group, streams.BucketEntry[schemas.Group]] // not done
 
 	ends, looks rounds[openJob]
 	overdue     rounds[streams.BucketEntry[schemas.Group]]
-	// fate is lookForCall, but in tests.
+	// fate is lookForCall, except in tests.
 	fate func(context.Context, openJob) (fate callFate, reason string, err error)
 
-	logs sometimes.Keyed // about what cannot be looked at
+	logs sometimes.Keyed // rate-limits logs about records that cannot be handled
 }
 
-// openJob is what a rescuer keeps of a job that has not settled: some 300 bytes, where a record may have 20 KB. What is done about the job
-// is done by its record, which is read again then.
+// openJob is what a JobRescuer keeps in memory of a job that has not settled: some 300 bytes instead of a record of up to 20 KB. Before it
+// acts on a job, it reads the record again.
 type openJob struct {
 	account           schemas.AccountID
 	id                schemas.JobID
@@ -164,25 +164,25 @@ func openJobOf(j schemas.Job) openJob {
 
 func (j openJob) key() string { return schemas.JobKey(j.account, j.id) }
 
-// repeatedAfter is when a line about a job, a group or an approval that still cannot be handled is logged again.
+// repeatedAfter is the time after which a log line about a job, a group or an approval that still cannot be handled is repeated.
 const repeatedAfter = 10 * time.Minute
 
-// Run rescues jobs until ctx ends, and returns nil then.
+// Run rescues jobs until ctx is done, and then returns nil.
 func (s *JobRescuer) Run(ctx context.Context) error {
 	return byOne(ctx, s.Bus, "jobs", s.Log, s.serve)
 }
 
-// serve rescues jobs until ctx ends.
+// serve rescues jobs until ctx is done.
 func (s *JobRescuer) serve(ctx context.Context, tenure *streams.Tenure) {
 	w := s.rescue(tenure)
 	var mirrors sync.WaitGroup
 	defer mirrors.Wait()
-	mirrors.Go(func() { _ = w.jobs.Run(ctx) }) // both end with ctx alone
+	mirrors.Go(func() { _ = w.jobs.Run(ctx) }) // both end only with ctx
 	mirrors.Go(func() { _ = w.groups.Run(ctx) })
 	w.loop(ctx)
 }
 
-// loop looks round by round until ctx ends.
+// loop runs round after round until ctx is done.
 func (w *rescue) loop(ctx context.Context) {
 	for pause := w.every; wait.Sleep(ctx, pause); {
 		pause = w.every
@@ -196,7 +196,7 @@ func (w *rescue) loop(ctx context.Context) {
 	}
 }
 
-// rescue makes what rescues jobs.
+// rescue returns the state for one Run.
 func (s *JobRescuer) rescue(tenure *streams.Tenure) *rescue {
 	w := &rescue{
 		followUps: newFollowUps(s.Bus, s.Endpoints, s.Log), tenure: tenure, every: max(cmp.Or(s.Every, DefaultRescueEvery), leases.TTL),
@@ -214,7 +214,7 @@ func (s *JobRescuer) rescue(tenure *streams.Tenure) *rescue {
 	return w
 }
 
-// cover keeps what the next watch of jobs must read small.
+// cover writes a mark, every two minutes, from which the next watch of jobs can begin, so that it need not read all records.
 func (w *rescue) cover(ctx context.Context) {
 	const every = 2 * time.Minute
 	if time.Since(w.covered) < every {
@@ -226,7 +226,7 @@ func (w *rescue) cover(ctx context.Context) {
 	}
 }
 
-// mirror makes the mirrors of open jobs and groups.
+// mirror creates the mirrors of open jobs and groups.
 func (w *rescue) mirror() {
 	w.jobs = &streams.Mirror[schemas.Job, openJob]{
 		Source: w.watched,
@@ -248,8 +248,8 @@ func (w *rescue) mirror() {
 	}
 }
 
-// sweepJobs judges every open job once, and does what is to be done about them for a round: first about those that are over, then it
-// looks for the calls of those that wait, of which there may be very many. It reports whether some are left.
+// sweepJobs judges every open job once, and acts on the verdicts for one round: first it ends jobs, then it searches for the calls of
+// waiting jobs, which may be very many. It reports whether some are left.
 func (w *rescue) sweepJobs(ctx context.Context) (left bool) {
 	open := slices.Collect(maps.Values(w.jobs.All()))
 	if err := w.lookForWorkers(ctx, open); err != nil {
@@ -287,12 +287,12 @@ func (w *rescue) sweepJobs(ctx context.Context) (left bool) {
 	return w.looks.run(ctx, looks, handle) || left
 }
 
-// olderJob orders jobs by when their calls were accepted.
+// olderJob orders jobs by the time at which their calls were accepted.
 func olderJob(a, b openJob) int {
 	return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.key(), b.key()))
 }
 
-// sweepJob settles a job if no other process will.
+// sweepJob ends a job if no other process will.
 func (w *rescue) sweepJob(ctx context.Context, j openJob) error {
 	f := w.facts(j, w.bus.Now())
 	v := judgeOrphan(f)
@@ -322,7 +322,7 @@ func (w *rescue) sweepJob(ctx context.Context, j openJob) error {
 	if err != nil || !same {
 		return err
 	}
-	if err := w.tenure.Held(); err != nil { // it was suspended: what it read may be outdated
+	if err := w.tenure.Held(); err != nil { // this process was suspended, and its reads may be outdated
 		return err
 	}
 	c.Finished = w.bus.Now()
@@ -342,8 +342,8 @@ func (w *rescue) facts(j openJob, now time.Time) orphanFacts {
 	return f
 }
 
-// unchanged returns a job's record, and whether it still says what was judged: what a job rescuer mirrors may be
-// behind, and another worker may have taken the job over.
+// unchanged returns a job's record, and whether its state and worker are still those that were judged: the mirror may lag, and another
+// worker may have taken the job over.
 func (w *rescue) unchanged(ctx context.Context, j openJob) (schemas.Job, bool, error) {
 	p, err := lifecycle.FindJob(ctx, w.bus, j.account, j.id)
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -355,7 +355,7 @@ func (w *rescue) unchanged(ctx context.Context, j openJob) (schemas.Job, bool, e
 	return p.Value, p.Value.State == j.state && p.Value.Worker == j.worker, nil
 }
 
-// lookForCall finds the state of the call of a waiting job, and why it has ended if it has.
+// lookForCall returns the state of the call of a waiting job, and the text of its result if it has ended.
 func (w *rescue) lookForCall(ctx context.Context, j openJob) (fate callFate, reason string, err error) {
 	call, err := w.bus.Calls().Find(ctx, j.account, j.call)
 	switch {
@@ -363,21 +363,22 @@ func (w *rescue) lookForCall(ctx context.Context, j openJob) (fate callFate, rea
 		return callUnknown, "", nil
 	case err != nil:
 		return callUnlooked, "", fmt.Errorf("find the call: %w", err)
-	case call.Job != j.id: // its id was free again: this is another call
+	case call.Job != j.id: // the id was reused by another call
 		return callUnknown, "", nil
 	}
 	state, err := w.bus.States().Read(ctx, call)
 	switch {
 	case err != nil:
 		return callUnlooked, "", fmt.Errorf("look for the call on its conversation: %w", err)
-	case state.Result == nil: // also where it is forgotten whether there was one: until the log forgets the call too
+	case state.Result == nil: // no result, or it has expired; then the call expires soon too
 		return callOpen, "", nil
 	}
 	return callResult, state.Result.Text, nil
 }
 
-// lookForWorkers notes which of the workers that manage jobs have no lease. A worker that had one at the last check is only doubted; the
-// others are checked again for as long as it takes a living worker to show its lease after an outage of the log.
+// lookForWorkers records in absent which of the workers that manage jobs have no lease, and since when. Before it returns, it reads the
+// missing leases again for [leases.Settle], because a living worker may need as long to renew its lease after an outage of the NATS
+// server. A lease that is found by then does not count as missing.
 func (w *rescue) lookForWorkers(ctx context.Context, open []openJob) error {
 	missing, doubted := map[string]time.Time{}, map[string]bool{}
 	for _, j := range open {
@@ -419,7 +420,7 @@ func (w *rescue) lookForWorkers(ctx context.Context, open []openJob) error {
 	return ctx.Err()
 }
 
-// without reports whether a worker has no lease.
+// without reports whether a worker's lease is missing.
 func (w *rescue) without(ctx context.Context, worker string) (bool, error) {
 	if worker == "" {
 		return true, nil
@@ -428,10 +429,10 @@ func (w *rescue) without(ctx context.Context, worker string) (bool, error) {
 	return !living, err
 }
 
-// sweepGroups closes groups whose time is over with the members that have settled. It reports whether some are left.
+// sweepGroups closes groups whose time is over, with the members that have settled. It reports whether some are left.
 func (w *rescue) sweepGroups(ctx context.Context) (left bool) {
 	now := w.bus.Now()
-	latest := map[string]time.Time{} // deadlines of members that may still settle, by group
+	latest := map[string]time.Time{} // by group: the latest deadline of members that may still settle
 	for _, j := range w.jobs.All() {
 		if j.group == "" {
 			continue
@@ -456,19 +457,19 @@ func (w *rescue) sweepGroups(ctx context.Context) (left bool) {
 	})
 }
 
-// olderGroup orders groups by the end of their time.
+// olderGroup orders groups by their deadlines.
 func olderGroup(a, b streams.BucketEntry[schemas.Group]) int {
 	return cmp.Or(a.Value.Deadline.Compare(b.Value.Deadline), cmp.Compare(a.Key, b.Key))
 }
 
-// groupDue reports whether a group is not waited for any more: its own time is over, and so is that of
-// the last of its members that may still settle, which has some looks to do so.
+// groupDue reports whether a group no longer waits: its own deadline has passed, and the latest deadline of members that may still settle
+// has passed by several rounds, in which they could have settled.
 func groupDue(g schemas.Group, latest, now time.Time, every time.Duration) bool {
 	const looks = 8
 	return !g.Done && now.After(g.Deadline) && now.After(latest.Add(looks*every))
 }
 
-// closeOverdue makes the follow-up of a group with what has settled.
+// closeOverdue creates the follow-up of an overdue group from the members that have settled.
 func (w *rescue) closeOverdue(ctx context.Context, p streams.BucketEntry[schemas.Group]) error {
 	g := p.Value
 	if err := w.tenure.Held(); err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/sandjet/sandjet/streams/callstore"
 )
 
-// forgetSlack is how much longer calls may stay than they must: who forgets them has something to forget
-// then. Up to as much again is added, so that one of many processes does it.
+// forgetSlack is how long calls remain in the stream beyond their age limit, so that a round has several to remove. Up to as much is added
+// at random, so that one of many processes does it.
 const forgetSlack = 5 * time.Minute
 
-// sweep ends overdue calls and forgets old ones until ctx ends.
+// sweep ends overdue calls and removes old ones, until ctx is done.
 func (c *CallExpirer) sweep(ctx context.Context) {
 	queues := map[string]*waiting{}
 	slack := forgetSlack + rand.N(forgetSlack)
@@ -42,7 +42,7 @@ func (c *CallExpirer) sweep(ctx context.Context) {
 	}
 }
 
-// names are the providers that have or may have a queue.
+// names returns the providers that have or may have a queue.
 func (c *CallExpirer) names(ctx context.Context) ([]string, error) {
 	served, err := c.Bus.Calls().Queues(ctx)
 	if err != nil {
@@ -53,19 +53,20 @@ func (c *CallExpirer) names(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// mostWaiting is how many calls of a queue without a worker are remembered: ending them takes longer than reading a million again.
+// mostWaiting is the maximal number of calls kept in memory per queue without a worker. Ending as many takes longer than reading a million
+// again.
 const mostWaiting = 50_000
 
-// waiting is what is known of the calls that wait for a provider without a worker: those that are due next. Each is read once, and again
-// when one is due that was left out.
+// waiting contains those calls of a queue without a worker that are due next. Each call is read once. The queue is read again when a call
+// is due that was left out.
 type waiting struct {
 	most  int
-	read  uint64 // all before were seen
+	read  uint64 // calls with a lower sequence were read
 	calls []waitingCall
-	later waitingCall // the first that was left out; its sequence is 0 if none was
+	later waitingCall // the earliest due call that was left out; seq 0: none was
 
-	again uint64      // all before were seen before the queue was read again, which was for ...
-	from  waitingCall // ... this call and those that are due after it: earlier ones are remembered or have ended
+	again uint64      // lower sequences were read before the queue was read again, for from
+	from  waitingCall // of those, calls that are due before from are in calls or have ended
 }
 
 type waitingCall struct {
@@ -79,7 +80,7 @@ func (c waitingCall) compare(d waitingCall) int {
 	return cmp.Or(c.due.Compare(d.due), cmp.Compare(c.seq, d.seq))
 }
 
-// begin has the queue read again if a call is due that was left out.
+// begin makes the queue be read again if a call is due that was left out.
 func (w *waiting) begin(now time.Time) {
 	if w.later.seq > 0 && !now.Before(w.later.due) {
 		w.again, w.from = max(w.read, w.again), w.later
@@ -87,7 +88,7 @@ func (w *waiting) begin(now time.Time) {
 	}
 }
 
-// add remembers a call.
+// add adds a call that was read.
 func (w *waiting) add(c waitingCall) {
 	if c.seq < w.again && c.compare(w.from) < 0 {
 		return
@@ -98,7 +99,7 @@ func (w *waiting) add(c waitingCall) {
 	}
 }
 
-// narrow leaves out the calls that are due last, where there are too many.
+// narrow leaves out the calls that are due last, if there are too many.
 func (w *waiting) narrow() {
 	slices.SortFunc(w.calls, waitingCall.compare)
 	w.calls = slices.CompactFunc(w.calls, func(a, b waitingCall) bool { return a.seq == b.seq })
@@ -111,7 +112,7 @@ func (w *waiting) narrow() {
 	w.calls = slices.Clone(w.calls[:w.most])
 }
 
-// sweepQueue ends the overdue calls of one provider. Where a worker takes calls it does that itself.
+// sweepQueue ends the overdue calls of a provider. If the provider has workers, these do so themselves.
 func (c *CallExpirer) sweepQueue(ctx context.Context, provider string, w *waiting) error {
 	queue, err := c.Bus.Calls().QueueStats(ctx, provider)
 	if err != nil || queue.Pulls > 0 || queue.Pending == 0 && queue.AckPending == 0 {
@@ -123,7 +124,7 @@ func (c *CallExpirer) sweepQueue(ctx context.Context, provider string, w *waitin
 		if err != nil {
 			return err
 		}
-		if w.read = p.Seq + 1; p.Unread { // a worker puts it to the dead letters
+		if w.read = p.Seq + 1; p.Unread { // a worker dead-letters it
 			continue
 		}
 		w.add(waitingCall{p.Seq, p.Call.Account, p.Call.ID, p.Due.Add(overdue)})
@@ -136,7 +137,7 @@ func (c *CallExpirer) sweepQueue(ctx context.Context, provider string, w *waitin
 		if stays {
 			kept = append(kept, next)
 		}
-		errs = errors.Join(errs, err) // of a call that cannot be read: the others are still ended
+		errs = errors.Join(errs, err) // errors of single calls do not stop the others
 		if err != nil && (ctx.Err() != nil || schemas.CodeOf(err).Retryable()) {
 			kept = append(kept, w.calls[i+1:]...)
 			break
@@ -146,7 +147,7 @@ func (c *CallExpirer) sweepQueue(ctx context.Context, provider string, w *waitin
 	return errs
 }
 
-// sweepCall ends a call that is overdue, and reports whether it waits still. All calls up to floor are acknowledged.
+// sweepCall ends a call if it is overdue, and reports whether it still waits. All calls up to the sequence floor are acknowledged.
 func (c *CallExpirer) sweepCall(ctx context.Context, next waitingCall, floor uint64) (stays bool, err error) {
 	switch {
 	case next.seq <= floor:
@@ -160,7 +161,7 @@ func (c *CallExpirer) sweepCall(ctx context.Context, next waitingCall, floor uin
 		return false, nil
 	case err != nil:
 		return true, err
-	case c.Bus.Now().Sub(found.Due) < overdue: // another under the same id
+	case c.Bus.Now().Sub(found.Due) < overdue: // another call with the same id
 		return false, nil
 	}
 	ended, err := c.expire(ctx, found)
@@ -170,8 +171,8 @@ func (c *CallExpirer) sweepCall(ctx context.Context, next waitingCall, floor uin
 	return true, err
 }
 
-// forget removes the calls that are a day old from the log, once each has ended: calls that were left while everything was off are ended
-// here. Ended calls are known by the ack floor of their queue, so that only the others are read.
+// forget removes from the stream the calls that are a day old, if all of them have ended. Calls that are left after an outage of the whole
+// deployment are ended here. Calls below the ack floor of their queue have ended, so only the others are read.
 func (c *CallExpirer) forget(ctx context.Context, names []string, slack time.Duration) error {
 	first, before, err := c.Bus.Calls().Old(ctx, slack)
 	if err != nil || before == 0 {
@@ -209,7 +210,7 @@ func (c *CallExpirer) forget(ctx context.Context, names []string, slack time.Dur
 			}
 		}
 	}
-	if ended > 0 { // their clients may ask for them: the next look forgets them
+	if ended > 0 { // clients may ask for their results; the next round removes them
 		c.Log.Info("abandoned calls finished", "calls", ended)
 		return nil
 	}
@@ -219,8 +220,8 @@ func (c *CallExpirer) forget(ctx context.Context, names []string, slack time.Dur
 	return c.Bus.Calls().Forget(ctx, before)
 }
 
-// endOld gives a call that is a day old its end, if it has none, and reports whether it has one now and
-// whether that is new. One that waits for a person is left to the approvals.
+// endOld stores a result for a call that is a day old, if it has none. It reports whether the call has one now, and whether that is new. A
+// call that waits for an approval is left to the ApprovalExpirer.
 func (c *CallExpirer) endOld(ctx context.Context, p callstore.Placed, isParked bool) (done, fresh bool, err error) {
 	call := p.Call
 	if isParked {
@@ -238,9 +239,9 @@ func (c *CallExpirer) endOld(ctx context.Context, p callstore.Placed, isParked b
 	return done, done, err
 }
 
-// parkedDone reports whether a call that waits for a person has ended, and sees to it that one without a record of its approval gets one:
-// the process that admitted it died before it could make it, or the record is lost. Its time to answer is over then, so the approval
-// expirer ends it.
+// parkedDone reports whether a call that waits for an approval has ended. If the record of its approval is missing, because the process
+// that admitted the call crashed before it wrote the record or because the record was lost, it creates the record. The approval is overdue
+// by then, so the ApprovalExpirer ends the call.
 func (c *CallExpirer) parkedDone(ctx context.Context, call schemas.Call) (bool, error) {
 	p, err := lifecycle.FindApproval(ctx, c.Bus, call.Account, call.Approval)
 	if !errors.Is(err, schemas.ErrNotFound) {

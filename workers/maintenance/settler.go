@@ -15,61 +15,60 @@ import (
 )
 
 const (
-	// DefaultSettlerSlots is how many ends of jobs a [Settler] has in flight at most.
+	// DefaultSettlerSlots is the default number of completions that a [Settler] handles at a time.
 	DefaultSettlerSlots = 64
 
 	settlerAckWait = 10 * time.Second
 	settlerGrace   = 5 * time.Second
-	recordAttempts = 5 // until a job without a record is believed to have none
+	recordAttempts = 5 // before a job without a record is taken to have none
 	recordAwaited  = 10 * time.Second
 )
 
-// Settler draws the consequences of the ends of background jobs, each once: the job's slots under caps are released, a worker collects its
-// artifacts, its record becomes final, job.finished is on its conversation and on its way to the webhooks, and its result is passed on as a follow-up: by itself, or with
-// those of its group.
+// Settler processes the completions of background jobs, each once: it releases the job's concurrency slots, requests a worker to collect
+// its artifacts, makes its record final, publishes job.finished on the conversation and to the webhooks, and passes the result on as a
+// follow-up, alone or with those of its group.
 //
-// One per deployment is enough, more share the work and do no harm. It may die at any line: the end is
-// handed out again, and every write is one that the log recognises as a repeat. The record becomes
-// final first, so a record that is not final proves that nothing was published yet; that is what makes the
-// usual case cheap: one read and three writes, and no second write of the record.
+// One Settler per deployment is enough; more share the work. It may crash at any point: the completion is redelivered, and the stream
+// recognizes repeated writes. The record becomes final first, so a record that is not final proves that nothing was published yet. This
+// keeps the usual case cheap: one read and three writes, of which one is the record.
 type Settler struct {
 	Bus *streams.Bus
-	// Limiter gets back the places of settled jobs. Nil: they end by themselves.
+	// Limiter releases the slots of settled jobs. Nil: they expire.
 	Limiter limits.Limiter
-	// Endpoints finds the webhook endpoints. Nil: there are none.
+	// Endpoints returns the webhook endpoints. Nil: there are none.
 	Endpoints Endpoints
-	// Slots is how many ends are in flight at most. 0: DefaultSettlerSlots.
+	// Slots is the maximal number of completions handled at a time. 0: DefaultSettlerSlots.
 	Slots   int
 	Log     *slog.Logger // nil: silent
 	Metrics SettlerMetrics
 
-	// At is called at each stage of a settlement, and an error from it ends the handling right there. Nil: nothing is. It
-	// is how tests let a settler die between two effects.
+	// At is called at each stage of a settlement. An error from it stops the handling there: tests simulate crashes by it. Nil: it is not
+	// called.
 	At func(SettleStage) error
 }
 
-// SettlerMetrics are the figures of a settler. Each may be nil. They are called from many
-// goroutines and must not block. After a crash the same may be reported twice.
+// SettlerMetrics are the functions by which a settler reports metrics. Each may be nil. They are called concurrently and must not block.
+// After a crash the same value may be reported twice.
 type SettlerMetrics struct {
-	// sandjet_jobs_settled_total{state,via}, sandjet_job_settle_seconds: since it was reported
+	// Settled is sandjet_jobs_settled_total{state,via} and sandjet_job_settle_seconds: lag is the time since the completion was published.
 	Settled  func(s schemas.JobState, v schemas.ReportedBy, lag time.Duration)
 	Followed func(results int) // sandjet_followups_total, sandjet_followup_results_total
 }
 
-// SettleStage is a place between two effects of a settlement, where a process may die.
+// SettleStage is a point between two effects of a settlement, at which a process may crash.
 type SettleStage string
 
 const (
-	settleTaken     SettleStage = "taken"     // nothing was done
+	settleTaken     SettleStage = "taken"     // nothing is done
 	settleReleased  SettleStage = "released"  // the slots are released
-	settleCollected SettleStage = "collected" // its artifacts are stored and announced, no record lists them
+	settleCollected SettleStage = "collected" // its artifacts are stored and announced, but not in the record
 	settleFinal     SettleStage = "final"     // the record is final
-	settlePublished SettleStage = "published" // an event is on the conversation, its deliveries are not made
-	settleSent      SettleStage = "sent"      // job.finished is published and sent to the webhooks
-	settleCounted   SettleStage = "counted"   // it is counted in its group
+	settlePublished SettleStage = "published" // an event is stored, its deliveries are not created
+	settleSent      SettleStage = "sent"      // job.finished is stored and its deliveries are created
+	settleCounted   SettleStage = "counted"   // the job is counted in its group
 	settleClaimed   SettleStage = "claimed"   // a group's results are claimed for the follow-up
-	settleHanded    SettleStage = "handed"    // the follow-up is with its agent or channel, not published
-	settleFollowed  SettleStage = "followed"  // all is done, the end is not acknowledged
+	settleHanded    SettleStage = "handed"    // the follow-up is passed to its agent or channel, but not published
+	settleFollowed  SettleStage = "followed"  // all is done, but the completion is not acknowledged
 )
 
 // SettleStages lists the stages in their order.
@@ -79,8 +78,7 @@ func SettleStages() []SettleStage {
 	}
 }
 
-// Run settles jobs until ctx ends. It returns nil then, and an error when the log refuses its consumer
-// for good.
+// Run settles jobs until ctx is done. It returns nil then, and an error if the stream permanently refuses its consumer.
 func (s *Settler) Run(ctx context.Context) error {
 	x := s.begin()
 	err := streams.Completions.Consume(ctx, s.Bus, streams.ConsumeOptions{
@@ -93,13 +91,13 @@ func (s *Settler) Run(ctx context.Context) error {
 	return nil
 }
 
-// settling is one Run of a settler.
+// settling is the state of one Run of a settler.
 type settling struct {
 	*followUps
 
 	limiter limits.Limiter
 	settled func(schemas.JobState, schemas.ReportedBy, time.Duration)
-	begun   time.Time // by the log's clock
+	begun   time.Time // by the stream's clock
 }
 
 func (s *Settler) begin() *settling {
@@ -117,7 +115,7 @@ func (s *Settler) begin() *settling {
 	return x
 }
 
-// handle settles one job. Its return value is the verdict for the log.
+// handle settles one job. A nil error acknowledges the completion; other errors redeliver or dead-letter it.
 func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Completion]) error {
 	if d.Account != d.Value.Account {
 		return schemas.OpErrorf(schemas.Invalid, "settle", "the end of a job of %s came as one of %s",
@@ -128,9 +126,9 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 		return err
 	}
 	j, seen, err := x.final(ctx, d)
-	// waiting for its turn counts as an attempt
+	// Waiting for a turn also counts as an attempt, so the time is checked too.
 	if errors.Is(err, schemas.ErrNotFound) && (d.Attempt < recordAttempts || x.bus.Now().Sub(d.Published) < recordAwaited) {
-		return streams.RetryAfter(again, err) // a replica that is behind may not know it yet
+		return streams.RetryAfter(again, err) // a replica that lags may not have the record yet
 	}
 	if err != nil {
 		return err
@@ -140,12 +138,12 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	}
 	receivers, err := x.receivers(ctx, j.Account)
 	if err != nil {
-		return streams.RetryAfter(again, err) // whatever is wrong with the records, the job must be settled
+		return streams.RetryAfter(again, err) // whatever is wrong with the endpoints' records, the job must be settled
 	}
-	if seen { // an earlier handling may have published, or another settler; else no process could before this one began
+	if seen { // an earlier handling or another settler may have published; otherwise nothing was published before this handling began
 		absent = absent.Since(d.Published)
 	}
-	if j.State != schemas.JobUnstarted { // else its call's result has said so
+	if j.State != schemas.JobUnstarted { // an unstarted call has reported that in its result
 		e := schemas.NewJobEvent(j, schemas.JobFinished, schemas.JobFinishedID(j.Account, j.ID), j.Completion.Finished,
 			schemas.JobResultOf(j, *j.Completion))
 		if err := x.publish(ctx, e, absent.Cautiously(), receivers); err != nil {
@@ -164,8 +162,8 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	return x.at(settleFollowed)
 }
 
-// final makes the record of a job final, and reports whether it was before. A job without a group has its follow-up claimed in the same
-// write: no call could have read its result.
+// final makes the record of a job final, and reports whether it was before. For a job without a group, the same write claims its result
+// for the follow-up: no call could have read the result before.
 func (x *settling) final(ctx context.Context, d streams.Delivery[schemas.Completion]) (j schemas.Job, seen bool, err error) {
 	c := d.Value
 	jobs, key := lifecycle.OpenJobs(x.bus), schemas.JobKey(c.Account, c.Job)
@@ -175,17 +173,18 @@ func (x *settling) final(ctx context.Context, d streams.Delivery[schemas.Complet
 		p, err := jobs.Get(ctx, key)
 		switch {
 		case errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted:
-			// Records are made before anything runs and kept for as long as this message: so it is not a job of this log.
+			// A record is created before its job runs and stored for as long as this message, so this job does not belong to this
+			// deployment.
 			return j, false, schemas.OpErrorf(schemas.NotFound, "settle",
 				"the job %s has no record: nothing is known that could follow from its end", c.Job)
 		case err != nil:
 			return j, false, fmt.Errorf("look up the job: %w", err)
 		case p.Value.State.Final() && p.Value.Completion != nil:
-			lifecycle.MarkSettled(x.bus, p.Value) // once more: it may have died before
+			lifecycle.MarkSettled(x.bus, p.Value) // again: the earlier handling may have crashed before
 			return p.Value, true, nil
 		}
 		j = p.Value
-		x.release(ctx, j) // before a client can see that the job is over, and start the next in its slot
+		x.release(ctx, j) // before a client can see that the job has ended and start the next one in its slot
 		if err := x.at(settleReleased); err != nil {
 			return j, false, err
 		}
@@ -203,7 +202,7 @@ func (x *settling) final(ctx context.Context, d streams.Delivery[schemas.Complet
 			j.FollowUp = string(schemas.MakeFollowUpID(j.Account, "", j.ID))
 		}
 		kept := streams.SettledKept
-		if j.Group != nil { // until its group takes it
+		if j.Group != nil { // until the group's follow-up contains it
 			kept = groupKept
 		}
 		if _, err = jobs.UpdateFor(ctx, key, j, p.Revision, kept); err == nil {
@@ -219,7 +218,7 @@ func (x *settling) final(ctx context.Context, d streams.Delivery[schemas.Complet
 	}
 }
 
-// release releases the job's slots. If that fails they expire by themselves.
+// release releases the job's slots. If that fails, they expire.
 func (x *settling) release(ctx context.Context, j schemas.Job) {
 	if x.limiter == nil || len(j.Places) == 0 {
 		return
@@ -233,7 +232,7 @@ func (x *settling) release(ctx context.Context, j schemas.Job) {
 	}
 }
 
-// follow takes the job's result on: by itself, or when its group is complete.
+// follow passes the job's result on: alone, or if its group is complete, with those of the group.
 func (x *settling) follow(ctx context.Context, j schemas.Job, absent streams.Absence, receivers []schemas.Endpoint) error {
 	if j.Group == nil {
 		return x.alone(ctx, j, absent, receivers)
@@ -248,7 +247,7 @@ func (x *settling) follow(ctx context.Context, j schemas.Job, absent streams.Abs
 	}
 	switch step {
 	case memberEnds:
-		if !isSealed { // any member may have made it complete, at any time
+		if !isSealed { // another member may have completed the group, at any time since its creation
 			before = before.Since(g.Created)
 		}
 		return x.finish(ctx, g, before, receivers)
@@ -259,7 +258,7 @@ func (x *settling) follow(ctx context.Context, j schemas.Job, absent streams.Abs
 	return nil
 }
 
-// alone hands on the result of one job, unless it was read before or its call's result has said all there is.
+// alone passes on the result of one job, unless it was read before or the job was not started, which its call's result has reported.
 func (x *settling) alone(ctx context.Context, j schemas.Job, absent streams.Absence, receivers []schemas.Endpoint) error {
 	if j.State == schemas.JobUnstarted {
 		if j.Group != nil {

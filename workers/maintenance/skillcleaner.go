@@ -11,33 +11,33 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// SkillRecords says which bundles of skills are named.
+// SkillRecords reports which bundles of skills are in use.
 type SkillRecords interface {
-	// Names reports whether a skill of the account has the bundle, by what the log has. Code: unavailable.
+	// Names reports whether a stored skill of the account refers to the bundle. Code: unavailable.
 	Names(ctx context.Context, a schemas.AccountID, digest string) (bool, error)
 }
 
 const cleanSkillsEvery = 10 * time.Minute
 
-// SkillCleaner removes bundles of skills that no record names: those that were replaced or whose skill was removed, and those of uploads
-// that ended before their record. One goes when it was found without a name for [streams.SkillsKept], by the log's clock, and none of it
-// was written for as long: so no upload is about to name it, and no call that has begun reads it. Of all processes that have one, one does
-// the work; another that takes over begins to wait again.
+// SkillCleaner removes bundles of skills to which no record refers: those of replaced and removed skills, and those of uploads that ended
+// before they wrote their record. It removes a bundle that has been unreferenced for [streams.SkillsKept], by the stream's clock, and was
+// not written for as long. Therefore no upload is about to refer to it, and no call that has begun reads it. Of all processes with a
+// SkillCleaner, one does the work. If another takes over, the waiting times start again.
 type SkillCleaner struct {
 	Bus     *streams.Bus
 	Records SkillRecords
 	Log     *slog.Logger  // nil: silent
-	Every   time.Duration // between two looks. 0: 10 minutes
+	Every   time.Duration // between two rounds; 0: 10 minutes
 }
 
-// Run looks until ctx ends, and returns nil then.
+// Run removes bundles until ctx is done, and then returns nil.
 func (s *SkillCleaner) Run(ctx context.Context) error {
 	log := s.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return byOne(ctx, s.Bus, "skills", log, func(ctx context.Context, t *streams.Tenure) {
-		unnamed := map[streams.StoredSkill]time.Time{} // since when
+		unnamed := map[streams.StoredSkill]time.Time{} // since when a bundle is unreferenced
 		for {
 			if err := s.sweep(ctx, t, unnamed); err != nil && ctx.Err() == nil {
 				log.Warn("old bundles of skills not removed, retrying", "error", err)
@@ -49,7 +49,7 @@ func (s *SkillCleaner) Run(ctx context.Context) error {
 	})
 }
 
-// sweep looks once at every bundle that is kept, and removes those that were unnamed for long enough.
+// sweep checks every stored bundle once, and removes those that were unreferenced for long enough.
 func (s *SkillCleaner) sweep(ctx context.Context, t *streams.Tenure, unnamed map[streams.StoredSkill]time.Time) error {
 	list, err := streams.StoredSkills(ctx, s.Bus)
 	if err != nil {

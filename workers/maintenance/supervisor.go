@@ -11,29 +11,29 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Housekeeper is one part of what keeps the log in order.
+// Housekeeper is a maintenance task that runs as long as its process.
 type Housekeeper struct {
-	// Name is what log lines and metrics call it.
+	// Name is its name in logs and metrics.
 	Name string
-	// Run blocks until its context ends. It is called again after it has failed, so it keeps nothing from one call to the next.
+	// Run blocks until its context is done. It is called again after an error, so it must not depend on state of an earlier call.
 	Run func(context.Context) error
 }
 
-// Supervisor runs the housekeepers of a process. One that fails is started again after a while, so that neither the process nor
-// the other housekeepers end with it: what it left undone is on the log, and is found again.
+// Supervisor runs the housekeepers of a process. If one fails, it is restarted after a delay, and neither the process nor the other
+// housekeepers end: the state is in streams, and the restarted housekeeper finds the work that was left.
 type Supervisor struct {
 	Housekeepers []Housekeeper
 	Log          *slog.Logger // nil: silent
-	// Failed is called each time a housekeeper has failed, before it is started again. Nil: nothing is. It must not block.
+	// Failed is called each time a housekeeper has failed, before its restart. It must not block. Nil: it is not called.
 	Failed func(name string) // sandjet_housekeeper_failures_total{housekeeper}
 }
 
-// restart is how long a housekeeper that has failed stays ended. One that ran for healthy has not failed before.
+// restart is the delay before a failed housekeeper is restarted. After a run of at least healthy the delays start again from the shortest.
 var restart = wait.Backoff{First: time.Second, Most: time.Minute} //nolint:gochecknoglobals // a constant
 
 const healthy = 5 * time.Minute
 
-// Run runs the housekeepers until ctx ends, waits until each has ended, and returns nil.
+// Run runs the housekeepers until ctx is done, waits until each has returned, and returns nil.
 func (s *Supervisor) Run(ctx context.Context) error {
 	log := s.Log
 	if log == nil {
@@ -47,7 +47,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	return nil
 }
 
-// keep runs one housekeeper until ctx ends.
+// keep runs and restarts one housekeeper until ctx is done.
 func (s *Supervisor) keep(ctx context.Context, h Housekeeper, log *slog.Logger) {
 	for failures := 1; ; failures++ {
 		begun := time.Now()
@@ -72,12 +72,12 @@ func (s *Supervisor) keep(ctx context.Context, h Housekeeper, log *slog.Logger) 
 	}
 }
 
-// firstLook is within what time of taking a duty its work begins.
+// firstLook is the time between taking over a duty and the beginning of its work.
 const firstLook = time.Second
 
-// byOne runs work in one process of the deployment at a time: the one that holds the lease of the duty. Work blocks until its context ends,
-// which it does when the lease is lost; before each step that must not be repeated by a process that was suspended, it asks
-// [streams.Tenure.Held]. When the holder dies, another process takes over within [streams.DutyTakenOver].
+// byOne runs work in one process of the deployment at a time: the one that holds the lease of the duty. Work blocks until its context is
+// done, which is also the case when the lease is lost. Before each step that a process must not take after it was suspended and another
+// has taken over, work checks [streams.Tenure.Held]. If the holder crashes, another process takes over within [streams.DutyTakenOver].
 func byOne(ctx context.Context, b *streams.Bus, duty string, log *slog.Logger, work func(context.Context, *streams.Tenure)) error {
 	d := streams.Duty{
 		Bus: b, Name: duty, Every: firstLook, Log: log,

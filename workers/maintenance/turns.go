@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// roundWithin is how long a round handles what is due. What is left comes in the next one: what a round begins with, such as which
-	// workers are gone, must not wait until hundreds of thousands were looked at.
+	// roundWithin is the maximal duration of a round; the next round continues. A round begins with work that must not wait until hundreds
+	// of thousands of records were handled, such as detecting which workers are gone.
 	roundWithin = 5 * time.Second
-	nextRound   = time.Second // from the end of one that has left something to the next
+	nextRound   = time.Second // delay before the next round, if some work is left
 )
 
-// rounds handles what is due of many accounts, round by round: in turn, a slice of each account in a round.
+// rounds handles the due records of many accounts in rounds of limited duration. The accounts take turns.
 type rounds[T any] struct {
 	account func(T) schemas.AccountID
 	key     func(T) string
-	first   func(a, b T) int // orders what is of one account
+	first   func(a, b T) int // order of the records of one account
 
-	failed map[string]time.Time // what could not be handled, and when: it comes behind the rest of its account
+	failed map[string]time.Time // when the handling of a record last failed; such records are handled last of their account
 }
 
-// run handles what is due, until the round is over or ctx ends. It reports whether something is left for the next round.
+// run handles due records until the round is over or ctx is done. It reports whether some are left for the next round.
 func (r *rounds[T]) run(ctx context.Context, due []T, handle func(T) error) (left bool) {
 	begun := time.Now()
 	failed := make(map[string]time.Time, len(r.failed))

@@ -1,4 +1,4 @@
-// Package limitstest is the suite that every limits.Limiter passes.
+// Package limitstest is the test suite that every limits.Limiter must pass.
 package limitstest
 
 import (
@@ -13,17 +13,15 @@ import (
 	"github.com/sandjet/sandjet/workers/limits"
 )
 
-// Subject says how to get at the implementation under test.
+// Subject describes the implementation under test.
 type Subject struct {
 	// Open returns a fresh limiter without holders.
 	Open func(tb testing.TB) limits.Limiter
-	// Bubble runs f with a clock in which a lease can end: synctest.Test for what lives in memory. Nil
-	// runs it against the wall clock.
+	// Bubble runs f with a clock by which leases expire: synctest.Test for an implementation in memory. Nil: f runs with the real clock.
 	Bubble func(t *testing.T, f func(t *testing.T))
-	// Pass lets time pass for the subject. Nil sleeps.
+	// Pass lets time pass. Nil: it sleeps.
 	Pass func(tb testing.TB, d time.Duration)
-	// TTL is the lease that the suite takes: long enough for a round of calls, and the tests of its
-	// end let it pass.
+	// TTL is the duration of the suite's leases. It must be long enough for a round of calls; tests of the expiry wait for it.
 	TTL time.Duration
 }
 
@@ -34,7 +32,7 @@ func Test(t *testing.T, s Subject) {
 		s.Bubble = func(t *testing.T, f func(*testing.T)) { t.Helper(); f(t) }
 	}
 	if s.Pass == nil {
-		s.Pass = func(_ testing.TB, d time.Duration) { time.Sleep(d) } // virtual where there is a bubble
+		s.Pass = func(_ testing.TB, d time.Duration) { time.Sleep(d) } // virtual time in a bubble
 	}
 	for name, f := range map[string]func(*testing.T, limits.Limiter, time.Duration){
 		"places are bounded":                       bounded,
@@ -252,7 +250,7 @@ func must(t *testing.T) func(limits.Lease, error) limits.Lease {
 	}
 }
 
-// full fails unless all places of the key a are held.
+// full fails the test unless all slots of the key a are occupied.
 func full(t *testing.T, l limits.Limiter, holder string, most int, ttl time.Duration) {
 	t.Helper()
 	if got, err := l.Acquire(t.Context(), "a", holder, most, ttl); !errors.Is(err, schemas.ErrExhausted) {

@@ -1,12 +1,11 @@
-// Package redislimits keeps caps in Redis, so that the workers of many processes share them.
+// Package redislimits implements [limits.Limiter] on Redis, so that the workers of many processes share limits.
 //
-// A cap is two keys: the ends of its places as a sorted set, and their tokens as a hash. Both have
-// the cap's name as their hash tag, and both end with the last place. Every verb is one script, so
-// that it is one step for all; the time is that of the Redis server, so that the clocks of the
-// workers do not matter.
+// A limit has two keys: a sorted set of the expiry times of its slots, and a hash of their tokens. Both have the limit's key as their hash
+// tag, and both expire with the last slot. Every method is one script, and therefore atomic. It uses the time of the Redis server, so that
+// the clocks of the workers do not matter.
 //
-// Redis is asked to keep nothing: a holder acquires its slots again when it has lost them. It must not evict them either, so its
-// maxmemory-policy has to be noeviction, the default. Any version from 6 on will do.
+// Redis need not persist anything: a holder acquires its slots again if Redis has lost them. But it must not evict them, so its
+// maxmemory-policy must be noeviction, the default. Redis 6 or later is required.
 package redislimits
 
 import (
@@ -26,7 +25,7 @@ import (
 
 const (
 	prefix = "sandjet:limits:"
-	batch  = 500 // leases in one round trip: a script takes about 5 µs, and others wait meanwhile
+	batch  = 500 // leases per round trip: a script takes about 5 µs, during which other clients wait
 )
 
 var (
@@ -38,8 +37,8 @@ var (
 	releaseLua string
 )
 
-// Limiter is a [limits.Limiter] on a Redis server. Its methods take one round trip, but for some more after a restart of the server and one
-// more for each 500 leases; they block for about four seconds when the server is unavailable and then return an error of code unavailable.
+// Limiter is a [limits.Limiter] on a Redis server. Its methods take one round trip, one more for each further 500 leases, and some more
+// after a restart of the server. If the server is unavailable, they block for about four seconds and return an error of code unavailable.
 type Limiter struct {
 	db                      redis.UniversalClient
 	acquire, renew, release *redis.Script
@@ -47,9 +46,9 @@ type Limiter struct {
 
 var _ limits.Limiter = (*Limiter)(nil)
 
-// Open returns a limiter on the server with this address: redis://[user:password@]host:port/db,
-// rediss:// with TLS, or unix:///path. It does not connect yet, so that a worker can start first.
-// Codes: invalid; the message never has the address, which may hold a password.
+// Open returns a limiter on the server with this address: redis://[user:password@]host:port/db, rediss:// with TLS, or unix:///path. It
+// does not connect yet, so that a worker can start before the server. Codes: invalid; its message never contains the address, which may
+// contain a password.
 func Open(address string) (*Limiter, error) {
 	o, err := redisconn.Options(address)
 	if err != nil {
@@ -58,8 +57,7 @@ func Open(address string) (*Limiter, error) {
 	return New(redis.NewClient(o)), nil
 }
 
-// New returns a limiter on a client of the caller's making, which may be one of a cluster. It
-// belongs to the limiter: Close closes it.
+// New returns a limiter that uses a given client, which may be one of a cluster. The limiter owns the client: Close closes it.
 func New(db redis.UniversalClient) *Limiter {
 	redisconn.Quiet()
 	return &Limiter{
@@ -68,7 +66,7 @@ func New(db redis.UniversalClient) *Limiter {
 	}
 }
 
-// Close closes the connections. Places that are held end by themselves.
+// Close closes the connections. Occupied slots expire.
 func (l *Limiter) Close() error { return l.db.Close() }
 
 // Ping reports whether the server answers. Codes: unavailable.
@@ -121,7 +119,7 @@ func (l *Limiter) Release(ctx context.Context, leases ...limits.Lease) error {
 	return err
 }
 
-// each runs a script for every lease, many in one round trip, and returns which of them said 1.
+// each runs a script for every lease, many in one round trip, and returns for each whether the script returned 1.
 func (l *Limiter) each(ctx context.Context, op string, s *redis.Script, leases []limits.Lease, more ...any) ([]bool, error) {
 	said := make([]bool, 0, len(leases))
 	for part := range slices.Chunk(leases, batch) {
@@ -139,8 +137,8 @@ func (l *Limiter) each(ctx context.Context, op string, s *redis.Script, leases [
 	return said, nil
 }
 
-// pipeline is one round trip of each. A script that some of the commands did not find has no effect
-// with the others that matters: each verb may be repeated.
+// pipeline is one round trip of each. If the server does not know the script for some of the commands, all may be repeated: every method
+// is idempotent.
 func (l *Limiter) pipeline(ctx context.Context, s *redis.Script, leases []limits.Lease, more []any) ([]bool, error) {
 	pipe := l.db.Pipeline()
 	commands := make([]*redis.Cmd, len(leases))
@@ -162,15 +160,15 @@ func (l *Limiter) pipeline(ctx context.Context, s *redis.Script, leases []limits
 	return said, nil
 }
 
-// keys are where a cap is kept. The tag in braces puts both into one slot of a cluster.
+// keys returns the Redis keys of a limit. The tag in braces puts both into one slot of a cluster.
 func keys(key string) []string {
 	return []string{prefix + "{" + key + "}:ends", prefix + "{" + key + "}:tokens"}
 }
 
-// micros is the time in the unit of the scripts, at least one.
+// micros returns a duration in microseconds, the unit of the scripts, at least 1.
 func micros(d time.Duration) int64 { return max(1, d.Microseconds()) }
 
-// problem gives an error of the client its code.
+// problem converts an error of the client to one with a code.
 func problem(ctx context.Context, op string, err error) error {
 	if err == nil {
 		return nil
