@@ -8,10 +8,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// DefaultGrace is the time between TERM and KILL where a command names none.
+// DefaultGrace is the time between SIGTERM and SIGKILL if a command sets none.
 const DefaultGrace = 2 * time.Second
 
-// ErrTimeout is why [Await] wants a command ended whose time is over.
+// ErrTimeout is the error of [Await] for a command whose time limit has passed.
 var ErrTimeout = errors.New("timeout")
 
 // WithDefaults returns the command with the defaults for Timeout and Grace in place of zero.

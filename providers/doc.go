@@ -1,9 +1,9 @@
-// Package providers says what a sandbox backend is: one method that must be there, [Provider.Run],
-// and optional capabilities that are interfaces of one to four verbs, asked for with [As].
+// Package providers defines the interface of a sandbox backend: one required method, [Provider.Run], and optional capabilities, which are
+// interfaces of one to four methods and are found with [As].
 //
-// A provider does not know that there is a log. It gets a [Command], runs it in a box and returns
-// what came of it. A command that exits with another code than 0 is a [Result]; an error means that
-// the command was not run to its end. Facts and limits of a provider are data, its [Profile].
+// A provider does not use NATS. It receives a [Command], runs it in a sandbox and returns the outcome. A command that exits with a code
+// other than 0 is a [Result]; an error means that the command did not run to its end. The properties and limits of a provider are data,
+// its [Profile].
 //
 // Each backend is a package below this one and passes the suite in providertest.
 package providers

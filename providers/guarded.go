@@ -28,7 +28,7 @@ func (g *guarded) guard(call string, err *error) {
 	}
 }
 
-// Unwrap implements what [As] asks for.
+// Unwrap returns the provider that is guarded, for [As].
 func (g *guarded) Unwrap() Provider { return g.inner }
 
 // Run implements [Provider].

@@ -9,25 +9,24 @@ import (
 
 // JobStarter is the capability to run a command that outlives the call that started it.
 //
-// A provider without it that is a [Reserver] gets it from package supervisor, which starts and
-// controls jobs by runs in the kept box.
+// A [Reserver] without it gets it from package supervisor, which starts and controls jobs by runs in the persistent sandbox.
 type JobStarter interface {
-	// StartJob starts cmd as the job id in the kept box cmd.Sandbox and returns when it runs.
-	// cmd.Timeout is its lifetime: at its end TERM, cmd.Grace, KILL to all that it started. cmd.Output
-	// is not used: what it prints, stdout and stderr together as they come, goes to its log. cmd.Stdin is
-	// written first; standard input stays open then where the provider has [JobController].
+	// StartJob starts cmd as the job id in the persistent sandbox cmd.Sandbox and returns when it runs. cmd.Timeout is the job's lifetime:
+	// at its end SIGTERM is sent, and after cmd.Grace SIGKILL to all processes that it started. cmd.Output is not used: stdout and stderr
+	// are written to the job's log together, in order of arrival. cmd.Stdin is written first; after that, standard input stays open if the
+	// provider is a [JobController].
 	//
-	// Starting an id that was started in this box is no second start: it returns the first's Ref. Codes: as of Run; with interrupted it is
-	// unknown whether the job runs.
+	// If the id was started in this sandbox before, it is not started again: StartJob returns the first Ref. Codes: as of Run; after
+	// interrupted it is unknown whether the job runs.
 	StartJob(ctx context.Context, id schemas.JobID, cmd Command, o JobOptions) (schemas.JobRef, error)
 }
 
-// JobOptions says where the end of a job is reported. Both fields are optional.
+// JobOptions are the receivers of a job's end. Both fields are optional.
 type JobOptions struct {
-	// Notify is called once when the job has ended, by a provider that learns of it itself: from another goroutine, possibly before StartJob
-	// returns. It may block; nothing waits for it but Close.
+	// Notify is called once when the job has ended, if the provider itself detects that: from another goroutine, possibly before StartJob
+	// returns. It may block; only Close waits for it.
 	Notify func(JobEnd)
-	// Callback is how the job's supervisor reports the end from inside the box.
+	// Callback is the address to which the job's supervisor reports the end from inside the sandbox.
 	Callback *Callback
 }
 
@@ -43,43 +42,41 @@ type Callback struct {
 type JobController interface {
 	// JobStatus reports whether the job runs and, if not, how it ended.
 	JobStatus(ctx context.Context, ref schemas.JobRef) (JobStatus, error)
-	// JobLogs reads what the job printed: at most limit bytes from a byte offset on, which counts from
-	// the job's first byte. Offset -1 means the last limit bytes. What is no longer kept is skipped: the
-	// answer's Offset says where its data begins. It works after the end for as long as the box is there.
+	// JobLogs reads at most limit bytes of the job's output, from the byte offset on, which counts from the job's first byte. Offset -1
+	// means the last limit bytes. Output that is no longer stored is skipped: Offset in the result is where its data begins. It also works
+	// after the job has ended, as long as the sandbox exists.
 	JobLogs(ctx context.Context, ref schemas.JobRef, offset int64, limit int) (JobLogs, error)
-	// StopJob ends the job: TERM to its whole group, grace, KILL to all that it started. It returns when
-	// nothing of it is left, and at once for one that has ended.
+	// StopJob ends the job: SIGTERM to its process group, and after grace SIGKILL to all processes that it started. It returns when none
+	// of them is left, and at once if the job has ended.
 	StopJob(ctx context.Context, ref schemas.JobRef, grace time.Duration) error
-	// SignalJob sends a signal, one of schemas.JobSignals, to the job's process group. Code conflict:
-	// it has ended.
+	// SignalJob sends a signal, one of schemas.JobSignals, to the job's process group. Code conflict: the job has ended.
 	SignalJob(ctx context.Context, ref schemas.JobRef, signal string) error
-	// WriteJob writes to the job's standard input and returns when all is written; eof closes it then.
-	// Codes: conflict (it has ended, or its input is closed), timeout (it reads too slowly: Written bytes
-	// have been taken).
+	// WriteJob writes to the job's standard input and returns when all is written; if eof is set, it then closes the input. Codes:
+	// conflict (the job has ended, or its input is closed), timeout (the job reads too slowly; written bytes were accepted).
 	WriteJob(ctx context.Context, ref schemas.JobRef, data []byte, eof bool) (written int, err error)
 }
 
 // JobEnd is how a job ended.
 type JobEnd struct {
-	ExitCode     int    // 128+n when killed by signal n
-	Stopped      bool   // by StopJob
-	TimedOut     bool   // by its lifetime
+	ExitCode     int    // 128+n if killed by signal n
+	Stopped      bool   // ended by StopJob
+	TimedOut     bool   // its lifetime was over
 	OOMKilled    bool   //
-	Lost         bool   // its box or its supervisor ended first: ExitCode means nothing
-	Reason       string // of Lost, for people
-	Replaced     bool   // of Lost: its box was ended so that another one could take its place
-	ChildrenLeft int    // processes that it left behind and that were ended
-	LogBytes     int64  // what it printed
-	LogTruncated bool   // more than is kept
-	Tail         []byte // the end of what it printed, at most schemas.MaxJobLogs bytes
+	Lost         bool   // its sandbox or supervisor ended first; ExitCode is not set
+	Reason       string // if Lost: the reason, for people
+	Replaced     bool   // if Lost: its sandbox was ended to be replaced by another
+	ChildrenLeft int    // how many processes it left behind, which were killed
+	LogBytes     int64  // size of its output
+	LogTruncated bool   // some of the output was not stored
+	Tail         []byte // end of its output, at most schemas.MaxJobLogs bytes
 	Finished     time.Time
 }
 
 // JobStatus is the current state of a job.
 type JobStatus struct {
 	Running  bool
-	End      JobEnd // when it does not run
-	Instance string // of the start that was found
+	End      JobEnd // set if Running is false
+	Instance string // identifies the start of the job that was found
 	LogBytes int64
 }
 
@@ -87,8 +84,8 @@ type JobStatus struct {
 type JobLogs struct {
 	Data   []byte
 	Offset int64 // of the first byte of Data
-	Size   int64 // of all that was printed so far
-	Ended  bool  // the job has ended: after Size there is no more
+	Size   int64 // of the output so far
+	Ended  bool  // the job has ended, so there is no output after Size
 }
 
 // JobActionsOf returns the actions that p supports for jobs.

@@ -8,19 +8,19 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Lister is the capability to list the kept boxes of a deployment as the provider itself sees them, independently of any record. It finds
-// a box whose worker died before writing the record, and shows that the box of a record is gone.
+// Lister is the capability to list the persistent sandboxes of a deployment as the provider itself knows them, independently of any
+// record. It finds a sandbox whose worker died before it wrote the record, and shows that the sandbox of a record is gone.
 type Lister interface {
-	// ListKept returns every box that was reserved with a Spec of this Deployment and was not released, whatever its state. Boxes
-	// of another deployment, and those whose Spec named none, are never among them. A box that is being made or released
-	// meanwhile may be there or not. It blocks for as long as the provider takes to answer.
+	// ListKept returns every sandbox that was reserved with a Spec of this Deployment and was not released, whatever its state. It never
+	// returns sandboxes of another deployment or of a Spec without one. A sandbox that is being created or released meanwhile may be
+	// missing. It blocks until the provider responds.
 	//
-	// Codes: unavailable (the provider does not answer: what is there is not known), invalid (the deployment is empty). Where the error
-	// is a [PartialList], what is returned beside it is everything but the boxes of some accounts.
+	// Codes: unavailable (the provider does not respond, so nothing is known), invalid (the deployment is empty). If the error is a
+	// [PartialList], the list is also returned, without the sandboxes of some accounts.
 	ListKept(ctx context.Context, deployment string) ([]KeptBox, error)
 }
 
-// PartialList is the error of a list that may lack boxes of some accounts, and has all of the others. Code: unavailable.
+// PartialList is the error of a list that may lack sandboxes of some accounts, and has all sandboxes of the others. Code: unavailable.
 type PartialList struct {
 	Accounts []schemas.AccountID // sorted
 }
@@ -35,23 +35,23 @@ func (e *PartialList) Unwrap() error {
 	return schemas.OpErrorf(schemas.Unavailable, "list boxes", "%s", e.Error())
 }
 
-// KeptBox is a kept box as its provider sees it.
+// KeptBox is a persistent sandbox as its provider knows it.
 type KeptBox struct {
-	// Ref is what Release takes. Of a box in which nothing runs the Epoch may be another than that with which it was reserved.
+	// Ref is the argument of Release. If nothing runs in the sandbox, its Epoch may differ from the one with which it was reserved.
 	Ref     schemas.Ref
-	Key     string // with which it was reserved
+	Key     string // the key under which it was reserved
 	Account schemas.AccountID
-	Age     time.Duration // since the box was made
+	Age     time.Duration // time since it was created
 	State   BoxState
 }
 
-// BoxState is the state of a kept box.
+// BoxState is the state of a persistent sandbox.
 type BoxState string
 
-// The states of a kept box.
+// The states of a persistent sandbox.
 const (
 	BoxRunning BoxState = "running"
-	BoxPaused  BoxState = "paused" // nothing runs in it, and the next Reserve wakes it
+	BoxPaused  BoxState = "paused" // nothing runs in it, and the next Reserve resumes it
 	BoxEnding  BoxState = "ending" // it is being removed
 )
 

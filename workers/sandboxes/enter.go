@@ -6,11 +6,11 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Sandbox is the record that the instance is of.
+// Sandbox returns the id of the sandbox record to which the instance belongs.
 func (s *Stay) Sandbox() schemas.SandboxID { return s.sandbox }
 
-// Enter begins a stay in a live instance of any sandbox for a workspace. It makes, wakes and prepares nothing: false says that no instance is
-// there as it should be, that another worker owns it, or that the log cannot be asked. The instance is in use until Leave.
+// Enter begins a stay in a live instance for a workspace, of any sandbox. It creates, resumes and prepares nothing. It returns false if
+// there is no ready instance, another worker owns it, or its record cannot be read. The instance is in use until Leave.
 func (b *Instances) Enter(ctx context.Context, account schemas.AccountID, workspace schemas.WorkspaceID) (*Stay, bool) {
 	if b.reserver == nil {
 		return nil, false
@@ -31,7 +31,7 @@ func (b *Instances) Enter(ctx context.Context, account schemas.AccountID, worksp
 	return nil, false
 }
 
-// enterable reports whether an instance is there, as far as this worker knows. The caller has the mutex.
+// enterable reports whether an instance is ready, as far as this worker knows. The caller holds the mutex.
 func (b *table) enterable(h *instance) bool {
 	r := h.row
 	mine := !b.tied || r.Worker == b.me() && b.Lease.KeptSince(h.seen)
@@ -39,7 +39,7 @@ func (b *table) enterable(h *instance) bool {
 		b.Bus.Now().Before(r.Deadline)
 }
 
-// enter counts a stay, as admit does for a call, unless the instance is as it should be no more. errGone: it is not.
+// enter counts a stay, as admit does for a call. errGone: the instance is no longer ready.
 func (b *Instances) enter(ctx context.Context, key string, h *instance) (*Stay, error) {
 	if !b.tied { // any worker may have paused or ended it
 		if err := b.reload(ctx, key, h, b.revision(h)); err != nil {
@@ -53,7 +53,7 @@ func (b *Instances) enter(ctx context.Context, key string, h *instance) (*Stay, 
 			return errGone
 		}
 		s.ref, s.sandbox = row.Ref, row.Sandbox
-		if !b.tied && now.Sub(row.Used) >= usedFresh/2 { // others would take it for unused
+		if !b.tied && now.Sub(row.Used) >= usedFresh/2 { // otherwise other workers would take it for unused
 			row.Used = now
 		}
 		if !counted {

@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	hookOutput = 16 << 10 // bytes of each stream of a script that are kept
-	hookShown  = 1 << 10  // bytes of them that an error shows
-	// hookOvertime is what a provider gets beyond a script's timeout before the script is cancelled.
+	hookOutput = 16 << 10 // bytes of each output stream of a script that are collected
+	hookShown  = 1 << 10  // bytes of these that an error contains
+	// hookOvertime is how long after a script's timeout the script's context is cancelled, so that the provider can stop the script
+	// itself.
 	hookOvertime = 15 * time.Second
 )
 
@@ -25,14 +26,14 @@ type scripts struct {
 	reaper *reaper
 }
 
-// prime runs the scripts of a sandbox in its persistent instance, before a call that is in it: those of onCreate unless they have run
-// there, then those of onResume. In one box one call at a time does. Nothing of the call has been started yet, so a worker that dies here
-// leaves a call that is redelivered.
+// prime runs the scripts of a sandbox in its persistent instance, before a call uses it: those of onCreate unless they have run in this
+// instance, then those of onResume. In one instance, only one call at a time does so. Nothing of the call has been started yet, so if the
+// worker crashes here, the call is redelivered.
 //
-// That onCreate has run is noted after it has. If a worker dies in between it runs once more in the same box: scripts must allow that. When
-// one of them fails the box is released, and the next call begins with a new one.
+// It records that onCreate has run after it has. If a worker crashes in between, onCreate runs again in the same instance: scripts must
+// allow that. If a script fails, the instance is released, and the next call starts with a new one.
 //
-// Codes: invalid (a script has failed), unavailable (nothing is wrong: try again), errGone.
+// Codes: invalid (a script has failed), unavailable (retry), errGone.
 func (b *scripts) prime(ctx context.Context, h *instance, q Request) error {
 	if len(q.Sandbox.OnCreate)+len(q.Sandbox.OnResume) == 0 {
 		return nil
@@ -57,11 +58,11 @@ func (b *scripts) prime(ctx context.Context, h *instance, q Request) error {
 	return b.hooks(ctx, "onResume", q.Sandbox.OnResume, q)
 }
 
-// create runs onCreate and notes that it has run.
+// create runs onCreate and records that it has run.
 func (b *scripts) create(ctx context.Context, h *instance, q Request) error {
 	err := b.hooks(ctx, "onCreate", q.Sandbox.OnCreate, q)
 	if err != nil && !errors.Is(err, errGone) && !errors.Is(err, errHookUnstarted) {
-		// What it did until then is unknown: no other call may get this instance.
+		// The effects of the failed scripts are unknown, so no other call may use this instance.
 		b.discard(context.WithoutCancel(ctx), Key(q.Call), q.Command.Sandbox)
 	}
 	if err != nil {
@@ -73,15 +74,15 @@ func (b *scripts) create(ctx context.Context, h *instance, q Request) error {
 	return b.hooked(ctx, Key(q.Call), h, q.Command.Sandbox)
 }
 
-// errHookUnstarted marks that the provider could not start a script now.
+// errHookUnstarted is joined to an error if the provider could not start a script now.
 var errHookUnstarted = errors.New("nothing was started")
 
-// hooks runs scripts one after the other, with the sandbox's variables, network and timeout. Their output belongs to no call; its end is in
-// the error of a script that fails.
+// hooks runs scripts one after the other, with the sandbox's variables, network and timeout. Their output does not become part of a call's
+// output; the error of a failed script contains its end.
 func (b *scripts) hooks(ctx context.Context, list string, scripts []string, q Request) error {
 	for i, script := range scripts {
 		cmd := q.Command
-		cmd.ID = "" // what it leaves running is the box's, and does not end with the call
+		cmd.ID = "" // processes that it leaves running belong to the instance, and do not end with the call
 		cmd.Script, cmd.Stdin, cmd.Output, cmd.OutputLimit, cmd.Grace = script, nil, nil, hookOutput, 0
 		cmd.Timeout = q.ScriptTimeout
 		got, err := b.hook(ctx, cmd)
@@ -112,12 +113,13 @@ func (b *scripts) hook(ctx context.Context, cmd providers.Command) (providers.Re
 	return b.Provider.Run(ctx, cmd)
 }
 
-// stoppedHook is the error of a call whose preparation was ended from outside. The call is nak'ed; its next delivery finds the reason.
+// stoppedHook returns the error of a call whose preparation was interrupted. The call is nak'ed; the worker that gets its next delivery
+// finds the reason.
 func stoppedHook(ctx context.Context) error {
 	return schemas.Wrap(schemas.Unavailable, "hooks", "the preparation of the box was stopped", context.Cause(ctx))
 }
 
-// hookError says how a script failed: its number, counted from 1, and the end of what it printed.
+// hookError returns the error of a failed script, with its number, counted from 1, and the end of its output.
 func hookError(list string, i, of int, r providers.Result, timeout time.Duration) error {
 	how := fmt.Sprintf("ended with exit code %d", r.ExitCode)
 	switch {
@@ -139,8 +141,8 @@ func hookError(list string, i, of int, r providers.Result, timeout time.Duration
 	}
 }
 
-// claim reports whether onCreate has run in the box. If not, it is this worker's to run it from here on.
-// Codes: unavailable (another worker is at it), errGone.
+// claim reports whether onCreate has run in an instance. If not, it records that this worker is about to run it. Codes: unavailable
+// (another worker runs it), errGone.
 func (b *scripts) claim(ctx context.Context, key string, h *instance, ref schemas.Ref) (hooked bool, err error) {
 	b.mu.Lock()
 	other := h.row.Hooking
@@ -166,7 +168,7 @@ func (b *scripts) claim(ctx context.Context, key string, h *instance, ref schema
 	return hooked, err
 }
 
-// hooked notes that onCreate has run.
+// hooked records that onCreate has run.
 func (b *scripts) hooked(ctx context.Context, key string, h *instance, ref schemas.Ref) error {
 	return b.change(ctx, key, h, func(row *schemas.Instance) error {
 		if row.Ref != ref || row.State == schemas.InstanceEnding {
@@ -177,7 +179,7 @@ func (b *scripts) hooked(ctx context.Context, key string, h *instance, ref schem
 	})
 }
 
-// discard ends a box in which onCreate has failed.
+// discard ends an instance in which onCreate has failed.
 func (b *scripts) discard(ctx context.Context, key string, ref schemas.Ref) {
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
 	defer cancel()

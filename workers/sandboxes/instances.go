@@ -1,22 +1,23 @@
-// Package sandboxes keeps the persistent sandbox instances of one provider for one worker: it reserves them for calls, runs
-// their lifecycle scripts, knows which worker owns which, and ends what is idle, old or deleted.
+// Package sandboxes manages the persistent sandbox instances of one provider for one worker: it reserves them for calls, runs their
+// lifecycle scripts, determines which worker owns which, and pauses or ends those that are idle, old or deleted.
 //
-// # Boxes without a record
+// # Instances without a record
 //
-// The log has an identity (streams.Deployment), made once on the condition that there is none; persistent containers and pods carry it as a
-// label. A provider that can list what it keeps is a providers.Lister: every box of one deployment with its key, account, age and state.
-// Every ten minutes one worker of each provider, the holder of a streams.Duty, compares that with the records. A box without a record,
-// older than 15 minutes, is adopted: it gets a record, on the condition that there is none, made when its provider says and used now. From
-// then on the ordinary rules hold: a call finds it, it ends when it is idle, too old, or its sandbox or workspace is gone, and its release
-// is tried until the provider confirms it. onCreate is taken not to have run. A record whose box is not listed is removed on the condition
-// that it was not written since; the records are read before the boxes are listed. A box whose key this version cannot read is left alone
-// and reported. sandjet sandboxes instances sweep asks a worker to do the same at once, or only to say what it would do.
+// A deployment has an id (streams.Deployment), which is created once on the condition that there is none. Persistent containers and pods
+// carry it as a label. A provider that can list its persistent instances is a providers.Lister: it lists every instance of one deployment,
+// with its key, account, age and state. Every ten minutes, one worker of each provider, the holder of a streams.Duty, compares the list with
+// the records. An instance without a record that is older than 15 minutes is adopted: it gets a record, on the condition that there is none,
+// with the creation time that the provider reports, and now as its last use. From then on the ordinary rules apply: a call finds it, it ends
+// when it is idle or too old or its sandbox or workspace is deleted, and its release is retried until the provider confirms it. onCreate
+// counts as not having run. A record whose instance is not listed is removed, on the condition that it was not written since; records are
+// read before the instances are listed. An instance whose key this version cannot parse is left alone and reported. The command sandjet
+// sandboxes instances sweep requests a worker to do the same at once, or only to report what it would do.
 //
-// Instances are shown as /v1/instances/{id}, where the id is provider, sandbox and workspace: it stays the same when the box is recreated,
-// and a record is found by it without a search. Reading never writes. Who asks for a pause, a resume or a removal writes what is wanted
-// into the record; the worker carries it out. While a call or a job is in the instance that is refused, so that no work is lost by a slip;
-// a removal by force cancels the calls first, by the ordinary way. A command in an instance is a call like any other: there is no second
-// way in.
+// Instances are shown at /v1/instances/{id}. The id consists of provider, sandbox and workspace: it stays the same when the instance is
+// recreated, and is the key of the record. Reads never write. A request for a pause, a resume or a removal writes the requested state into
+// the record, and a worker carries it out. It is refused while a call or a job uses the instance, so that no work is lost by mistake; a
+// forced removal first cancels the calls, as any cancel request does. A command in an instance is a call like any other: there is no
+// second way to run one.
 package sandboxes
 
 import (
@@ -36,37 +37,36 @@ import (
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
-// Records finds what an instance belongs to. Codes: not_found, unavailable.
+// Records returns the records of the sandbox and the workspace of an instance. Codes: not_found, unavailable.
 type Records interface {
 	Sandbox(ctx context.Context, account schemas.AccountID, id schemas.SandboxID) (schemas.Sandbox, error)
 	Workspace(ctx context.Context, account schemas.AccountID, id schemas.WorkspaceID) (schemas.Workspace, error)
 }
 
-// Options are what [New] needs. All must be set, but for AccountMost, Log, Known and Ended.
+// Options are the options of [New]. All must be set except AccountMost, Log, Known and Ended.
 type Options struct {
 	Bus      *streams.Bus
 	Provider providers.Provider
-	Name     string // the provider's name on the log
+	Name     string // the provider's name in subjects and records
 	Records  Records
 	Lease    *leases.Lease // the worker's own
-	// Every is how often each instance is looked at.
+	// Every is the time between two checks of each instance.
 	Every time.Duration
-	// AccountMost is how many live instances of this provider an account has at a time, see room. 0: as many as it likes.
+	// AccountMost is the maximal number of live instances of this provider per account, see claimRoom. 0: no limit.
 	AccountMost int
-	// WithJobs says in which instances there are background jobs, as far as their records say.
+	// WithJobs returns the instances in which there are background jobs, according to their records.
 	WithJobs func() map[schemas.Ref]bool
-	// Spec is what the box of a sandbox and a workspace is made of: with it a paused one is woken without a call.
+	// Spec returns the specification of a sandbox's instance for a workspace. It is needed to resume a paused instance without a call.
 	Spec  func(schemas.Sandbox, schemas.Workspace) providers.Spec
 	Log   *slog.Logger
-	Known func(n int)      // how many instances are known, at each look
-	Ended func(why string) // an instance was released
+	Known func(n int)      // reports the number of known instances, at each check
+	Ended func(why string) // called when an instance was released
 }
 
-// Instances are the persistent instances that this worker knows of: those of all workers of its provider, whose records are on
-// the log (schemas.Instance, in the bucket boxes). Where boxes end with their worker each has one owner, see owners.go.
+// Instances are the persistent instances that this worker knows: those of all workers of its provider, whose records are in a bucket
+// (schemas.Instance). If instances end with their worker, each has one owner, see owners.go.
 //
-// It keeps a few words for each instance, for as long as that is there. Its methods may be called from any number of
-// goroutines; none does I/O while the mutex is held.
+// It needs little memory per instance. It is safe for concurrent use, and does no I/O while the mutex is held.
 type Instances struct {
 	*table
 
@@ -75,40 +75,40 @@ type Instances struct {
 	scripts *scripts
 }
 
-// table is what this worker knows of instances, and the way to their rows on the log.
+// table is the part of [Instances] that holds what this worker knows of instances, and accesses their rows, the records in the bucket.
 type table struct {
 	Options
 
-	reserver providers.Reserver // nil: the provider keeps none
+	reserver providers.Reserver // nil: the provider has no persistent instances
 	rows     *streams.Bucket[schemas.Instance]
-	tied     bool          // instances end with their worker: each has one owner
-	wished   chan struct{} // has one entry: a state was requested for an instance that this worker owns, or that any worker reaches
+	tied     bool          // instances end with their worker, so each has one owner
+	wished   chan struct{} // capacity 1; receives a value when a state was requested for an instance
 
 	mu   sync.Mutex
 	held map[string]*instance // by Key
-	lost []schemas.Ref        // boxes of this worker that others have taken over: to be released
-	of   string               // the deployment; empty until it was asked for
-	read bool                 // all records were read once
+	lost []schemas.Ref        // instances of this worker that others have taken over, to be released
+	of   string               // the deployment's id; empty: not read yet
+	read bool                 // all rows were read once
 }
 
 // instance is one instance in this worker's memory.
 type instance struct {
 	row    schemas.Instance
-	rev    uint64        // of the row on the log
+	rev    uint64        // revision of row
 	seen   clock.Reading // when this worker last read or wrote the row itself
-	used   time.Time     // when a call or a job of this worker was last in it; its row lags, see usedFresh
-	claims int           // calls of this worker that want to enter
-	calls  int           // calls of this worker that are in it
-	script chan struct{} // has one place: who runs scripts in it
+	used   time.Time     // last use by a call or a job of this worker; the row's value is older, see usedFresh
+	claims int           // calls of this worker that are about to enter
+	calls  int           // calls of this worker in the instance
+	script chan struct{} // capacity 1; held by the call that runs scripts in it
 }
 
-// errGone says that a box has ended since it was reserved.
+// errGone is the error for an instance that has ended since it was reserved.
 var errGone = errors.New("the instance is gone")
 
-// usedFresh is how often the use of an instance is written to its row while something is in it.
+// usedFresh is the time between writes of an instance's last use to its row, while it is in use.
 const usedFresh = 30 * time.Second
 
-// New makes the instances of one provider. It does not block; [Instances.Run] keeps them up to date.
+// New returns the instances of one provider. It does not block. [Instances.Run] keeps them up to date.
 func New(o Options) *Instances {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Known == nil {
@@ -131,7 +131,7 @@ func New(o Options) *Instances {
 	return b
 }
 
-// Run follows what other workers say of instances and ends those that are to end, until ctx ends.
+// Run follows the changes of other workers, and pauses, resumes and ends instances, until ctx is done.
 func (b *Instances) Run(ctx context.Context) {
 	if b.reserver == nil {
 		return
@@ -145,10 +145,10 @@ func (b *Instances) Run(ctx context.Context) {
 	}
 }
 
-// Kept reports whether the provider keeps instances at all.
+// Kept reports whether the provider supports persistent instances.
 func (b *Instances) Kept() bool { return b.reserver != nil }
 
-// Key names the persistent instance of a call's sandbox and workspace.
+// Key returns the key of the persistent instance for a call's sandbox and workspace.
 func Key(c schemas.Call) string {
 	return schemas.BoxKey(c.Account, c.Sandbox, c.Workspace)
 }
@@ -157,7 +157,7 @@ func (b *table) me() string { return b.Lease.Worker() }
 
 func (b *table) rowKey(key string) string { return b.Name + "." + key }
 
-// shared is how old what this worker knows of a box's use may be. It is 0 if no other worker uses the box.
+// shared returns how old this worker's knowledge of an instance's last use may be; 0 if no other worker uses the instance.
 func (b *table) shared() time.Duration {
 	if b.tied {
 		return 0
@@ -165,22 +165,22 @@ func (b *table) shared() time.Duration {
 	return usedFresh + 2*b.Every
 }
 
-// Request is what a call wants an instance for.
+// Request describes the instance that a call needs.
 type Request struct {
 	Call    schemas.Call
 	Sandbox schemas.Sandbox
-	// Command is the call's. Its Spec is what the instance is made with; lifecycle scripts run with its network and variables.
+	// Command is the call's command. A new instance is created with its Spec; lifecycle scripts run with its network and variables.
 	Command providers.Command
-	// ScriptTimeout bounds each lifecycle script.
+	// ScriptTimeout is the time limit of each lifecycle script.
 	ScriptTimeout time.Duration
-	// Interruptible returns a context that also ends when the call is cancelled, and the function that undoes this.
+	// Interruptible returns a context that is also done when the call is cancelled, and a function that releases it.
 	Interruptible func(context.Context) (context.Context, func())
-	// Hooked is called after onCreate has run and before that is noted. Its error ends the preparation right there: tests let
-	// a worker die between the two.
+	// Hooked is called after onCreate has run and before that is recorded. An error from it stops the preparation there: tests simulate
+	// crashes by it.
 	Hooked func() error
 }
 
-// Stay is a call's presence in an instance, which is not ended meanwhile. A nil Stay is in none.
+// Stay is a call's use of an instance, which is not paused or ended meanwhile. A nil Stay uses none.
 type Stay struct {
 	in   *table
 	at   *instance
@@ -190,10 +190,10 @@ type Stay struct {
 	sandbox schemas.SandboxID
 }
 
-// Ref is the instance.
+// Ref returns the reference of the instance.
 func (s *Stay) Ref() schemas.Ref { return s.ref }
 
-// Deadline is when the instance ends at the latest.
+// Deadline returns the time at which the instance ends at the latest.
 func (s *Stay) Deadline() time.Time { return s.in.deadline(s.at) }
 
 // Leave ends the stay. It may be called more than once.
@@ -203,9 +203,10 @@ func (s *Stay) Leave() {
 	}
 }
 
-// Acquire gets the instance for a call, ready for use: reserved, within its time, its scripts run. The call is in it until Leave. It blocks
-// until the scripts have run or ctx ends. Codes: those of Reserve; unavailable (it is just being ended or prepared elsewhere: try again;
-// [ErrElsewhere]: another worker has it), exhausted (also: the account has as many as it may), invalid (a script has failed).
+// Acquire returns the instance for a call, ready for use: it is reserved, not past its deadline, and its scripts have run. The call uses
+// it until Leave. It blocks until the scripts have run or ctx is done. Codes: those of Reserve; unavailable (the instance is being ended
+// or prepared elsewhere, retry; with [ErrElsewhere], another worker has it), exhausted (also: the account has the maximal number of
+// instances), invalid (a script has failed).
 func (b *Instances) Acquire(ctx context.Context, q Request) (*Stay, error) {
 	const tries = 3
 	key := Key(q.Call)
@@ -230,7 +231,7 @@ func (b *Instances) Acquire(ctx context.Context, q Request) (*Stay, error) {
 		}
 		q.Command.Sandbox = ref
 		b.unclaim(h)
-		h = b.claimed(key) // another one, if this worker has lost it meanwhile
+		h = b.claimed(key) // a new entry, if this worker has lost the instance meanwhile
 		err = b.admit(ctx, h, known, q, ref)
 		if err == nil {
 			s := &Stay{in: b.table, at: h, ref: ref, sandbox: q.Call.Sandbox}
@@ -247,7 +248,7 @@ func (b *Instances) Acquire(ctx context.Context, q Request) (*Stay, error) {
 		"the sandbox's instance ends again and again: the call waits for one that stays")
 }
 
-// deployment is the label that boxes carry. It is read once. Code: unavailable.
+// deployment returns the id of the deployment, with which instances are labelled. It is read once. Code: unavailable.
 func (b *table) deployment(ctx context.Context) (string, error) {
 	b.mu.Lock()
 	of := b.of
@@ -265,7 +266,7 @@ func (b *table) deployment(ctx context.Context) (string, error) {
 	return of, nil
 }
 
-// claimed is the instance of a key, which is known here from now until unclaim at least.
+// claimed returns the entry of a key, which is not removed until unclaim.
 func (b *table) claimed(key string) *instance {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -280,7 +281,7 @@ func (b *table) unclaim(h *instance) {
 	h.claims--
 }
 
-// at is the instance of a key. The caller has the mutex.
+// at returns the entry of a key, and creates it if there is none. The caller holds the mutex.
 func (b *table) at(key string) *instance {
 	h := b.held[key]
 	if h == nil {
@@ -290,7 +291,7 @@ func (b *table) at(key string) *instance {
 	return h
 }
 
-// leave notes that a call is in an instance no more.
+// leave records that a call has left an instance.
 func (b *table) leave(h *instance) {
 	now := b.Bus.Now()
 	b.mu.Lock()
@@ -302,17 +303,17 @@ func (b *table) leave(h *instance) {
 	}
 }
 
-// revision is that of an instance's row as it is known.
+// revision returns the known revision of an instance's row.
 func (b *table) revision(h *instance) uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return h.rev
 }
 
-// admit lets a call into the box that was reserved for it and counts it there. An owner of a box in use writes nothing for it. Known is the
-// revision of the row before the box was reserved: what has changed since may have paused or released that very box after it was reserved,
-// and only a row that says it is ready says that it is there. Codes: unavailable (the box is at its end, or the log is unavailable);
-// errGone: another goroutine or worker was faster, reserve again.
+// admit lets a call enter the instance that was reserved for it, and counts the call. An owner writes nothing if the instance is in use
+// already. Known is the revision of the row before the reservation: a change since then may have paused or released this very instance, so
+// the row must say that it is ready. Codes: unavailable (the instance is about to end, or NATS is unavailable); errGone: another goroutine
+// or worker was faster, and the instance must be reserved again.
 func (b *Instances) admit(ctx context.Context, h *instance, known uint64, q Request, ref schemas.Ref) error {
 	c, s, now := q.Call, q.Sandbox, b.Bus.Now()
 	key := Key(c)
@@ -332,11 +333,11 @@ func (b *Instances) admit(ctx context.Context, h *instance, known uint64, q Requ
 		if err := lifecycle.ReadyInstance(row, ref, now, maxLifetime(s), len(s.OnCreate) > 0); err != nil {
 			return err
 		}
-		if !b.tied && now.Sub(row.Used) >= min(usedFresh, idleTimeout(s)/4) { // else others know already that it is used
+		if !b.tied && now.Sub(row.Used) >= min(usedFresh, idleTimeout(s)/4) { // otherwise the row shows recent use already
 			row.Used = now
 		}
 		if !counted {
-			h.calls++ // from here on it is not ended here
+			h.calls++ // from here on this worker does not end it
 			h.used = now
 			counted = true
 		}
@@ -353,12 +354,12 @@ func (b *Instances) admit(ctx context.Context, h *instance, known uint64, q Requ
 // storedRow is a row with its revision.
 type storedRow struct {
 	row schemas.Instance
-	rev uint64 // 0: there is none
+	rev uint64 // 0: there is no row
 }
 
-// change changes the row of a box by compare and set, against other workers and other goroutines of this one; after a conflict how is
-// called again with the changed row. It runs under the lock, and its error leaves all as it was. Codes: unavailable; errGone: the box is
-// not h any more.
+// change changes the row of an instance by compare-and-set, against other workers and other goroutines of this one. After a conflict, how
+// is called again with the current row. How runs under the mutex; its error leaves the row unchanged. Codes: unavailable; errGone: h is no
+// longer the entry of the key.
 func (b *table) change(ctx context.Context, key string, h *instance, how func(*schemas.Instance) error) error {
 	var contest streams.Contest
 	for {
@@ -389,8 +390,7 @@ func (b *table) change(ctx context.Context, key string, h *instance, how func(*s
 	}
 }
 
-// decide makes the changed row of a box, nil where there is nothing to write, with the revision that it is
-// to replace.
+// decide returns the changed row of an instance and the revision that it replaces; a nil row if there is nothing to write.
 func (b *table) decide(key string, h *instance, how func(*schemas.Instance) error) (rev uint64, changed *schemas.Instance, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -407,8 +407,8 @@ func (b *table) decide(key string, h *instance, how func(*schemas.Instance) erro
 	return h.rev, &row, nil
 }
 
-// reload takes in what the log has now, unless something else was taken in since the revision known was. It counts also if its own revision
-// is lower: then the log was recreated, or has lost its end, and the revision known here would never come.
+// reload reads the row from the bucket and stores it in the entry, unless the entry has changed since its revision was known. The row is
+// also stored if its revision is lower: then the stream was recreated or has lost its end, and the known revision would never be reached.
 func (b *table) reload(ctx context.Context, key string, h *instance, known uint64) error {
 	seen := clock.Now()
 	p, err := b.rows.Get(ctx, b.rowKey(key))
@@ -420,7 +420,7 @@ func (b *table) reload(ctx context.Context, key string, h *instance, known uint6
 	switch {
 	case b.held[key] != h || h.rev != known:
 	case err != nil && b.tied && h.row.Worker == b.me():
-		h.rev = 0 // the box is here: its row is written again
+		h.rev = 0 // the instance exists here, so its row is written again
 	case err != nil:
 		b.adopt(key, storedRow{}, seen)
 	default:
@@ -429,7 +429,7 @@ func (b *table) reload(ctx context.Context, key string, h *instance, known uint6
 	return nil
 }
 
-// merge takes in a row that this worker has written itself, unless a later one is known. Seen is from before.
+// merge stores a row that this worker has written itself in its entry, unless a later one is known. Seen is a time before the write.
 func (b *table) merge(key string, have storedRow, seen clock.Reading) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -438,8 +438,8 @@ func (b *table) merge(key string, have storedRow, seen clock.Reading) {
 	}
 }
 
-// follow takes in a row that the log reports, unless a later one is known. For an owner, a row of its own instance is news only while it
-// has that instance: else it is its own last write about one that has ended.
+// follow stores a row that the bucket's watch reports in its entry, unless a later one is known. An owner ignores a row with its own name
+// for an instance that it does not have: this is its own last write about an instance that has ended.
 func (b *table) follow(key string, have storedRow) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -450,11 +450,11 @@ func (b *table) follow(key string, have storedRow) {
 	}
 }
 
-// adopt takes in a row as it is. The caller has the mutex.
+// adopt stores a row in its entry unconditionally. The caller holds the mutex.
 func (b *table) adopt(key string, have storedRow, seen clock.Reading) {
 	h := b.at(key)
 	if b.tied && h.row.Worker == b.me() && have.row.Worker != b.me() {
-		// This worker was taken for dead. What is left of the instance here must go, and its calls are counted with that.
+		// This worker was taken for dead. The rest of the instance here must be released; its calls remain counted in the removed entry.
 		if !h.row.Ref.IsZero() {
 			b.lost = append(b.lost, h.row.Ref)
 		}
@@ -464,7 +464,7 @@ func (b *table) adopt(key string, have storedRow, seen clock.Reading) {
 	was, now := h.row.Wanted, have.row.Wanted
 	if now.State != "" && (now.State != was.State || now.Cancelled != was.Cancelled || !now.At.Equal(was.At)) &&
 		(!b.tied || have.row.Worker == b.me()) {
-		b.wish() // not at each change of the row: what could not be done is tried again at the next look
+		b.wish() // only for a new request: one that could not be fulfilled is retried at the next check
 	}
 	h.row, h.rev = have.row, have.rev
 	if seen.After(h.seen) {
@@ -472,14 +472,14 @@ func (b *table) adopt(key string, have storedRow, seen clock.Reading) {
 	}
 }
 
-// deadline is when an instance ends at the latest.
+// deadline returns the time at which an instance ends at the latest.
 func (b *table) deadline(h *instance) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return h.row.Deadline
 }
 
-// idleTimeout is how long nothing may be in a sandbox's kept box before it is ended.
+// idleTimeout returns how long a sandbox's persistent instance may be unused before it is paused or ended.
 func idleTimeout(s schemas.Sandbox) time.Duration {
 	if s.IdleTimeout <= 0 {
 		return schemas.DefaultIdleTimeout
@@ -487,7 +487,7 @@ func idleTimeout(s schemas.Sandbox) time.Duration {
 	return min(time.Duration(s.IdleTimeout), schemas.MaxIdleTimeout)
 }
 
-// maxLifetime is how long a kept box of a sandbox lives at most.
+// maxLifetime returns the maximal lifetime of a sandbox's persistent instance.
 func maxLifetime(s schemas.Sandbox) time.Duration {
 	if s.MaxLifetime <= 0 {
 		return schemas.DefaultMaxLifetime

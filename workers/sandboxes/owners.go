@@ -10,29 +10,29 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Where boxes end with the worker that made them each instance has an owner: several workers that share a log must not make a box
-// each for the same sandbox and workspace.
+// If instances end with the worker that created them, each instance has an owner: several workers of one deployment must not create an
+// instance each for the same sandbox and workspace.
 //
-// The log decides: the instance's row names its worker, and is made on the condition that there is none. It is taken over when its
-// worker has no lease any more. A call for a box of another living worker is handed out again until that one gets it.
+// The bucket decides: the instance's row names its worker, and is created on the condition that there is none. It is taken over when its
+// worker is gone. A call for an instance of another living worker is redelivered until that worker gets it.
 //
-// What this worker owns it knows without asking, as long as it kept its lease: a call of a box that is there costs
-// nothing.
+// A worker knows which instances it owns without reading, as long as it has held its lease, so a call that uses an existing instance
+// causes no I/O.
 
-// ErrElsewhere says that another living worker has the instance: the call is nak'ed, and redelivered to that worker.
+// ErrElsewhere is the error for an instance that another living worker has: the call is nak'ed and redelivered, until that worker gets it.
 var ErrElsewhere = errors.New("another worker has the instance")
 
-// ownerTrusted is how long a worker believes that another one has a box.
+// ownerTrusted is how long a worker relies on having read that another worker has an instance.
 const ownerTrusted = time.Second
 
-// disownWithin is how long releasing all instances may take at the end of a worker.
+// disownWithin is the time limit for releasing all instances when a worker ends.
 const disownWithin = 5 * time.Second
 
-// owners decides with the log which worker has an instance.
+// owners determines, by the rows in the bucket, which worker has an instance.
 type owners struct{ *table }
 
-// own makes sure that no other worker has the box of a call, where boxes end with their worker. Codes: unavailable (it is another's, or the
-// log is unavailable: try again).
+// own makes this worker the owner of a call's instance, if instances have owners. Codes: unavailable (another worker has it, or NATS is
+// unavailable: retry).
 func (b *owners) own(ctx context.Context, c schemas.Call) error {
 	if !b.tied {
 		return nil
@@ -65,7 +65,7 @@ func elsewhere(err error) error {
 		errors.Join(ErrElsewhere, err))
 }
 
-// claimRow reads on the log which worker has a box, and takes it for this worker if no living one has.
+// claimRow reads which worker has an instance, and takes it for this worker if no living worker has it.
 func (b *owners) claimRow(ctx context.Context, c schemas.Call) (owner string, err error) {
 	key := Key(c)
 	row, foreign := b.rowOf(c)
@@ -90,8 +90,8 @@ func (b *owners) claimRow(ctx context.Context, c schemas.Call) (owner string, er
 	return b.me(), nil
 }
 
-// rowOf is the row that this worker writes where there is none: what it knows of its own box, else of one that is to be made.
-// Foreign: as far as it knows there is one of another worker.
+// rowOf returns the row that this worker writes if there is none: of its own instance if it has one, otherwise of one that is about to be
+// created. Foreign reports whether, as far as this worker knows, there is a row of another worker.
 func (b *owners) rowOf(c schemas.Call) (row schemas.Instance, foreign bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,7 +104,7 @@ func (b *owners) rowOf(c schemas.Call) (row schemas.Instance, foreign bool) {
 	return row, h != nil && h.row.Worker != ""
 }
 
-// takeOver takes a row that is there, unless its worker lives.
+// takeOver takes over an existing row, unless its worker is alive, and returns the owner. Code not_found: there is no row.
 func (b *owners) takeOver(ctx context.Context, key string, mine schemas.Instance) (owner string, err error) {
 	now := clock.Now()
 	p, err := b.rows.Get(ctx, b.rowKey(key))
@@ -127,13 +127,14 @@ func (b *owners) takeOver(ctx context.Context, key string, mine schemas.Instance
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if h := b.held[key]; h == nil || h.rev <= have.rev || now.After(h.seen) { // the revisions of a recreated log are lower
+	if h := b.held[key]; h == nil || h.rev <= have.rev || now.After(h.seen) { // a recreated stream has lower revisions
 		b.adopt(key, have, now)
 	}
 	return owner, nil
 }
 
-// formerOwner is the living worker of the version before that has a box, empty if there is none. What a dead one has left is removed.
+// formerOwner returns the living worker of the previous version that has an instance; empty if there is none. It removes what a dead
+// worker of that version has left.
 func (b *owners) formerOwner(ctx context.Context, key string) (string, error) {
 	former := "owner." + b.rowKey(key)
 	p, err := b.rows.Get(ctx, former)
@@ -153,7 +154,7 @@ func (b *owners) formerOwner(ctx context.Context, key string) (string, error) {
 	return "", b.rows.DeleteRevision(ctx, former, p.Revision)
 }
 
-// releaseLost ends what is left here of boxes that others have taken over.
+// releaseLost releases the instances here that other workers have taken over.
 func (b *owners) releaseLost(ctx context.Context) {
 	b.mu.Lock()
 	lost := b.lost
@@ -169,22 +170,23 @@ func (b *owners) releaseLost(ctx context.Context) {
 	}
 }
 
-// disownUnmade lets other workers have what could not be made here, once no call wants it.
+// disownUnmade removes the rows of instances that could not be created here, once no call needs them, so that other workers can create
+// them.
 func (b *owners) disownUnmade(ctx context.Context) {
 	b.disown(ctx, func(h *instance) bool {
 		return h.row.State == schemas.InstanceReserving && h.row.Ref.IsZero() && h.claims == 0 && h.calls == 0
 	})
 }
 
-// DisownAll lets other workers have every instance, when this worker has no call in flight any more: none of them then waits for the end of
-// its lease.
+// DisownAll removes the rows of all instances of this worker, which must have no calls in flight: other workers then need not wait until
+// its lease has expired.
 func (b *Instances) DisownAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, disownWithin)
 	defer cancel()
 	b.owners.disown(ctx, func(*instance) bool { return true })
 }
 
-// disown removes rows of this worker. One that cannot be removed is taken over once this worker has ended.
+// disown removes rows of this worker. A row that cannot be removed is taken over once this worker has ended.
 func (b *owners) disown(ctx context.Context, which func(*instance) bool) {
 	if !b.tied {
 		return
@@ -208,7 +210,7 @@ func (b *owners) disown(ctx context.Context, which func(*instance) bool) {
 	}
 }
 
-// dropOrphans removes the rows of workers that have ended: their boxes have ended with them.
+// dropOrphans removes the rows of workers that have ended; their instances have ended with them.
 func (b *owners) dropOrphans(ctx context.Context) {
 	if !b.tied || !b.Lease.Settled() {
 		return
@@ -245,13 +247,13 @@ func (b *owners) dropOrphans(ctx context.Context) {
 	}
 }
 
-// reread takes in a row as the log has it now. A call that read it before its last change, and took it in after, has left an older
-// one here, and the log reports each change once.
+// reread reads a row again and stores it in its entry. The entry may be outdated, if a call read the row before its last change and stored
+// it after the watch reported the change.
 func (b *table) reread(ctx context.Context, key string) {
 	now := clock.Now()
 	p, err := b.rows.Get(ctx, b.rowKey(key))
 	if err != nil {
-		return // gone, which the log reports, or not readable now: the next look tries again
+		return // the watch reports a removed row; another error is retried at the next check
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

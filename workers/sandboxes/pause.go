@@ -12,11 +12,12 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// settleWithin is what may be taken to note that a box is paused, or to wake it again.
+// settleWithin is the time limit for recording that an instance is paused, or for resuming it.
 const settleWithin = 10 * time.Second
 
-// pause pauses a box: first it is noted that nothing may enter, then the provider does it, then calls may come again and wake it.
-// What dies in between is repeated by the next look. errGone: a call was faster, or another worker does it.
+// pause pauses an instance: it records that no call may enter, has the provider pause it, and then records that it is paused, so that
+// calls can resume it. If the worker crashes in between, the next check repeats the pause. errGone: a call was faster, or another worker
+// pauses it.
 func (b *reaper) pause(ctx context.Context, key string, seen schemas.Instance, s schemas.Sandbox, t *streams.Tenure) error {
 	b.mu.Lock()
 	h := b.held[key]
@@ -39,7 +40,7 @@ func (b *reaper) pause(ctx context.Context, key string, seen schemas.Instance, s
 	if errors.Is(err, schemas.ErrUnsupported) {
 		return b.end(ctx, key, seen.Ref, endIdle, t)
 	}
-	// What was done is recorded or corrected even if this worker was suspended meanwhile, and its time and its duty are over.
+	// The result is recorded or corrected even if this worker was suspended meanwhile and no longer has the duty.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
 	if err != nil {
@@ -52,13 +53,13 @@ func (b *reaper) pause(ctx context.Context, key string, seen schemas.Instance, s
 			return lifecycle.PausedInstance(row, b.Bus.Now())
 		})
 	}
-	if err != nil { // another may have paused it, and a call may have woken it and be in it by now
+	if err != nil { // another worker may have paused it, and a call may have resumed it and be using it
 		return errors.Join(err, b.rouse(ctx, key, seen.Ref, s))
 	}
 	return nil
 }
 
-// rouse wakes a box that is ready as far as its record says.
+// rouse resumes an instance whose record says that it is ready.
 func (b *reaper) rouse(ctx context.Context, key string, ref schemas.Ref, s schemas.Sandbox) error {
 	p, err := b.rows.Get(ctx, b.rowKey(key))
 	if err != nil || p.Value.Ref != ref || p.Value.State != schemas.InstanceReady {
@@ -68,7 +69,7 @@ func (b *reaper) rouse(ctx context.Context, key string, ref schemas.Ref, s schem
 	return err
 }
 
-// wake makes a paused box ready for the next call. Its scripts run when that comes.
+// wake resumes a paused instance. Its scripts run at the next call.
 func (b *reaper) wake(ctx context.Context, key string, seen schemas.Instance, s schemas.Sandbox) error {
 	h := b.claimed(key)
 	defer b.unclaim(h)
@@ -102,7 +103,7 @@ func (b *reaper) reserve(ctx context.Context, key string, row schemas.Instance, 
 	return ref, nil
 }
 
-// dropWish takes a wish off a record that is as it asks for, or cannot be.
+// dropWish removes the requested state from a record that has that state already or cannot reach it.
 func (b *reaper) dropWish(ctx context.Context, key string, seen schemas.Instance) error {
 	b.mu.Lock()
 	h := b.held[key]

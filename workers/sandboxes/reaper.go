@@ -15,47 +15,48 @@ import (
 )
 
 const (
-	// grace is what a call that is in a box at its deadline gets to end: more than any run takes.
+	// grace is how long after its deadline an instance with a call in it may continue: longer than any call takes.
 	grace = schemas.MaxTimeout + time.Minute
-	// releaseWithin is what the end of a box may take.
+	// releaseWithin is the time limit for ending an instance.
 	releaseWithin = 30 * time.Second
 )
 
-// facts is all that decides what becomes of a kept box.
+// facts are the facts about a persistent instance on which its verdict depends.
 type facts struct {
 	state  schemas.InstanceState
-	wanted schemas.InstanceTarget // what was requested
-	forced bool                   // a removal, and the calls in the instance have been cancelled
-	pauses bool                   // the provider can pause it
-	calls  bool                   // calls of this worker are in it, or about to be
+	wanted schemas.InstanceTarget // the requested state
+	forced bool                   // a requested removal for which the calls in it have been cancelled
+	pauses bool                   // the provider can pause instances
+	calls  bool                   // calls of this worker are in it or about to enter
 	jobs   bool                   // background jobs are in it
 	gone   bool                   // its sandbox or its workspace was deleted
-	lost   bool                   // one of them has no record, and nothing says that it was deleted
-	unused time.Duration          // since a call or a job was last in it
-	shared time.Duration          // how old that may be, because other workers use the box too
-	idle   time.Duration          // how long it may be unused
-	over   time.Duration          // since its deadline; below 0: before it
+	lost   bool                   // one of these has no record, and there is no proof that it was deleted
+	unused time.Duration          // time since a call or a job last used it
+	shared time.Duration          // how outdated unused may be, because other workers use it too
+	idle   time.Duration          // the maximal time without use
+	over   time.Duration          // time since its deadline; negative: before it
 }
 
-// verdict is what to do about a kept box.
+// verdict is what to do with a persistent instance.
 type verdict string
 
 const (
 	stays      verdict = "stays"
 	toPause    verdict = "pause"
 	toWake     verdict = "wake"
-	dropWish   verdict = "drop the wish" // it is so already, or cannot be
-	endDeleted verdict = "deleted"       // it cannot be reached any more
+	dropWish   verdict = "drop the wish" // the state is reached already, or cannot be
+	endDeleted verdict = "deleted"       // its sandbox or workspace was deleted
 	endIdle    verdict = "idle"
 	endOld     verdict = "old"
-	endWanted  verdict = "removed" // a request has asked for it
+	endWanted  verdict = "removed" // its removal was requested
 	endUnready verdict = "unready" // its scripts have failed
 )
 
-// judge is the whole rule of a kept box's rest and end. Nothing is done to it while something is in it, except jobs of a deleted sandbox or
-// of a box whose removal was requested, and what has ignored the box's deadline for so long that it cannot be a call.
+// judge decides what to do with a persistent instance. Nothing is done while it is in use, with these exceptions: jobs do not protect an
+// instance whose sandbox was deleted or whose removal was requested, and calls and jobs do not protect one that is past its deadline by
+// more than grace.
 func judge(f facts) verdict {
-	leaving := f.state == schemas.InstanceEnding || f.state == schemas.InstancePausing // nothing has entered since
+	leaving := f.state == schemas.InstanceEnding || f.state == schemas.InstancePausing // no call has entered since
 	elsewhere := f.shared > 0 && f.unused < f.shared && !f.forced                      // a call of another worker may be in it
 	switch {
 	case f.over > grace:
@@ -70,7 +71,7 @@ func judge(f facts) verdict {
 		return stays
 	case f.over >= 0:
 		return endOld
-	case leaving && elsewhere: // a worker is at it
+	case leaving && elsewhere: // another worker is pausing or ending it
 		return stays
 	case f.state == schemas.InstanceEnding:
 		return endIdle
@@ -80,7 +81,7 @@ func judge(f facts) verdict {
 	return judgeAtRest(f)
 }
 
-// judgeAtRest is [judge] of a box that is ready or paused, and in which nothing is.
+// judgeAtRest is the part of [judge] for an instance that is ready or paused, and not in use.
 func judgeAtRest(f facts) verdict {
 	paused := f.state == schemas.InstancePaused
 	switch {
@@ -94,29 +95,29 @@ func judgeAtRest(f facts) verdict {
 		return stays
 	case f.pauses:
 		return toPause
-	case f.lost: // the record may come back, and say that the box is kept for longer
+	case f.lost: // its record may reappear, with a longer idle timeout
 		return stays
 	}
 	return endIdle
 }
 
-// reaper notes what is in use, and pauses, wakes and ends instances as [judge] says.
+// reaper records the use of instances, and pauses, resumes and ends them as [judge] decides.
 type reaper struct {
 	*table
 
 	owners *owners
-	pauser providers.Pauser // nil: the provider pauses none
+	pauser providers.Pauser // nil: the provider cannot pause
 
-	between func() // of tests: a worker is suspended between what it has written and what it does at the provider
+	between func() // for tests: called between a write of the record and the provider's call, to simulate a suspension
 }
 
-// refresh notes what is in use, again and again until ctx ends, and where this worker owns instances pauses and ends them. It looks at all
-// at each tick, so an end may be late by that; a request to an owner is handled at once.
+// refresh records the use of instances at each tick, until ctx is done. If this worker owns instances, it also pauses, resumes and ends
+// them: at a tick, or at once if a state was requested.
 func (b *reaper) refresh(ctx context.Context) {
 	tick := time.NewTicker(b.Every)
 	defer tick.Stop()
 	var wished chan struct{}
-	if b.tied { // else the worker that sweeps takes them
+	if b.tied { // otherwise the worker that sweeps receives these
 		wished = b.wished
 	}
 	for {
@@ -149,7 +150,7 @@ func (b *reaper) refresh(ctx context.Context) {
 	}
 }
 
-// grant observes the instances for which a state was requested: where instances have owners, those of this worker.
+// grant handles the instances for which a state was requested: if instances have owners, those of this worker.
 func (b *reaper) grant(ctx context.Context, t *streams.Tenure) {
 	busy := b.WithJobs()
 	for key, h := range b.list() {
@@ -159,7 +160,7 @@ func (b *reaper) grant(ctx context.Context, t *streams.Tenure) {
 	}
 }
 
-// sweep pauses and ends instances that any worker reaches: one worker of the provider at a time does, until ctx ends.
+// sweep pauses, resumes and ends instances that any worker can reach, until ctx is done. One worker of the provider at a time does so.
 func (b *reaper) sweep(ctx context.Context) {
 	d := streams.Duty{
 		Bus: b.Bus, Name: "instance-reaper." + b.Name, Every: b.Every, Wake: b.wished, Woken: b.grant, Log: b.Log,
@@ -175,11 +176,10 @@ func (b *reaper) sweep(ctx context.Context) {
 			}
 		},
 	}
-	_ = d.Run(ctx) // it ends with ctx alone
+	_ = d.Run(ctx) // it ends only with ctx
 }
 
-// mirror follows the rows of all workers of this provider until ctx ends. What it holds itself are
-// the keys: the rows are in held, beside what only this worker knows.
+// mirror follows the rows of all workers of this provider until ctx is done. The Mirror stores only the keys; the rows are stored in held.
 func (b *table) mirror(ctx context.Context) {
 	own := func(key string) (string, bool) { return strings.CutPrefix(key, b.Name+".") }
 	rows := &streams.Mirror[schemas.Instance, struct{}]{
@@ -203,19 +203,20 @@ func (b *table) mirror(ctx context.Context) {
 			}
 		},
 	}
-	_ = rows.Run(ctx) // it ends with ctx alone
+	_ = rows.Run(ctx) // it ends only with ctx
 }
 
-// wish has the instances observed for which a state was requested, by this worker where it is the one that does so. It does not block.
+// wish signals that a state was requested for an instance, so that it is handled soon. It does not block.
 func (b *table) wish() {
 	select {
 	case b.wished <- struct{}{}:
-	default: // they are about to be observed
+	default: // a signal is pending already
 	}
 }
 
-// forget drops an instance whose row is gone from the log, unless calls of this worker are in it. The box of an owner exists without its
-// row: the next call reads the row and writes it again. Revision 0: it was not there when everything was listed again.
+// forget removes an entry whose row was removed, unless calls of this worker use the instance. An owner keeps the entry of its instance,
+// which exists without its row: the next call reads the row and writes it again. Rev is the revision of the removal; 0: the row was
+// missing from a new listing.
 func (b *table) forget(key string, rev uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -229,14 +230,14 @@ func (b *table) forget(key string, rev uint64) {
 	}
 }
 
-// observed is a copy of what is known of an instance.
+// observed is a copy of an entry.
 type observed struct {
 	row   schemas.Instance
 	used  time.Time
-	calls int // that are in it, or about to be
+	calls int // in the instance
 }
 
-// list is what this worker manages: every instance, or if they have owners its own.
+// list returns the instances that this worker manages: all, or if instances have owners, its own.
 func (b *table) list() map[string]observed {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -246,7 +247,7 @@ func (b *table) list() map[string]observed {
 		case !h.row.Ref.IsZero() && (!b.tied || h.row.Worker == b.me()):
 			all[key] = observed{row: h.row, used: latest(h.used, h.row.Used), calls: h.calls}
 		case h.row.Ref.IsZero() && h.rev == 0 && h.calls == 0 && h.claims == 0:
-			delete(b.held, key) // its call could not be let in
+			delete(b.held, key) // the call for which it was created could not enter
 		}
 	}
 	return all
@@ -259,7 +260,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// observe looks at one instance, and does what is to be done about it while t is held.
+// observe checks one instance, and carries out its verdict while t is held.
 func (b *reaper) observe(ctx context.Context, key string, h observed, jobs bool, t *streams.Tenure) {
 	now := b.Bus.Now()
 	if h.calls > 0 || jobs {
@@ -267,7 +268,7 @@ func (b *reaper) observe(ctx context.Context, key string, h observed, jobs bool,
 	}
 	sandbox, err := b.recordsOf(ctx, h.row)
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
-		return // nothing is ended while it is not known what for
+		return // nothing is ended while the records cannot be read
 	}
 	gone := errors.Is(err, streams.ErrDeleted)
 	v := judge(facts{
@@ -298,8 +299,8 @@ func (b *reaper) observe(ctx context.Context, key string, h observed, jobs bool,
 	}
 }
 
-// touch notes when something was last in a box, for this worker and, on the log once in a while, for the others. What fails
-// is made good by the next look.
+// touch records when an instance was last used, in memory and, every usedFresh, in its row for other workers. A failed write is repeated
+// at the next check.
 func (b *table) touch(ctx context.Context, key string, seen observed) {
 	b.mu.Lock()
 	h := b.held[key]
@@ -322,8 +323,8 @@ func (b *table) touch(ctx context.Context, key string, seen observed) {
 	}
 }
 
-// recordsOf finds the sandbox of a box, and that its workspace is there too. Code: not_found, with the cause
-// [streams.ErrDeleted] where one of them was deleted; else its record may be lost.
+// recordsOf returns the sandbox of an instance, and checks that its workspace exists. Code: not_found; its cause is [streams.ErrDeleted]
+// if one of the two was deleted, otherwise the record may have been lost.
 func (b *reaper) recordsOf(ctx context.Context, row schemas.Instance) (s schemas.Sandbox, err error) {
 	s, err = b.Records.Sandbox(ctx, row.Account, row.Sandbox)
 	if err == nil && row.Workspace != "" {
@@ -335,8 +336,8 @@ func (b *reaper) recordsOf(ctx context.Context, row schemas.Instance) (s schemas
 	return s, nil
 }
 
-// end ends a box: first it is noted that nothing may enter, then it is released. It may be called again after an error. errGone: another
-// worker is using it, or it was recreated.
+// end ends an instance: it records that no call may enter, and then releases the instance. After an error it may be called again. errGone:
+// another worker uses the instance, or it was recreated.
 func (b *reaper) end(ctx context.Context, key string, ref schemas.Ref, why verdict, t *streams.Tenure) error {
 	b.mu.Lock()
 	h := b.held[key]
@@ -344,7 +345,7 @@ func (b *reaper) end(ctx context.Context, key string, ref schemas.Ref, why verdi
 	asked, begun := false, clock.Now()
 	err := b.change(ctx, key, h, func(row *schemas.Instance) error {
 		used := h.calls > 0 && why != endOld && why != endUnready
-		others := asked && (why != endUnready || row.State == schemas.InstanceEnding) // a call has entered, or a worker ends it
+		others := asked && (why != endUnready || row.State == schemas.InstanceEnding) // a call has entered, or another worker is ending it
 		if used || others || row.Ref != ref {
 			return errGone
 		}
@@ -369,13 +370,13 @@ func (b *reaper) end(ctx context.Context, key string, ref schemas.Ref, why verdi
 	}
 	b.mu.Unlock()
 	if err := b.rows.DeleteRevision(ctx, b.rowKey(key), rev); err != nil && !errors.Is(err, schemas.ErrConflict) {
-		return fmt.Errorf("forget the instance: %w", err) // it ends by itself, or is ended once more
+		return fmt.Errorf("forget the instance: %w", err) // the row expires, or the next check ends the instance again
 	}
 	return nil
 }
 
-// still returns an error if this worker was suspended since it recorded what it is about to do, or may not do it any more: then another
-// worker has done it, and the present box may be in use.
+// still returns an error if this worker was suspended since it recorded its next step, or no longer has the duty: then another worker has
+// done the step, and the current instance may be in use.
 func (b *reaper) still(begun clock.Reading, t *streams.Tenure) error {
 	if b.between != nil {
 		b.between()

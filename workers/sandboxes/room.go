@@ -9,8 +9,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// claimRoom is claimed, for a call that may enter only where its account has room for one more live instance, or the instance is there
-// already. Codes: exhausted; unavailable (the worker has just started, and does not know them).
+// claimRoom is [table.claimed] for a call: it returns an error if a new instance would exceed the account's limit of live instances.
+// Codes: exhausted; unavailable (the worker has just started, and has not read the rows yet).
 func (b *table) claimRoom(key string, account schemas.AccountID) (*instance, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -29,9 +29,9 @@ func (b *table) claimRoom(key string, account schemas.AccountID) (*instance, err
 	return h, nil
 }
 
-// liveBeside is how many instances of an account are there, or are being made by this worker; 0 where that of key is among them. What is
-// paused runs nowhere. Records of other workers are known as they come, so that workers that make one at the same moment may make one more
-// each. The caller has the mutex.
+// liveBeside returns how many instances of an account exist or are being created by this worker; 0 if that of key is one of them. Paused
+// instances do not count. The rows of other workers arrive with a delay, so workers that create an instance at the same time may exceed
+// the limit by one each. The caller holds the mutex.
 func (b *table) liveBeside(key string, account schemas.AccountID) (n int) {
 	live := func(h *instance) bool {
 		return h.claims > 0 || h.calls > 0 || h.row.State != "" && h.row.State != schemas.InstancePaused
@@ -47,21 +47,21 @@ func (b *table) liveBeside(key string, account schemas.AccountID) (n int) {
 	return n
 }
 
-// listed notes that all records were read.
+// listed records that all rows were read.
 func (b *table) listed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.read = true
 }
 
-// listedRows are rows of which done is called when all that are there were read.
+// listedRows calls done each time when all existing rows were read.
 type listedRows struct {
 	streams.MirrorSource[schemas.Instance]
 
 	done func()
 }
 
-// Mirrored is that of the rows.
+// Mirrored is [streams.MirrorSource] Mirrored, but also calls done after listed.
 func (r listedRows) Mirrored(ctx context.Context, listing, listed func()) iter.Seq2[streams.BucketEntry[schemas.Instance], error] {
 	return r.MirrorSource.Mirrored(ctx, listing, func() {
 		listed()

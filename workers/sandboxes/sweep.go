@@ -20,46 +20,47 @@ import (
 )
 
 const (
-	// DefaultSweepEvery is how often the boxes of a provider are compared with their records.
+	// DefaultSweepEvery is the default time between comparisons of a provider's instances with their records.
 	DefaultSweepEvery = 10 * time.Minute
-	// SweepGrace is how old a box without a record, or a record without a box, is before it is resolved: making a box and recording it takes
-	// seconds, unless its worker is suspended.
+	// SweepGrace is the minimal age at which an instance without a record, or a record without an instance, is resolved: creating an
+	// instance and recording it takes seconds, unless the worker is suspended.
 	SweepGrace = 15 * time.Minute
-	// duplicateGrace is for how long a record must have named another box of its key before a box is ended, whatever grace a request asks for:
-	// calls that were in it before have ended by then, and none has entered since, for that would have made the record name it.
+	// duplicateGrace is how long a record must have named another instance of its key before this instance is ended, whatever grace is
+	// requested. By then the calls that were in this instance have ended. None can have entered since, because the record would name this
+	// instance then.
 	duplicateGrace = SweepGrace
-	// mostFound bounds what one sweep finds: the next one finds the rest.
+	// mostFound is the maximal number of findings of one sweep; the next one finds the rest.
 	mostFound = 1000
-	// sweepWithin bounds a sweep that was requested.
+	// sweepWithin is the time limit of a requested sweep.
 	sweepWithin = time.Minute
 )
 
-// Reconciler compares the kept boxes of a provider, as it lists them itself, with their records, and resolves what does not fit: a box that
-// its worker made and died before it recorded it, a record whose box was removed by hand, a second box of a recorded key. Of all workers of
-// the provider one does so at a time; two at once do no harm, for every step is a compare and set.
+// Reconciler compares a provider's list of persistent instances with their records, and resolves differences: an instance whose worker
+// crashed before it recorded the instance, a record whose instance was removed manually, a second instance of a recorded key. Of all
+// workers of the provider, one at a time does so; two at once do no harm, because every step is a compare-and-set.
 type Reconciler struct {
 	Bus      *streams.Bus
 	Provider providers.Provider
-	Name     string // the provider's name on the log
+	Name     string // the provider's name in subjects and records
 	Records  Records
 	Lease    *leases.Lease // of this worker
-	// WithJobs says in which instances there are background jobs, as [Options.WithJobs]; nil: in none.
+	// WithJobs returns the instances in which there are background jobs, as [Options] WithJobs does. Nil: there are none.
 	WithJobs func() map[schemas.Ref]bool
 	Every    time.Duration // 0: DefaultSweepEvery
 	Log      *slog.Logger
 }
 
-// Run sweeps now and then, and on request, until ctx ends.
+// Run sweeps periodically and on request, until ctx is done.
 func (s *Reconciler) Run(ctx context.Context) {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	parts.Go(func() { s.answer(ctx) })
 	if _, ok := providers.As[providers.Lister](s.Provider); !ok {
-		return // there is nothing to compare: who owns instances removes the records of owners that have died
+		return // there is no list; the owners of instances remove the records of dead owners
 	}
 	duty := &streams.Duty{Bus: s.Bus, Name: "orphan-sweep." + s.Name, Every: cmp.Or(s.Every, DefaultSweepEvery), Log: s.Log,
 		Begin: func() func(context.Context, *streams.Tenure) { return s.look }}
-	_ = duty.Run(ctx) // it ends with ctx alone
+	_ = duty.Run(ctx) // it ends only with ctx
 }
 
 func (s *Reconciler) look(ctx context.Context, t *streams.Tenure) {
@@ -72,7 +73,7 @@ func (s *Reconciler) look(ctx context.Context, t *streams.Tenure) {
 	}
 }
 
-// answer sweeps when an operator asks for it.
+// answer handles an operator's requests for a sweep, until ctx is done.
 func (s *Reconciler) answer(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.Bus.Respond(ctx, streams.SweepSubject(s.Name), 1, func(data []byte, _ streams.Headers) ([]byte, error) {
@@ -95,12 +96,12 @@ func (s *Reconciler) answer(ctx context.Context) {
 	}
 }
 
-// Sweep looks once, and resolves what it finds unless it is dry. Before each step it asks held, whose error ends it. It may end half
-// way: what is left is found again. Code: unavailable.
+// Sweep compares once, and resolves what it finds unless dry is set. Before each step it calls held, whose error ends the sweep. A sweep
+// that ended early is completed by the next one. Code: unavailable.
 func (s *Reconciler) Sweep(ctx context.Context, dry bool, grace time.Duration, held func() error) (schemas.SweepReport, error) {
 	lister, lists := providers.As[providers.Lister](s.Provider)
 	report := schemas.SweepReport{Orphans: []schemas.Orphan{}, Unlisted: !lists}
-	rows, err := s.rows(ctx) // first: what is recorded now has a box already
+	rows, err := s.rows(ctx) // read before the list, so that every recorded instance exists already
 	if err != nil {
 		return report, err
 	}
@@ -111,7 +112,7 @@ func (s *Reconciler) Sweep(ctx context.Context, dry bool, grace time.Duration, h
 			return report, err
 		}
 		boxes, err = lister.ListKept(ctx, of)
-		if partial, ok := errors.AsType[*providers.PartialList](err); ok { // a record of what is not known is no orphan
+		if partial, ok := errors.AsType[*providers.PartialList](err); ok { // records of accounts that are not listed are no orphans
 			s.Log.Warn("instances of some accounts not listed", "accounts", partial.Accounts)
 			rows = slices.DeleteFunc(rows, func(row streams.BucketEntry[schemas.Instance]) bool {
 				return slices.Contains(partial.Accounts, row.Value.Account)
@@ -150,7 +151,7 @@ func (s *Reconciler) Sweep(ctx context.Context, dry bool, grace time.Duration, h
 	return report, nil
 }
 
-// rows lists the records of the provider's instances.
+// rows returns the records of the provider's instances.
 func (s *Reconciler) rows(ctx context.Context) ([]streams.BucketEntry[schemas.Instance], error) {
 	bucket := lifecycle.OpenInstances(s.Bus)
 	keys, err := bucket.Keys(ctx, s.Name+".*.*.*")
@@ -171,8 +172,8 @@ func (s *Reconciler) rows(ctx context.Context) ([]streams.BucketEntry[schemas.In
 	return rows, nil
 }
 
-// ownerless are the records whose worker has ended, and their boxes with it. Where a lease is missing it blocks for as long as the
-// proof takes, see [leases.Lease.Gone].
+// ownerless returns the records whose worker has ended, and their instances with it. If a lease is missing, it blocks until that is proof,
+// see [leases.Lease.Gone].
 func (s *Reconciler) ownerless(ctx context.Context, rows []streams.BucketEntry[schemas.Instance]) (
 	[]streams.BucketEntry[schemas.Instance], error,
 ) {
@@ -195,7 +196,7 @@ func (s *Reconciler) ownerless(ctx context.Context, rows []streams.BucketEntry[s
 	}), nil
 }
 
-// goneWorkers asks about each worker of rows once.
+// goneWorkers returns for each worker in rows whether it has ended.
 func (s *Reconciler) goneWorkers(ctx context.Context, rows []streams.BucketEntry[schemas.Instance]) (map[string]bool, error) {
 	gone := map[string]bool{}
 	for _, p := range rows {
@@ -211,17 +212,17 @@ func (s *Reconciler) goneWorkers(ctx context.Context, rows []streams.BucketEntry
 	return gone, nil
 }
 
-// finding is an orphan with what is needed to resolve it.
+// finding is an orphan, with the data needed to resolve it.
 type finding struct {
 	schemas.Orphan
 
-	box      providers.KeptBox // to adopt, or to end
-	rev      uint64            // of the record to forget
-	recorded string            // the box that the record names in place of the one to end
+	box      providers.KeptBox // to adopt or to end
+	rev      uint64            // of the record to remove
+	recorded string            // the instance named by the record, if box is a second one
 }
 
-// compare finds boxes without a record and records without a box that are older than the grace, and boxes whose key has a record that
-// names another box. Busy are the boxes with background jobs. Now is the log's time. It is pure.
+// compare returns instances without a record and records without an instance that are older than the grace, and instances whose key has a
+// record that names another instance. Busy are the instances with background jobs; now is the stream's time. It has no side effects.
 func compare(
 	rows []streams.BucketEntry[schemas.Instance], boxes []providers.KeptBox, busy map[schemas.Ref]bool, now time.Time, grace time.Duration,
 ) []finding {
@@ -261,12 +262,12 @@ func compare(
 	return found
 }
 
-// keyOf is [Key] of the calls of an instance.
+// keyOf returns the [Key] of the calls of an instance.
 func keyOf(i schemas.Instance) string {
 	return Key(schemas.Call{Account: i.Account, Sandbox: i.Sandbox, Workspace: i.Workspace})
 }
 
-// instanceOf reads whose a box is from its key, which must agree with its account.
+// instanceOf returns the account, sandbox and workspace in an instance's key; false if the key is invalid or of another account.
 func instanceOf(b providers.KeptBox) (schemas.Instance, bool) {
 	parts := strings.Split(b.Key, ".")
 	if len(parts) != 3 || parts[0] != string(b.Account) {
@@ -276,8 +277,8 @@ func instanceOf(b providers.KeptBox) (schemas.Instance, bool) {
 	return i, i.Account.Validate() == nil && i.Sandbox.Validate() == nil && i.Workspace.Validate() == nil
 }
 
-// resolve does what a finding asks for, by compare and set. Not done: another worker was faster, or a box could not be ended, which the
-// next sweep tries again. Code: unavailable.
+// resolve carries out the action of a finding, by compare-and-set. Done is false if another worker was faster, or if an instance could not
+// be ended, which the next sweep tries again. Code: unavailable.
 func (s *Reconciler) resolve(ctx context.Context, f finding) (done bool, err error) {
 	bucket := lifecycle.OpenInstances(s.Bus)
 	switch f.Action {
@@ -301,9 +302,9 @@ func (s *Reconciler) resolve(ctx context.Context, f finding) (done bool, err err
 	return err == nil, err
 }
 
-// endDuplicate ends a box whose key has a record that names another one, if that still holds. A worker that reserves this box at the same
-// moment finds it gone before it starts anything, and reserves again. The whole takes so little time that a Reconciler that was suspended
-// in between requests nothing from the provider: its time is over.
+// endDuplicate ends an instance whose key has a record that names another one, if that is still the case. If a worker reserves this
+// instance at the same moment, it finds it gone before it starts anything, and reserves again. The time limit is so short that a
+// Reconciler that was suspended in between sends no request to the provider.
 func (s *Reconciler) endDuplicate(ctx context.Context, f finding) (done bool, err error) {
 	reserver, ok := providers.As[providers.Reserver](s.Provider)
 	if !ok {
@@ -318,15 +319,15 @@ func (s *Reconciler) endDuplicate(ctx context.Context, f finding) (done bool, er
 	case err != nil:
 		return false, err
 	}
-	if err := reserver.Release(within, f.box.Ref); err != nil { // others need not wait for it
+	if err := reserver.Release(within, f.box.Ref); err != nil { // other findings need not wait for it
 		s.Log.Warn("second sandbox instance of a key not ended, retrying with the next sweep", "instance", f.Key, "error", err)
 		return false, ctx.Err()
 	}
 	return true, nil
 }
 
-// lifeOf is how long a box lives at most: as its sandbox says, and no longer where that was deleted. One without a record lives
-// as one whose sandbox does not say it.
+// lifeOf returns the maximal lifetime of an instance: that of its sandbox, 0 if the sandbox was deleted, or the default if the sandbox has
+// no record.
 func (s *Reconciler) lifeOf(ctx context.Context, b providers.KeptBox) (time.Duration, error) {
 	i, _ := instanceOf(b)
 	sandbox, err := s.Records.Sandbox(ctx, i.Account, i.Sandbox)

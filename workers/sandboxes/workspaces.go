@@ -11,23 +11,23 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// DefaultWorkspacesEvery is how often the files of workspaces are looked at for those of removed accounts.
+// DefaultWorkspacesEvery is the default time between searches for workspace files of removed accounts.
 const DefaultWorkspacesEvery = time.Hour
 
-// WorkspaceCleaner removes the files of workspaces whose account was removed [providers.WorkspacesKept] ago, where the provider keeps
-// them on a disk of its own. Of all workers that see the same files one does so at a time.
+// WorkspaceCleaner removes the files of workspaces whose account was removed [providers.WorkspacesKept] ago, if the provider stores
+// workspaces on a disk of its own. Of all workers with access to the same files, one at a time does so.
 type WorkspaceCleaner struct {
 	Bus      *streams.Bus
 	Provider providers.Provider
-	// Store identifies the files: the same for all workers that see them.
+	// Store identifies the files; it is the same for all workers with access to them.
 	Store string
-	// Removed reports whether an account was certainly removed; with an error that is unknown. Nil: nothing is removed.
+	// Removed reports whether an account was certainly removed; after an error that is unknown. Nil: nothing is removed.
 	Removed func(context.Context, schemas.AccountID) (bool, error)
 	Every   time.Duration // 0: DefaultWorkspacesEvery
 	Log     *slog.Logger
 }
 
-// Run looks now and then until ctx ends, and returns nil then.
+// Run removes files periodically until ctx is done, and then returns nil.
 func (c *WorkspaceCleaner) Run(ctx context.Context) error {
 	sweeper, ok := providers.As[providers.WorkspaceRemover](c.Provider)
 	if !ok || c.Removed == nil || c.Store == "" {
@@ -36,7 +36,7 @@ func (c *WorkspaceCleaner) Run(ctx context.Context) error {
 	every := cmp.Or(c.Every, DefaultWorkspacesEvery)
 	duty := &streams.Duty{Bus: c.Bus, Name: "workspaces." + c.Store, Every: every, Log: c.Log,
 		Begin: func() func(context.Context, *streams.Tenure) {
-			var last time.Time // of this tenure: what was before another process may have counted
+			var last time.Time // within this tenure only: another process may have counted earlier time
 			return func(ctx context.Context, t *streams.Tenure) {
 				now := time.Now()
 				passed := passedSince(last, now, every)
@@ -53,8 +53,8 @@ func (c *WorkspaceCleaner) Run(ctx context.Context) error {
 	return duty.Run(ctx)
 }
 
-// passedSince is the time between two looks that counts: by the clock that cannot be set, and no more than two looks are apart. A
-// process that was suspended for days has not seen in these whether an account was there. It is pure.
+// passedSince returns how much time between two rounds counts: by the monotonic clock, at most twice the time between rounds. A process
+// that was suspended for days has not checked during them whether an account was removed. It has no side effects.
 func passedSince(last, now time.Time, every time.Duration) time.Duration {
 	if last.IsZero() {
 		return 0

@@ -24,27 +24,27 @@ import (
 type Folder struct {
 	Dir string
 	Log *slog.Logger
-	// Lock keeps others of this process from making the folder of a workspace until unlock is called.
+	// Lock prevents other goroutines of this process from creating the folder of a workspace, until unlock is called.
 	Lock func(namespace string) (unlock func())
-	// Mine reports whether a folder is as it was made for an account: an operator may have put something else in its place, or given it to
-	// another user.
+	// Mine reports whether a folder is still as it was created for an account: an operator may have replaced it, or given it to another
+	// user.
 	Mine func(info fs.FileInfo, a schemas.AccountID) bool
-	// Holders are the workspaces that sandboxes have for which no process has called [Folder.Occupy], as those that outlive processes. One
-	// that is made meanwhile is occupied until it is among them. Nil: there are none.
+	// Holders returns the workspaces used by sandboxes for which no process has called [Folder.Occupy], such as sandboxes that outlive
+	// their process. A sandbox that is created meanwhile must be occupied until Holders contains it. Nil: there are none.
 	Holders func(ctx context.Context) (map[string]bool, error)
-	// Gone is called when the folder of a workspace was taken out of use. Nil: nothing wants to know.
+	// Gone is called when the folder of a workspace was renamed for removal. Nil: it is not called.
 	Gone func(namespace string)
 }
 
-// What lies beside the workspaces. No workspace can have such a name.
+// Names beside the folders of workspaces. No workspace can have such a name.
 const (
-	ownersDir    = ".owners"   // a file for each workspace that says whose it is; boxes cannot see it
-	absentSuffix = ".absent"   // of the file that says for how long its account has been found removed
-	tempPrefix   = ".new-"     // of a file there that has not its name yet
-	goingPrefix  = ".removed-" // of the directory of a workspace that is being removed
+	ownersDir    = ".owners"   // a file per workspace with its account; not visible in sandboxes
+	absentSuffix = ".absent"   // suffix of the file with the time for which the account was found removed
+	tempPrefix   = ".new-"     // prefix of a temporary file there
+	goingPrefix  = ".removed-" // prefix of the directory of a workspace that is being removed
 )
 
-// tempKept is how long a file without its name stays: far longer than one is written.
+// tempKept is the age at which a temporary file is removed: far longer than writing one takes.
 const tempKept = 24 * time.Hour
 
 // owner is the content of an owner file. Every box that uses the workspace, in any process, holds a shared lock on the file; removing the
@@ -63,10 +63,10 @@ type absence struct {
 type verdict int
 
 const (
-	leaveFiles  verdict = iota // nothing is known for certain
-	forgetMark                 // the account exists: if it was missing, it has returned
-	keepMark                   // it is removed, but not for long enough
-	removeFiles                // it was found removed for long enough
+	leaveFiles  verdict = iota // the state of the account is unknown
+	forgetMark                 // the account exists; a mark of its absence is removed
+	keepMark                   // the account is removed, but not for long enough
+	removeFiles                // the account was found removed for long enough
 )
 
 // judge decides about the files of an account. Before is for how long it was found removed until the last sweep, passed the time since
@@ -170,7 +170,7 @@ func linked(f *os.File) bool {
 func (f *Folder) Open(mounts []providers.Mount, mk func(namespace string) error) (occupied []*os.File, err error) {
 	for _, m := range mounts {
 		var file *os.File
-		const tries = 2 // what was made first may be removed before it is held
+		const tries = 2 // a folder may be removed between its creation and its lock
 		for i := 0; i < tries && file == nil && err == nil; i++ {
 			if err = mk(m.Namespace); err == nil {
 				file, err = f.Occupy(m.Namespace)
@@ -191,7 +191,7 @@ func (f *Folder) Open(mounts []providers.Mount, mk func(namespace string) error)
 // CloseAll closes the files that [Folder.Open] returned, which releases their locks.
 func CloseAll(occupied []*os.File) {
 	for _, file := range occupied {
-		_ = file.Close() // only locked
+		_ = file.Close() // it was opened only for its lock
 	}
 }
 
@@ -269,17 +269,17 @@ func (f *Folder) sweepWorkspace(ctx context.Context, name string, s providers.Wo
 	defer file.Close() //nolint:errcheck // only read and locked
 	var o owner
 	if err := json.NewDecoder(file).Decode(&o); err != nil || o.Account.Validate() != nil {
-		return false, nil // it is not known whose it is
+		return false, nil // the account is unknown
 	}
 	if is, err := s.Removed(ctx, o.Account); err != nil {
-		return false, nil // it is not known whether it exists
+		return false, nil // it is unknown whether the account exists
 	} else if !is {
 		return false, removeFile(path + absentSuffix)
 	}
 
 	defer f.Lock(name)()
 	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil || !linked(file) {
-		return false, nil // a box has it, or it cannot be known whether one does
+		return false, nil // a sandbox uses it, or that is unknown
 	}
 	there, mine, err := f.holdsFilesOf(name, o.Account)
 	if err != nil || !mine {
@@ -289,7 +289,7 @@ func (f *Folder) sweepWorkspace(ctx context.Context, name string, s providers.Wo
 	if err != nil {
 		return false, err
 	}
-	is, err := s.Removed(ctx, o.Account) // it may have returned meanwhile
+	is, err := s.Removed(ctx, o.Account) // the account may have returned meanwhile
 	absent, v := judge(is, err, before, s.Passed)
 	switch v {
 	case leaveFiles:
@@ -300,7 +300,7 @@ func (f *Folder) sweepWorkspace(ctx context.Context, name string, s providers.Wo
 		return false, writeAbsence(path+absentSuffix, absent)
 	case removeFiles:
 	}
-	if held, err := f.holders(ctx); err != nil || held[name] { // since it is locked none is made that could have it
+	if held, err := f.holders(ctx); err != nil || held[name] { // because of the lock, no further sandbox can begin to use it
 		return false, err
 	}
 	if err := s.Held(); err != nil {
@@ -315,7 +315,7 @@ func (f *Folder) sweepWorkspace(ctx context.Context, name string, s providers.Wo
 		f.Gone(name)
 	}
 	f.Log.Info("files of a removed account's workspace removed", "account", o.Account, "namespace", name)
-	// The owner goes last: a sweep after a crash before that finds no directory and removes the rest.
+	// The owner file is removed last: after a crash before that, a later sweep finds no directory and removes the rest.
 	return there, errors.Join(removeFile(path+absentSuffix), removeFile(path))
 }
 

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// movedPrefix begins the names of directories that were moved up to be removed.
+// movedPrefix is the prefix of directories that were moved to the top to be removed.
 const movedPrefix = ".moved-"
 
 // RemoveTree removes a directory whose content a tenant made: with any depth, and with directories that forbid reading. It moves nested
@@ -21,7 +21,7 @@ const movedPrefix = ".moved-"
 // tree. It calls more now and then and stops with its error; the rest then stays.
 func RemoveTree(top string, more func() error) error {
 	root, err := os.OpenRoot(top)
-	if errors.Is(err, fs.ErrPermission) { // its owner has forbidden it to himself
+	if errors.Is(err, fs.ErrPermission) { // its permissions forbid it even to its owner
 		if err = os.Chmod(top, 0o700); err == nil { //nolint:gosec // a directory
 			root, err = os.OpenRoot(top)
 		}
@@ -83,11 +83,11 @@ func flatten(root *os.Root, name string, next *int, more func() error) error {
 			if !e.IsDir() {
 				err = root.Remove(at)
 			} else {
-				_ = root.Chmod(at, 0o700) // a directory that forbids to be written cannot be moved
+				_ = root.Chmod(at, 0o700) // a directory without write permission cannot be moved
 				*next++
 				err = root.Rename(at, fmt.Sprintf("%s%d", movedPrefix, *next))
 				if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.ENOTDIR) {
-					err = nil // the name is taken: the next try has another
+					err = nil // the name is taken: retry with the next one
 				}
 			}
 			if err != nil {

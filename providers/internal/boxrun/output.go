@@ -6,18 +6,18 @@ import (
 	"sync"
 )
 
-// longestWord is how long a line of the program may be.
+// longestWord is the maximal length of a message of the program.
 const longestWord = 256
 
 // output separates one of the program's output streams into the program's own messages and the output of the command.
 type output struct {
-	mark []byte // what a line of the program begins with
+	mark []byte // prefix of the program's messages
 	take func([]byte)
 	say  func(words []string)
 
-	held  []byte // the beginning of what may be a line of the program
-	ready bool   // from here on it is the command's
-	ended bool   // from here on it is dropped
+	held  []byte // bytes that may be the beginning of a message
+	ready bool   // the output that follows belongs to the command
+	ended bool   // the output that follows is dropped
 }
 
 // Write processes the next bytes. It passes on the command's output at once, except for bytes that may be the beginning of a message of
@@ -38,7 +38,7 @@ func (o *output) Write(p []byte) (int, error) {
 		p = p[at:]
 		whole, rest := o.line(p)
 		switch {
-		case rest == nil && whole == nil: // it may continue
+		case rest == nil && whole == nil: // a message that may be incomplete
 			o.held = bytes.Clone(p)
 			return n, nil
 		case whole == nil:

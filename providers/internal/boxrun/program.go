@@ -20,18 +20,18 @@ import (
 //go:embed run.sh
 var program string
 
-// longestArgument is how long a script may be that is an argument of its shell. A longer one is a file.
+// longestArgument is the maximal length of a script that is passed as an argument of its shell. A longer one is passed in a file.
 const longestArgument = 64 << 10
 
 // Command is a command for the program to run.
 type Command struct {
-	ID     string            // for [MarkOf]; empty: no other process can end it
-	Shell  string            // that runs the script, a name or path: bash or sh
+	ID     string            // for [MarkOf]; empty: no other process can end the command
+	Shell  string            // name or path of the shell that runs the script: bash or sh
 	Script string            // its text
-	Dir    string            // where it starts, an absolute path
-	Env    map[string]string // all its variables. Names are those of shell variables
+	Dir    string            // working directory, an absolute path
+	Env    map[string]string // all its variables; the names are valid in a shell
 	Stdin  []byte
-	// Limit ends it when nothing has arrived from the worker for so long: longer than the worker would wait.
+	// Limit is the time after which the command is ended if nothing has arrived from the worker: longer than the worker would wait.
 	Limit time.Duration
 }
 
@@ -51,10 +51,10 @@ func TrySweepArguments(shell, path, mark string) []string {
 	return append(SweepArguments(shell, path, mark), "20")
 }
 
-// ErrStays says that a sweep has looked at all processes of the box and could not end some of the command's.
+// ErrStays is the error of a sweep that has checked all processes of the sandbox and could not kill some of the command's.
 var ErrStays = errors.New("processes of the command cannot be ended")
 
-// sweepStays is the exit code of a sweep after which something stays.
+// sweepStays is the exit code of a sweep that left processes.
 const sweepStays = 75
 
 // SweepResult maps the exit code of a sweep to an error. It is an [ErrStays] only if the sweep itself reports remaining processes: a sweep
@@ -97,7 +97,7 @@ func secret() string {
 	return hex.EncodeToString(b[:])
 }
 
-// markBits is how large a mark is: below what shells and kernels take for no limit.
+// markBits is the size of a mark: below the values that shells and kernels read as unlimited.
 const markBits = 52
 
 // newMark returns a random mark: a value for the file lock limit (RLIMIT_LOCKS), by which the command's processes are found.

@@ -14,34 +14,34 @@ import (
 // Stream is a connection to the program's standard input and outputs.
 type Stream interface {
 	io.Writer // its standard input
-	// Copy hands over its outputs, a piece at a time, until both have ended or the stream is closed.
+	// Copy passes on the outputs, a piece at a time, until both have ended or the stream is closed.
 	Copy(stdout, stderr io.Writer) error
 	// Close ends Copy and Write. It may be called more than once.
 	Close() error
 }
 
-// Session is one command in progress. [Start] begins it; its caller closes it.
+// Session is a command that runs. [Start] begins it; the caller closes it.
 type Session struct {
 	stream    Stream
 	mark      string
 	take      func(stderr bool, data []byte)
 	complaint complaint
 
-	ready chan struct{} // closed when the program waits for "go", or has refused
-	over  chan struct{} // closed when it has ended, and all output was handed over
+	ready chan struct{} // closed when the program waits for "go" or has refused the command
+	over  chan struct{} // closed when the program has ended and all output was passed on
 	once  sync.Once
 	parts sync.WaitGroup
 
 	mu        sync.Mutex
 	firstWord string // the first word
-	ends      int    // outputs on which "end" has arrived
-	exit      Exit   // holds when it has arrived on both
+	ends      int    // on how many outputs "end" has arrived
+	exit      Exit   // valid when ends is 2
 }
 
 // Exit is how a command ended.
 type Exit struct {
-	Code int  // 128+n when killed by signal n
-	OOM  bool // a process of the box was killed for want of memory meanwhile
+	Code int  // 128+n if killed by signal n
+	OOM  bool // a process of the sandbox was killed meanwhile because memory ran out
 }
 
 // Start sends the command to the program on stream, which Close closes. Take receives the command's output, in order within each stream
@@ -60,10 +60,10 @@ func Start(stream Stream, c Command, take func(stderr bool, data []byte)) *Sessi
 		outs[i] = o
 	}
 	s.parts.Go(func() {
-		_, _ = stream.Write(c.input(nonce, s.mark)) // that it failed shows at the outputs
+		_, _ = stream.Write(c.input(nonce, s.mark)) // a failure shows on the outputs
 	})
 	s.parts.Go(func() {
-		_ = stream.Copy(outs[0], outs[1]) // that it failed shows as an end without a word
+		_ = stream.Copy(outs[0], outs[1]) // a failure shows as an end without a message
 		outs[0].flush()
 		outs[1].flush()
 		s.takeWords([]string{"gone"})

@@ -1,4 +1,4 @@
-// Package capture keeps what commands print: the head and the tail for a result, and all of it in a file of the workspace.
+// Package capture stores the output of commands: the head and the tail for a result, and all of it in a file of the workspace.
 package capture
 
 import (
@@ -12,7 +12,7 @@ import (
 type Excerpt struct {
 	limit int
 	head  []byte
-	tail  []byte // at most twice what is kept of it, cut now and then
+	tail  []byte // at most twice its final size; trimmed now and then
 	total int64
 }
 
@@ -71,7 +71,7 @@ func wholeStart(p []byte) []byte {
 			return p[i:]
 		}
 	}
-	if len(p) < utf8.UTFMax { // nothing but the rest of one
+	if len(p) < utf8.UTFMax { // only the rest of one character
 		return nil
 	}
 	return p

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// spillDir is where whole outputs are put, in the workspace.
+	// spillDir is the folder for whole outputs in the workspace.
 	spillDir = ".sandjet/output"
-	// mostSpilled is the most bytes of one of them.
+	// mostSpilled is the maximal size of such a file, in bytes.
 	mostSpilled = 64 << 20
 )
 
@@ -19,13 +19,13 @@ const (
 // Processes in the box may change or remove the file, but cannot make it lead outside of the workspace (os.Root) or to an existing file
 // (O_EXCL). Not safe for concurrent use.
 type Spill struct {
-	Dir   string // of the workspace, on the host
-	Owner int    // of what is made, as user and group; 0: this process's user
+	Dir   string // the workspace on the host
+	Owner int    // user and group id of created files; 0: this process's user
 
 	name string
 	file *os.File
 	size int64
-	err  error // the first: no more is written then
+	err  error // the first error; nothing is written after it
 }
 
 // Add appends p, up to the size limit. Done reports errors.

@@ -12,26 +12,27 @@ import (
 )
 
 const (
-	// AloneFor is how much longer than its worker would wait a command may run when nothing arrives from the worker.
+	// AloneFor is how much longer than the worker would wait a command may run while nothing arrives from the worker.
 	AloneFor = time.Minute
-	// killPatience is how long the program in a sandbox may take to kill a command.
+	// killPatience is how long the program in the sandbox may take to kill a command.
 	killPatience = 10 * time.Second
-	// exitTimeout is the exit code of a command whose time was over.
+	// exitTimeout is the exit code of a command that exceeded its time limit.
 	exitTimeout = 124
 )
 
-// Run is a command in progress. All fields are required.
+// Run is one run of a command. All fields are required.
 type Run struct {
-	Command providers.Command // with its defaults
+	Command providers.Command // with defaults applied
 	Program boxrun.Command
-	// Start starts the program. After an error nothing was run: a program that is there nevertheless gets no word, and ends.
+	// Start starts the program. After an error the command was not run: a program that was started nevertheless receives no message, and
+	// ends.
 	Start func(ctx context.Context) (boxrun.Stream, error)
-	// NotStarted gives an error before the command's start its code. Err may be the program's own error message.
+	// NotStarted converts an error before the command's start to one with a code. Err may be the program's own error message.
 	NotStarted func(ctx context.Context, err error) error
-	// Sweep ends all that has the mark where the program itself does not, and the sandbox with it where it is for this command only.
-	// It is bounded in time. An [ErrSandboxEnded] is the result of the command.
+	// Sweep kills all processes with the mark if the program itself does not, and ends a sandbox that is for this command only. It has a
+	// time limit of its own. If it returns [ErrSandboxEnded], that becomes the error of the run.
 	Sweep func(mark string) error
-	// Fresh says that the sandbox is for this command only: then Sweep is the whole way to end it.
+	// Fresh is whether the sandbox is for this command only: then Sweep alone ends the command.
 	Fresh bool
 
 	session *boxrun.Session
@@ -59,12 +60,12 @@ func (r *Run) Carry(ctx context.Context, res providers.Result) (providers.Result
 		return res, r.notStarted(ctx, err)
 	}
 	if err := r.Command.MayBegin(); err != nil {
-		return res, err // the program gets no word, and ends
+		return res, err // the program receives no message, and ends
 	}
 	began := time.Now()
 	res.Started = true
 	cause := r.await(ctx, r.session.Go())
-	_ = r.session.Close() // from here on nothing is handed over
+	_ = r.session.Close() // no output is passed on after this
 	res.Duration = time.Since(began)
 	r.out.fill(&res)
 	exit, ok := r.session.Exit()
@@ -93,7 +94,7 @@ func (r *Run) await(ctx context.Context, unheard error) error {
 		}
 	}
 	switch left := r.end(); {
-	case errors.Is(left, ErrSandboxEnded) && ctx.Err() != nil: // the caller that ended it learns that it has ended
+	case errors.Is(left, ErrSandboxEnded) && ctx.Err() != nil: // the caller that cancelled learns that the sandbox has ended
 		return cmp.Or(cause, ctx.Err())
 	case errors.Is(left, ErrSandboxEnded):
 		return left

@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// The places of a sandbox.
+// Paths in a sandbox.
 const (
 	SearchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	TempPath   = "/tmp"
@@ -57,7 +57,7 @@ func dirOf(cmd providers.Command) string {
 	}
 }
 
-// output delivers a command's output and keeps an excerpt of it.
+// output passes on a command's output and stores an excerpt of it.
 type output struct {
 	want    func(providers.Chunk)
 	streams [2]*capture.Excerpt

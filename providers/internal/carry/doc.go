@@ -1,6 +1,6 @@
-// Package carry sees a command to its end that the program of package boxrun runs in a sandbox of a vendor's service: from the
-// start of the program to the result, for leaves that differ in how a program is started and in how a sandbox is ended.
+// Package carry runs a command with the program of package boxrun in a sandbox of a vendor's service, from the start of the program to the
+// result. Provider packages add how a program is started and how a sandbox is ended.
 //
-// It keeps the promises of providers.Provider: nothing is started twice, a result without the program's own word on the end is an error of
-// the code interrupted, and when Run returns nothing of the command still runs.
+// It guarantees the contract of providers.Provider: nothing is started twice; a command whose end the program has not reported is an error
+// with the code interrupted; and when Run returns, no process of the command is left.
 package carry

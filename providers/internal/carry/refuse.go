@@ -13,13 +13,13 @@ type Offer struct {
 	Service  string // its name in errors, such as Modal
 	Flag     string // the first part of its flags, such as --modal
 	Networks []schemas.NetworkMode
-	// Credentials says that variables can be bound to hosts.
+	// Credentials is whether variables can be bound to hosts.
 	Credentials bool
-	// Levels are the levels of isolation that a caller may ask for, the sandboxes' own last.
+	// Levels are the levels of isolation that a caller may request; the sandboxes' actual level is the last.
 	Levels []string
-	// Size ends "a sandbox of Modal has": what its memory and processors are, and what to do instead of asking for a limit.
+	// Size completes the sentence "a sandbox of Modal has": the memory and processors, and what to do instead of requesting a limit.
 	Size string
-	// NoWorkspaces: the worker's operator has turned them off.
+	// NoWorkspaces is whether the worker's operator has disabled workspaces.
 	NoWorkspaces bool
 }
 

@@ -11,21 +11,22 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// ErrSandboxEnded says that a kept sandbox was ended because processes of a command in it could not be ended alone.
+// ErrSandboxEnded is the error of a command whose persistent sandbox was ended, because processes of the command could not be killed
+// alone.
 var ErrSandboxEnded = errors.New("processes of the command could not be ended, so its sandbox was ended with all that ran in it")
 
-// leastStays is how many sweeps in a row must have said that something stays before the sandbox is ended for it.
+// leastStays is how many consecutive sweeps must have reported remaining processes before the sandbox is ended.
 const leastStays = 2
 
-// Sweeping kills the processes that a command has left in a kept sandbox. All fields are required.
+// Sweeping kills the processes that a command has left in a persistent sandbox. All fields are required.
 type Sweeping struct {
 	Sandbox string // its id, for the log
-	// Sweep runs the sweep in the sandbox once, with the rights to end all processes where the service grants them. Its error is that of
-	// [boxrun.SweepResult], or one of the way there.
+	// Sweep runs the sweep in the sandbox once, with the right to kill all processes if the service grants it. Its error is that of
+	// [boxrun.SweepResult], or one of the request.
 	Sweep func(ctx context.Context) error
-	// Gone reports whether nothing runs in the sandbox, or all in it is suspended. It is asked after a sweep that failed.
+	// Gone reports whether no process runs in the sandbox, or all processes are suspended. It is called after a failed sweep.
 	Gone func(ctx context.Context, failed error) (bool, error)
-	// End ends the sandbox with all that is in it.
+	// End ends the sandbox.
 	End func(ctx context.Context) error
 	Log *slog.Logger
 }
@@ -49,7 +50,7 @@ func (s Sweeping) Run(ctx context.Context) error {
 			return nil
 		}
 		stays = staysAfter(stays, err, trying.Err() != nil)
-		if trying.Err() == nil || failed == nil { // else it says no more than that the time was over
+		if trying.Err() == nil || failed == nil { // otherwise the error only says that the time was over
 			failed = err
 		}
 		if gone, look := s.Gone(ctx, err); look == nil && gone {

@@ -22,31 +22,31 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// What [Client] and [Call] stand for that say nothing.
+// Defaults of [Client] and [Call].
 const (
 	DefaultTimeout       = 60 * time.Second
-	DefaultMaxBody int64 = 8 << 20 // bytes of an answer
+	DefaultMaxBody int64 = 8 << 20 // bytes of a response
 )
 
 // Client sends requests to one service. A client with only Base set never retries. It is safe for concurrent use.
 type Client struct {
-	Base    *url.URL    // paths are below it
-	Auth    http.Header // of every request; the values are secrets
-	Header  http.Header // of every request
-	Retries []Retry     // the first row that fits holds
+	Base    *url.URL    // prefix of all paths
+	Auth    http.Header // sent with every request; the values are secrets
+	Header  http.Header // sent with every request
+	Retries []Retry     // the first row whose route matches applies
 	HTTP    *http.Client
-	Timeout time.Duration // of a call with all its tries; 0: DefaultTimeout
-	MaxBody int64         // bytes of an answer; 0: DefaultMaxBody
-	Log     *slog.Logger  // gets tries that failed; nil: no log
+	Timeout time.Duration // of a call including retries; 0: DefaultTimeout
+	MaxBody int64         // bytes of a response; 0: DefaultMaxBody
+	Log     *slog.Logger  // logs failed tries; nil: no log
 }
 
-// Retry is a row of the table that says when requests of a route are retried.
+// Retry is a row of the table that determines when a request is retried.
 type Retry struct {
-	Route  string // as [Call.Route]; one that ends with * is all that begin so
-	On     []int  // statuses
-	Lost   bool   // also where the connection broke: the request does nothing the second time
-	Unsent bool   // also where the request was certainly not sent
-	Tries  int    // in all; 0: 4
+	Route  string // as [Call.Route]; a final * matches any rest
+	On     []int  // HTTP statuses after which it is retried
+	Lost   bool   // also after a broken connection: the request is idempotent
+	Unsent bool   // also if the request was certainly not sent
+	Tries  int    // including the first; 0: 4
 }
 
 const defaultTries = 4
@@ -55,19 +55,19 @@ const defaultTries = 4
 type Call struct {
 	Method string
 	Path   string // below Client.Base, escaped
-	Route  string // the same for all paths of a kind: "/sandboxes/{id}". Empty: Path
+	Route  string // template of the path, such as "/sandboxes/{id}"; empty: Path
 	Query  url.Values
 	Auth   http.Header // the values are secrets
 	Header http.Header
 	Body   any    // encoded as JSON; nil: none
-	Raw    []byte // in place of Body, with its Content-Type in Header
-	Into   any    // decoded from JSON; nil: the answer is not read
-	// Read takes the answer in place of Into. Its error counts as an answer that broke off, unless it is an [*Error].
+	Raw    []byte // replaces Body; its Content-Type is in Header
+	Into   any    // JSON is decoded into it; nil: the response body is not read
+	// Read receives the response body instead of Into. Its error counts as a response that broke off, unless it is an [*Error].
 	Read func([]byte) error
-	// Stream takes the answer in place of Into while it comes, up to [MaxList] bytes; see [Items].
+	// Stream receives the response body instead of Into while it arrives, up to [MaxList] bytes; see [Items].
 	Stream func(io.Reader) error
-	Wait   time.Duration // in place of Client.Timeout
-	Each   time.Duration // of one try; 0: as long as there is
+	Wait   time.Duration // replaces Client.Timeout
+	Each   time.Duration // time limit of one try; 0: what is left of the timeout
 }
 
 func (c Call) route() string { return c.Method + " " + cmp.Or(c.Route, c.Path) }
@@ -76,7 +76,7 @@ func (c Call) route() string { return c.Method + " " + cmp.Or(c.Route, c.Path) }
 type Answer struct {
 	Status int
 	Header http.Header
-	Size   int64 // bytes of its body, where that was read
+	Size   int64 // bytes of the body, if it was read
 }
 
 // Clock returns the time of the service's clock when it answered; this host's time if the response does not say.
@@ -127,7 +127,7 @@ func (c *Client) repeat(ctx context.Context, call Call, once func(context.Contex
 		}
 		pause := max(again.After(n), failed.RetryAfter)
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < pause {
-			return a, err // the caller learns how long to wait
+			return a, err // the caller learns from the error how long to wait
 		}
 		if c.Log != nil {
 			c.Log.Debug("request failed, retrying", "route", failed.Route, "attempt", n, "error", err)
@@ -275,7 +275,7 @@ func (c *Client) send(ctx context.Context, call Call, body []byte, kind string) 
 	if c.HTTP != nil {
 		client = *c.HTTP
 	}
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // it would send secrets there
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a redirect would send secrets to another host
 	if res, err = client.Do(req); err != nil {
 		return nil, connected.Load(), c.broken(call, connected.Load(), err)
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Of Connect's streams, https://connectrpc.com/docs/protocol: a frame is a byte of flags, four of its length, and JSON.
+// Streams of the Connect protocol, https://connectrpc.com/docs/protocol: a frame is a byte of flags, a length of four bytes, and JSON.
 const (
 	frameHead     = 5
 	flagCompress  = 1
@@ -92,7 +92,7 @@ func readFrame(r io.Reader, head []byte) (flags byte, text []byte, err error) {
 	case size > longestFrame:
 		return 0, nil, fmt.Errorf("a message is longer than %d bytes", longestFrame)
 	}
-	var b bytes.Buffer // it grows with what comes, not with what is announced
+	var b bytes.Buffer // grows with the data that arrives, not with the announced size
 	if _, err := io.CopyN(&b, r, int64(size)); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF

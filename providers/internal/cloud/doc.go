@@ -1,14 +1,14 @@
-// Package cloud is how the leaves of vendors' services speak HTTP: one way to send a request, to read its answer, to try
-// again, and to say what went wrong without a secret in it.
+// Package cloud is the HTTP client of the providers of vendors' services: it sends requests, reads responses, retries, and returns errors
+// without secrets.
 //
-// # What is tried again
+// # Retries
 //
-// Nothing, unless a row of the leaf's table says so ([Retry]): a route, the statuses that mean "try again", and whether a
-// connection that broke may be tried again, which holds for reads and for what does nothing the second time. A request
-// that was certainly not sent is another matter ([Error.Sent]). The route that starts a command has no row.
+// A request is retried only if a row of the provider's table ([Retry]) says so: for a route, the row lists the statuses after which to
+// retry, and whether to retry after a broken connection, which is safe for reads and idempotent requests. A request that was certainly not
+// sent is a case of its own ([Error] Sent). The route that starts a command has no row.
 //
-// # What is never said
+// # Secrets
 //
-// The values of [Client.Auth] and [Call.Auth] are secrets: errors and log lines, which repeat what a service says, have
-// [redacted] in their place.
+// The values of [Client.Auth] and [Call.Auth] are secrets: in errors and logs, which repeat messages of a service, they are replaced by
+// [redacted].
 package cloud

@@ -8,17 +8,17 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// The marks of a sandbox. The first one that is put on it stays.
+// The marks of a sandbox. Only the first mark that is set on a sandbox counts.
 const (
-	MarkChosen = "chosen" // it is the sandbox of its key
-	MarkLost   = "lost"   // another one is, or will be: it may be killed
+	MarkChosen = "chosen" // the sandbox of its key
+	MarkLost   = "lost"   // another one is or will be chosen: this one may be ended
 )
 
-// MarkScript is a script of sh that puts the mark $1 on the sandbox that it runs in where it has none, and prints the mark that it has.
-// Making a link is one step, of which the first succeeds. Who takes the mark off chooses the same sandbox again.
+// MarkScript is a script of sh that sets the mark $1 on the sandbox in which it runs, if that has none, and prints the sandbox's mark.
+// Creating a symbolic link is atomic, and only the first attempt succeeds.
 const MarkScript = `ln -s "$1" /tmp/.chosen-by-sandjet 2>/dev/null; readlink /tmp/.chosen-by-sandjet`
 
-// ErrGone is what a [Marker] says of a sandbox that is not there any more.
+// ErrGone is the error of a [Marker] for a sandbox that no longer exists.
 var ErrGone = errors.New("the sandbox is gone")
 
 // Marker sets a mark on a sandbox that has none, and returns the mark that it then has. The operation must be atomic among all processes.

@@ -14,24 +14,24 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// redacted stands for a secret.
+// redacted replaces a secret.
 const redacted = "[redacted]"
 
-// shortestSecret is how long a text is at least that is taken for one: a shorter one would be found in any text.
+// shortestSecret is the minimal length of a secret that is replaced: a shorter one would be found in any text.
 const shortestSecret = 8
 
-// longestMessage is how much of a service's words an error has, in bytes.
+// longestMessage is the maximal length of a service's message in an error, in bytes.
 const longestMessage = 300
 
-// Error is a request that was refused or got no answer. Its text contains no secret.
+// Error is the error of a request that was refused or got no response. Its text contains no secret.
 type Error struct {
 	Route      string
-	Status     int           // of the answer; 0: there was none, or it broke off
-	Kind       string        // the service's own word for it, such as not_found; empty: it has none
-	Message    string        // what the service says, for people
-	RetryAfter time.Duration // when the service wants to be asked again; 0: it does not say
-	Sent       bool          // the request may have arrived; false: it certainly has not
-	Err        error         // why there is no answer
+	Status     int           // of the response; 0: there was none, or it broke off
+	Kind       string        // the service's own error code, such as not_found; empty: none
+	Message    string        // the service's message, for people
+	RetryAfter time.Duration // the requested delay before a retry; 0: none
+	Sent       bool          // the request may have arrived; false: it certainly did not
+	Err        error         // why there is no response
 }
 
 func (e *Error) Error() string {
@@ -74,14 +74,14 @@ func Wait(err error) time.Duration {
 	return 0
 }
 
-// codes are those of answers to what has not begun yet.
+// codes maps the status of a response to the code of an operation that has not begun.
 var codes = map[int]schemas.Code{ //nolint:gochecknoglobals // a table that nothing changes
-	http.StatusMovedPermanently:      schemas.Unsupported, // the address is a setting of ours, as below
+	http.StatusMovedPermanently:      schemas.Unsupported, // the address is a setting of the operator, as below
 	http.StatusFound:                 schemas.Unsupported,
 	http.StatusSeeOther:              schemas.Unsupported,
 	http.StatusTemporaryRedirect:     schemas.Unsupported,
 	http.StatusPermanentRedirect:     schemas.Unsupported,
-	http.StatusBadRequest:            schemas.Unsupported, // of a setting of ours: what callers say was checked before
+	http.StatusBadRequest:            schemas.Unsupported, // caused by the operator's settings: the callers' values were checked before
 	http.StatusUnprocessableEntity:   schemas.Unsupported,
 	http.StatusUnauthorized:          schemas.Denied,
 	http.StatusForbidden:             schemas.Denied,
@@ -124,7 +124,7 @@ func Explain(op, service string, err error) error {
 
 // broken returns the error for a request without a complete answer.
 func (c *Client) broken(call Call, sent bool, err error) error {
-	if at, ok := errors.AsType[*url.Error](err); ok { // it names the whole address
+	if at, ok := errors.AsType[*url.Error](err); ok { // its text contains the whole address
 		err = at.Err
 	}
 	return Lost(call.route(), c.clean(call, err.Error()), sent, err)
@@ -151,13 +151,13 @@ func (c *Client) refused(call Call, res *http.Response, text []byte) error {
 		return e
 	}
 	err := json.Unmarshal(text, &said)
-	if said.Message == "" && len(said.Error) > 0 { // some have all of it below one name, where others have a text
+	if said.Message == "" && len(said.Error) > 0 { // some services nest all fields in "error", where others have a text
 		_ = json.Unmarshal(said.Error, &said)
 	}
 	if err == nil && said.Message != "" {
 		e.Message, e.Kind = said.Message, said.Kind
 		if word := ""; e.Kind == "" && json.Unmarshal(said.Code, &word) == nil {
-			e.Kind = word // some have a number here, which is the status again
+			e.Kind = word // some have a number here, which repeats the status
 		}
 	} else {
 		e.Message = string(text)
@@ -189,7 +189,7 @@ func (c *Client) clean(call Call, text string) string {
 	for _, header := range []http.Header{c.Auth, call.Auth} {
 		for _, values := range header {
 			for _, value := range values {
-				secrets = append(append(secrets, strings.Fields(value)...), value) // a scheme, such as Bearer, and what follows
+				secrets = append(append(secrets, strings.Fields(value)...), value) // a scheme such as Bearer, and the secret
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// longestLine is how long a line of a stream may be, in bytes.
+// longestLine is the maximal length of a line of a stream, in bytes.
 const longestLine = 4 << 20
 
 // Lines is a stream of JSON values from a service, one per line (application/x-ndjson). Only one goroutine may read it.
@@ -84,7 +84,7 @@ func NextLine(lines *bufio.Scanner, into any) error {
 			continue
 		}
 		if err := json.Unmarshal(text, into); err != nil {
-			if broken := lines.Err(); broken != nil { // it is the beginning of a line
+			if broken := lines.Err(); broken != nil { // the line is incomplete
 				return fmt.Errorf("a line breaks off: %w", broken)
 			}
 			return fmt.Errorf("a line is not understood: %w", err)

@@ -31,8 +31,8 @@ func BoxDigest(account schemas.AccountID, key string) string {
 	return Digest(string(account) + "\x00" + key)
 }
 
-// mostImage is how many characters the name of an image has at most. The pattern does not count them: it would take a millisecond at the
-// start of each process.
+// mostImage is the maximal length of an image's name, in characters. It is not part of the pattern, whose compilation would take a
+// millisecond at the start of each process.
 const mostImage = 255
 
 var image = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]*$`)
@@ -40,7 +40,7 @@ var image = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]*$`)
 // IsImage reports whether name has the form of a container image's name. Only the service knows whether the image exists.
 func IsImage(name string) bool { return len(name) <= mostImage && image.MatchString(name) }
 
-// mostKnown is how many names [Known] has at a time.
+// mostKnown is the maximal number of names in a [Known].
 const mostKnown = 10_000
 
 // Known is a set of names that saves a worker requests to the service. It is emptied when it grows too large. The zero value is empty; it

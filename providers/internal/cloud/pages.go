@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// How long a list may be, with all its pages. One that is longer is an [*Error] whose Kind is [KindTooLong], never a part of it: of a sandbox
-// that no list shows it would be believed that it has ended.
+// Limits of a list, with all its pages. A list that exceeds them returns an [*Error] whose Kind is [KindTooLong], never a part of the
+// list: a sandbox missing from a list would be taken for ended.
 const (
 	MaxList      int64 = 64 << 20 // bytes
 	MaxListPages       = 1000

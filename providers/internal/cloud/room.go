@@ -13,33 +13,34 @@ import (
 // Running is a running sandbox as a list shows it.
 type Running struct {
 	ID    string
-	Since time.Time // by the service's clock, or its maker's
+	Since time.Time // by the clock of the service or of the sandbox's creator
 }
 
-// unlistedFor is for how long a sandbox counts that this worker has started and that lists do not show: they may lag behind.
+// unlistedFor is how long a sandbox that this worker has started counts although lists do not show it: they may lag.
 const unlistedFor = time.Minute
 
-// Room bounds the number of running sandboxes of an installation, over all workers. All exported fields must be set.
+// Room limits the number of running sandboxes of an installation, over all workers. All exported fields must be set.
 //
-// A list says how many run; Room adds those that this worker is starting, or has started and the list does not show yet. It does not see
-// those that other workers start at the same moment: after a create the list is read once more ([Room.Recount]). So the number can be
-// exceeded in two cases: by the sandboxes that workers start within the lag of the service's lists, and by persistent ones that several
-// workers make or wake at the same moment, for these may already run calls of others. The limit of the service's own plan is not affected.
+// A list shows how many run. Room adds those that this worker is starting, or has started and the list does not show yet. It does not know
+// those that other workers start at the same moment; therefore the list is read again after a sandbox was created ([Room.Recount]). The
+// limit can still be exceeded in two cases: by the sandboxes that workers start within the lag of the service's lists, and by persistent
+// ones that several workers create or resume at the same moment, because these may already run calls of others. The limit of the service's
+// own plan is not affected.
 type Room struct {
 	Most    int
 	Service string // its name, for people
-	Flag    string // the setting of Most
-	// List lists what runs.
+	Flag    string // flag of Most
+	// List returns the running sandboxes.
 	List func(ctx context.Context) ([]Running, error)
 
 	mu    sync.Mutex
-	slots []*Slot // in the order of [Room.Take]
+	slots []*Slot // in the order in which they were taken
 }
 
 // Slot is the reservation for one sandbox that this worker starts.
 type Slot struct {
 	room    *Room
-	id      string // empty: it has none yet
+	id      string // empty: it has no id yet
 	started time.Time
 }
 
@@ -80,7 +81,7 @@ func (s *Slot) Fits(listed []Running) error {
 		return !one.started.IsZero() && (shown(one.id) || time.Since(one.started) > unlistedFor)
 	})
 	if shown(s.id) {
-		return nil // another one has woken it
+		return nil // another worker has resumed it
 	}
 	running := len(listed)
 	for _, one := range r.slots[:max(slices.Index(r.slots, s), 0)] {

@@ -38,7 +38,7 @@ func (c *Client) dial(ctx context.Context, call Call) (*websocket.Conn, Answer, 
 			d.Proxy, d.TLSClientConfig, d.NetDialContext = t.Proxy, t.TLSClientConfig, t.DialContext
 		}
 	}
-	if d.TLSClientConfig != nil { // a transport that knows HTTP/2 says so there, and a WebSocket is none
+	if d.TLSClientConfig != nil { // a transport with HTTP/2 offers it here, and a WebSocket needs HTTP/1.1
 		d.TLSClientConfig = d.TLSClientConfig.Clone()
 		d.TLSClientConfig.NextProtos = nil
 	}
@@ -52,6 +52,6 @@ func (c *Client) dial(ctx context.Context, call Call) (*websocket.Conn, Answer, 
 		return nil, Answer{}, c.broken(call, connected.Load(), err)
 	}
 	defer res.Body.Close()                                            //nolint:errcheck // it was only read
-	text, _ := io.ReadAll(io.LimitReader(res.Body, longestMessage*4)) // gorilla has read its beginning
+	text, _ := io.ReadAll(io.LimitReader(res.Body, longestMessage*4)) // gorilla provides the beginning of the body
 	return nil, Answer{Status: res.StatusCode, Header: res.Header}, c.refused(call, res, text)
 }

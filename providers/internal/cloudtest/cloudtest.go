@@ -1,5 +1,5 @@
-// Package cloudtest has what the tests of providers of vendors' services do alike: workers that race, die and are cancelled, on a double
-// of the service.
+// Package cloudtest contains tests that the providers of vendors' services share: workers that race, die and are cancelled, on a test
+// double of the service.
 package cloudtest
 
 import (
@@ -70,7 +70,7 @@ func Race(t *testing.T, workers []Provider, key string, spec providers.Spec) map
 		})
 	}
 	racing.Wait()
-	for _, p := range workers { // who has lost ends what it made
+	for _, p := range workers { // the workers that lost end the sandboxes that they created
 		testwait.OK(t, p.Close())
 	}
 	return refs
@@ -110,7 +110,7 @@ func Turns(t *testing.T, workers []Provider, hold func(held func()), key string,
 		testwait.OK(t, r.err)
 		refs[r.ref]++
 	}
-	for _, p := range workers { // who has lost ends what it made
+	for _, p := range workers { // the workers that lost end the sandboxes that they created
 		testwait.OK(t, p.Close())
 	}
 	return refs
@@ -131,7 +131,7 @@ func CapRace(t *testing.T, workers [2]Provider, hold func(held func()), cmd prov
 	ctx, decided := context.WithCancel(t.Context())
 	defer decided()
 	var running sync.WaitGroup
-	var ran, refused atomic.Int32 // the later of two sees both
+	var ran, refused atomic.Int32 // atomic, so that the later of the two sees both
 	cmd.Script = "echo running; sleep 600"
 	for _, p := range workers {
 		running.Go(func() {

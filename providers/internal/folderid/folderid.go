@@ -1,4 +1,4 @@
-// Package folderid gives a folder an identity, by which processes find out whether they see the same one.
+// Package folderid gives a directory an identity, by which processes find out whether they use the same directory.
 package folderid
 
 import (
@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 )
 
-// File is in a folder of workspaces and says which one it is. No workspace can have its name: those
-// that begin with a dot are refused.
+// File is the file in a directory of workspaces that contains its identity. No workspace can have its name, because names that begin with
+// a dot are refused.
 const File = ".store-id"
 
 // Of returns the identity of a directory, and creates one if there is none. If several processes do so at the same time, one identity

@@ -1,4 +1,5 @@
-// Package inflight is what a provider knows of its own work: what runs, until it is closed, and which names it is working on.
+// Package inflight tracks a provider's own work: the calls in flight, until the provider is closed, and locks on the names that it works
+// on.
 package inflight
 
 import (
@@ -60,7 +61,7 @@ func (w *Work) Close() {
 	w.all.Wait()
 }
 
-// mostLocks is how many names [Locks] has at a time.
+// mostLocks is the maximal number of names in a [Locks].
 const mostLocks = 10_000
 
 // Locks is a lock per name: if several callers of a worker want the same sandbox, one asks the service and the others find what it made.
@@ -78,7 +79,7 @@ func (l *Locks) Of(name string) *sync.Mutex {
 	lock := l.all[name]
 	if lock == nil {
 		if l.all == nil || len(l.all) >= mostLocks {
-			l.all = map[string]*sync.Mutex{} // a holder of one keeps it
+			l.all = map[string]*sync.Mutex{} // holders of a lock are not affected
 		}
 		lock = &sync.Mutex{}
 		l.all[name] = lock

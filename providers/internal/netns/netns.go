@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// relayPort is where redirected connections arrive, on 127.0.0.1. Nothing in a sandbox may listen below 1024.
+	// relayPort is the port on 127.0.0.1 at which redirected connections arrive. No process in a sandbox may listen below 1024.
 	relayPort   = 1
 	portOfNames = 53
-	// mostPorts is how many listeners a sandbox has where connections cannot be redirected.
+	// mostPorts is the maximal number of listeners of a sandbox in which connections cannot be redirected.
 	mostPorts = 48
 	backlog   = 256
 )
 
-// Error is a step that failed.
+// Error is the error of a failed step.
 type Error struct {
 	Step string
 	Err  error
@@ -33,7 +33,7 @@ func (e *Error) Error() string { return e.Step + ": " + e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// errAnswer says that the kernel's answer cannot be read.
+// errAnswer is the error for a response of the kernel that cannot be parsed.
 var errAnswer = errors.New("netns: malformed answer of the kernel")
 
 // Sockets are the descriptors of the sockets that receive a sandbox's connections and DNS queries.
@@ -81,7 +81,7 @@ func (s *Sockets) open(ports []int) error {
 	if err := routeAll(); err != nil && !errors.Is(err, unix.EEXIST) {
 		return &Error{"route all addresses to the relay", err}
 	}
-	for _, port := range ports { // who has them has the network
+	for _, port := range ports { // the listeners receive all connections of the network
 		fd, err := listen(unix.SOCK_STREAM, at, port)
 		if err != nil {
 			return &Error{"listen for connections", err}
@@ -106,7 +106,7 @@ func (s *Sockets) open(ports []int) error {
 func In(network *os.File, f func() error) error {
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with this
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
 			result <- &Error{"enter the network", err}
 			return
@@ -138,18 +138,18 @@ func listen(kind int, addr [4]byte, port int) (int, error) {
 
 // routeAll makes every IPv4 address local to this network namespace. IPv6 has no route at all.
 func routeAll() error {
-	const loopback = 1 // the first device of each network
+	const loopback = 1 // index of the first device in every network namespace
 	m := message{kind: unix.RTM_NEWROUTE, flags: unix.NLM_F_CREATE}
 	m.body = append(m.body, unix.AF_INET, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0)
 	m.attr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, loopback))
 	return talk(unix.NETLINK_ROUTE, m)
 }
 
-// What nf_tables calls its messages and attributes, as far as they are used.
+// Constants of nf_tables messages and attributes.
 const (
 	nfBatchBegin, nfBatchEnd = 0x10, 0x11
 	nfTables                 = unix.NFNL_SUBSYS_NFTABLES << 8
-	nfFamily                 = 2 // version 4
+	nfFamily                 = 2 // NFPROTO_IPV4
 	register                 = 1
 )
 
@@ -159,14 +159,14 @@ func redirect() error {
 	const table, chain = "sandjet\x00", "in\x00"
 	newTable := nfMessage(unix.NFT_MSG_NEWTABLE)
 	newTable.attr(unix.NFTA_TABLE_NAME, []byte(table))
-	oldTable := nfMessage(unix.NFT_MSG_DELTABLE) // of an earlier time: it is there by now in any case
+	oldTable := nfMessage(unix.NFT_MSG_DELTABLE) // an earlier table; after newTable it exists in any case
 	oldTable.attr(unix.NFTA_TABLE_NAME, []byte(table))
 
 	newChain := nfMessage(unix.NFT_MSG_NEWCHAIN)
 	newChain.attr(unix.NFTA_CHAIN_TABLE, []byte(table))
 	newChain.attr(unix.NFTA_CHAIN_NAME, []byte(chain))
 	newChain.attr(unix.NFTA_CHAIN_TYPE, []byte("filter\x00"))
-	const before = ^uint32(150) + 1 // its place among the hooks: -150
+	const before = ^uint32(150) + 1 // its priority among the hooks: -150
 	newChain.nest(unix.NFTA_CHAIN_HOOK, number(unix.NFTA_HOOK_HOOKNUM, unix.NF_INET_PRE_ROUTING), number(unix.NFTA_HOOK_PRIORITY, before))
 
 	rule := nfMessage(unix.NFT_MSG_NEWRULE)
@@ -176,7 +176,7 @@ func redirect() error {
 		expression("meta", number(unix.NFTA_META_KEY, unix.NFT_META_L4PROTO), number(unix.NFTA_META_DREG, register)),
 		expression("cmp", number(unix.NFTA_CMP_SREG, register), number(unix.NFTA_CMP_OP, unix.NFT_CMP_EQ),
 			value(unix.NFTA_CMP_DATA, unix.IPPROTO_TCP)),
-		// The first byte of the address that is wanted.
+		// The first byte of the destination address.
 		expression("payload", number(unix.NFTA_PAYLOAD_DREG, register), number(unix.NFTA_PAYLOAD_BASE, unix.NFT_PAYLOAD_NETWORK_HEADER),
 			number(unix.NFTA_PAYLOAD_OFFSET, 16), number(unix.NFTA_PAYLOAD_LEN, 1)),
 		expression("cmp", number(unix.NFTA_CMP_SREG, register), number(unix.NFTA_CMP_OP, unix.NFT_CMP_NEQ), value(unix.NFTA_CMP_DATA, 127)),
@@ -199,7 +199,7 @@ func nfMessage(kind uint16) message {
 type message struct {
 	kind   uint16
 	flags  uint16
-	silent bool // it is not answered
+	silent bool // the kernel does not respond to it
 	body   []byte
 }
 

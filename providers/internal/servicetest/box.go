@@ -16,22 +16,22 @@ import (
 	"github.com/sandjet/sandjet/internal/longtest"
 )
 
-// UserID is that of the plain user in a sandbox.
+// UserID is the id of the plain user in a sandbox.
 const UserID = "1000"
 
-// searchPath is that of every process.
+// searchPath is the PATH of every process.
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Options describes a sandbox.
 type Options struct {
-	Dir      string            // for what belongs to the sandbox; it is there
+	Dir      string            // an existing directory for the files that belong to the sandbox
 	User     string            // the plain user, whose home is /home/<User>
 	Env      map[string]string // of every process
-	Binds    []string          // a folder here and its place in the sandbox, in turn
-	ReadOnly []string          // the same, which no process in it can write to
-	Network  bool              // it shares this host's network; else it has none
-	Sudo     bool              // the plain user becomes root by sudo, which knows the option -n alone
-	Ended    func()            // called when nothing of it runs any more, before Box.Over is closed; nil: no call
+	Binds    []string          // pairs of a path on this host and its path in the sandbox
+	ReadOnly []string          // the same, but not writable in the sandbox
+	Network  bool              // shares this host's network; otherwise it has none
+	Sudo     bool              // the plain user can become root by sudo, which supports only the option -n
+	Ended    func()            // called when no process of it is left, before Box.Over is closed; may be nil
 }
 
 // Box is a sandbox of a fake service. Its methods are safe for concurrent use.
@@ -39,7 +39,7 @@ type Box struct {
 	o     Options
 	first *exec.Cmd
 	pid   int           // of process 1
-	over  chan struct{} // closed when nothing of it runs any more
+	over  chan struct{} // closed when no process of it is left
 }
 
 // Need skips the test where sandboxes cannot be made; if CI is set the test fails instead.
@@ -98,9 +98,9 @@ func Boot(o Options) (*Box, error) {
 		Pid int `json:"child-pid"` //nolint:tagliatelle // bubblewrap's
 	}
 	err = json.NewDecoder(info).Decode(&said)
-	line, _ := bufio.NewReader(out).ReadString('\n') // nothing: it has ended
+	line, _ := bufio.NewReader(out).ReadString('\n') // an empty line means that it has ended
 	b.pid = said.Pid
-	go func() { // ends when the sandbox does; Over says so
+	go func() { // ends with the sandbox, as Over reports
 		defer close(b.over)
 		_ = b.first.Wait() // however it ended
 		if o.Ended != nil {
@@ -142,7 +142,7 @@ func (b *Box) arguments() ([]string, error) {
 	var parents []string
 	all := append(slices.Clone(b.o.Binds), b.o.ReadOnly...)
 	for i := 0; i < len(all); i += 2 {
-		for dir := filepath.Dir(all[i+1]); dir != "/"; dir = filepath.Dir(dir) { // else only root enters them
+		for dir := filepath.Dir(all[i+1]); dir != "/"; dir = filepath.Dir(dir) { // otherwise only root could enter them
 			parents = append([]string{"--perms", "0755", "--dir", dir}, parents...)
 		}
 		how := "--bind"

@@ -1,3 +1,3 @@
-// Package servicetest is what the doubles of vendors' services share: sandboxes that are namespaces of this host (bubblewrap),
-// in which commands are real processes, and faults on the way of a request.
+// Package servicetest is the common part of the test doubles of vendors' services: sandboxes made of this host's namespaces (bubblewrap),
+// in which commands are real processes, and faults injected into requests.
 package servicetest

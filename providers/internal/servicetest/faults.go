@@ -18,22 +18,22 @@ type When string
 
 // The moments.
 const (
-	Before When = "before" // the request is read, and nothing is done
-	After  When = "after"  // it was carried out, and the answer is lost
-	Half   When = "half"   // it was carried out, and half of the answer arrives
+	Before When = "before" // the request was read, and nothing is done
+	After  When = "after"  // it was carried out, and the response is lost
+	Half   When = "half"   // it was carried out, and half of the response arrives
 )
 
 // Fault is a failure that a fake service injects.
 type Fault struct {
-	Route      string // method and path, as "POST /v2/sandboxes"; one that ends with * is all that begin so
-	Has        string // only where the request's body has this; empty: any
+	Route      string // method and path, such as "POST /v2/sandboxes"; a final * matches any rest
+	Has        string // matches only request bodies that contain it; empty: any
 	Times      int    // how often; 0: once
-	Pass       int    // how many requests pass before it
-	Status     int    // the answer, in place of what was asked for; 0: none
-	RetryAfter int    // seconds; below 0: the answer does not say
-	Drop       When   // the connection breaks
+	Pass       int    // how many matching requests are served before it
+	Status     int    // status of the response, instead of the real one; 0: none
+	RetryAfter int    // seconds; negative: no such header
+	Drop       When   // when the connection breaks; empty: it does not
 	Slow       time.Duration
-	Hold       func() // is called before the rest, and may wait
+	Hold       func() // called first; may block
 }
 
 // Faults are the pending faults of a service. The zero value has none; it is safe for concurrent use.
@@ -133,7 +133,7 @@ func Answer(w http.ResponseWriter, status int, body any) {
 	w.WriteHeader(status)
 	text, err := json.Marshal(body)
 	if err != nil {
-		panic(fmt.Errorf("servicetest: an answer that is none: %w", err)) // it is our own
+		panic(fmt.Errorf("servicetest: an answer that is none: %w", err)) // the body is our own
 	}
 	_, _ = w.Write(text) // the client may be gone
 }

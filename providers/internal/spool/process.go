@@ -17,23 +17,23 @@ import (
 // Process is a running boxrun program in a sandbox, for services without input streams; it implements boxrun.Stream. The first Write
 // starts it. The program waits for the start message and ends by itself if none comes, so that a lost answer needs no further check.
 type Process struct {
-	// Leave says that the sandbox ends with it, and nothing is to be taken away. Set it before Close.
+	// Leave is whether the sandbox ends with the program, so that nothing has to be removed. It must be set before Close.
 	Leave bool
 
 	box    Box
-	want   string // the epoch in which the sandbox must be; empty: any
+	want   string // required epoch of the sandbox; empty: any
 	args   []string
-	ctx    context.Context //nolint:containedctx // its input's life is its own
+	ctx    context.Context //nolint:containedctx // for writes of the input, which have no context of their own
 	cancel context.CancelFunc
 	once   sync.Once
-	begun  chan struct{} // closed when dir is known
+	begun  chan struct{} // closed when dir is set
 
 	mu    sync.Mutex
-	name  string // of its folder, which only its maker knows; empty: nothing was tried
-	dir   string // in the sandbox, with its input and what it has printed; empty: it has not begun
-	parts int    // of input that were written
-	err   error  // why something was not written
-	ended bool   // it has ended, and nothing is left of it
+	name  string // secret name of its folder; empty: no start was tried
+	dir   string // folder in the sandbox with its input and output; empty: not started
+	parts int    // number of input parts that were written
+	err   error  // the first failed write
+	ended bool   // the program has ended, and its folder was removed
 }
 
 // New returns a process that is not started, for a sandbox that must be in the epoch want (empty: any). It uses the values of ctx, but not
@@ -45,8 +45,8 @@ func New(ctx context.Context, box Box, want string, args []string) *Process {
 }
 
 const (
-	longestFirst = 32 << 10 // of what the program is started with; more is a file
-	longestWord  = 64       // of input that is an argument of the shell that writes it; as above
+	longestFirst = 32 << 10 // bytes of input passed at the start; more is uploaded as a file
+	longestWord  = 64       // bytes of input passed as an argument; more is uploaded as a file
 )
 
 // Write writes to the program's standard input; the first call starts it.
@@ -60,7 +60,7 @@ func (p *Process) Write(b []byte) (int, error) {
 	if p.err == nil {
 		p.err = err
 	}
-	p.cancel() // it is unknown what has arrived: readers need not wait
+	p.cancel() // it is unknown how much arrived, so readers need not wait
 	return 0, err
 }
 
@@ -87,7 +87,8 @@ func (p *Process) write(b []byte) error {
 	return err
 }
 
-// once begins a script that writes a part of the input. Where that was done already, or is being done, it ends: it was a repetition.
+// once is the beginning of a script that writes a part of the input. It exits if that part was written already, or is being written: then
+// this is a repetition.
 const once = `[ -p "$1/in" ] || exit; mkdir "$2.said" 2>/dev/null || exit 0
 `
 
@@ -127,7 +128,7 @@ func (p *Process) Copy(stdout, stderr io.Writer) error {
 	case <-p.ctx.Done():
 		return p.ctx.Err()
 	}
-	got := map[string]int{} // pieces, by output
+	got := map[string]int{} // number of pieces received, by output
 	outputs := map[string]io.Writer{"o": stdout, "e": stderr}
 	for {
 		said, err := p.box.Execute(p.ctx, Fetch, fetchFor+fetchSpan, fetchScript, p.dir, strconv.Itoa(got["o"]), strconv.Itoa(got["e"]),
@@ -141,7 +142,7 @@ func (p *Process) Copy(stdout, stderr io.Writer) error {
 		}
 		for _, one := range pieces {
 			if one.n != got[one.output]+1 {
-				continue // it came before
+				continue // received before
 			}
 			got[one.output] = one.n
 			if _, err := outputs[one.output].Write(one.data); err != nil {
@@ -161,8 +162,8 @@ func (p *Process) over() {
 	p.ended = true
 }
 
-// finish ends a program that did not get all words, and removes what is kept of its output, all at once. Output of processes that still
-// hold a stream is lost from now on. The folder is one of the two in which it can be.
+// finish ends a program that may not have received all messages, and removes its stored output. From then on, output of processes that
+// still hold a stream is lost. The folder is in one of two places.
 const finish = `[ -z "$2" ] || mkdir "/tmp/.sandjet-$1.no" # it may begin just now: either that sees this, or this sees its folder
 for d in /dev/shm/.sandjet-"$1" /tmp/.sandjet-"$1"; do
 [ -d "$d" ] || continue
@@ -184,7 +185,7 @@ func (p *Process) Close() error {
 			if p.dir == "" {
 				unsure = "unsure"
 			}
-			_, _ = Run(ctx, p.box, Finish, finish, p.name, unsure) // the sandbox may be gone: then so is the program
+			_, _ = Run(ctx, p.box, Finish, finish, p.name, unsure) // if the sandbox is gone, so is the program
 		}
 	})
 	return nil

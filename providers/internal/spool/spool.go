@@ -19,43 +19,43 @@ var beginScript string
 //go:embed fetch.sh
 var fetchScript string
 
-// What a short command is for. Those that [Repeatable] names may be run again if it is unknown whether they ran: they do nothing the second
-// time, as a file that is uploaded once more. A sandbox takes each part of the input once.
+// The purposes of short commands. Those in [Repeatable] may be run again if it is unknown whether they ran, because they are idempotent,
+// as is uploading a file again. A sandbox accepts each part of the input once.
 const (
 	Begin  = "begin"  // starts the program
-	Word   = "word"   // writes to its input, as the next
-	Input  = "input"  //
-	Fetch  = "fetch"  // gets what it has printed
-	Finish = "finish" // ends it, and takes away what is kept
-	Look   = "look"   // changes nothing that matters
-	Sweep  = "sweep"  // ends what a program that is gone has left
+	Word   = "word"   // writes to its input a part passed as an argument
+	Input  = "input"  // writes to its input a part that was uploaded
+	Fetch  = "fetch"  // fetches its output
+	Finish = "finish" // ends it and removes its folder
+	Look   = "look"   // reads something, without relevant changes
+	Sweep  = "sweep"  // kills the remaining processes of a program that is gone
 )
 
-// Repeatable returns the uses of [Box.Execute] that may be retried.
+// Repeatable returns the purposes of [Box.Execute] that may be retried.
 func Repeatable() []string { return []string{Word, Input, Fetch, Look, Sweep} }
 
 const (
-	fetchFor   = 10 * time.Second // a fetch waits for output so long
-	fetchSpan  = 5 * time.Second  // that the way there and back may take beside
-	endTimeout = 30 * time.Second // of what is not a fetch
-	// The words of begin.sh and fetch.sh.
+	fetchFor   = 10 * time.Second // how long a fetch waits for output
+	fetchSpan  = 5 * time.Second  // additional time for the request
+	endTimeout = 30 * time.Second // of other short commands
+	// Messages of begin.sh and fetch.sh.
 	wordBegun, wordFull, wordAnother = "begun", "full", "another"
 	wordEnd, wordGone                = "end", "gone"
 )
 
 // Box gives access to a sandbox. Its methods must be safe for concurrent use.
 type Box interface {
-	// Execute runs a script of bash with arguments in the sandbox, without input. What is one of the uses above. It is short: after limit it
-	// is ended, or abandoned, and what it printed is lost. An error means that it is unknown whether it ran.
+	// Execute runs a script of bash with arguments in the sandbox, without input. What is one of the purposes above. The script is short:
+	// after limit it is killed or abandoned, and its output is lost. After an error it is unknown whether it ran.
 	Execute(ctx context.Context, what string, limit time.Duration, script string, args ...string) (Executed, error)
-	// Upload writes a file, whole or not at all.
+	// Upload writes a file atomically.
 	Upload(ctx context.Context, path string, content []byte) error
 }
 
 // Executed is the result of a short command.
 type Executed struct {
 	Exit   int
-	Result string // of both of its outputs
+	Result string // both outputs together
 }
 
 // Run runs a script in the sandbox and returns its output, without surrounding space. A nonzero exit code is an error. Code: unavailable.
@@ -67,7 +67,7 @@ func Run(ctx context.Context, box Box, what, script string, args ...string) (str
 	return strings.TrimSpace(said.Result), err
 }
 
-// rootOrSelf runs its arguments as root where the sandbox's user may become root without a password, else as that user.
+// rootOrSelf is a script that runs its arguments as root if the sandbox's user may become root without a password, otherwise as that user.
 const rootOrSelf = `[ "$(id -u)" = 0 ] || ! sudo -n true 2>/dev/null || exec sudo -n "$@"
 exec "$@"`
 
