@@ -10,7 +10,7 @@ import (
 // Kind is the outcome of a try.
 type Kind string
 
-// The kinds.
+// The outcomes.
 const (
 	Delivered Kind = "delivered" // the receiver has accepted it
 	Failed    Kind = "failed"    // the try counts, and may be repeated

@@ -40,7 +40,7 @@ import (
 
 // Adapter sends and receives messages of one chat service.
 type Adapter interface {
-	// Profile is what the service can do. It does not change.
+	// Profile returns what the service supports. It always returns the same.
 	Profile() Profile
 	// Send sends one message. Its error is an [Error], which states whether the message may have arrived. It blocks for one request, or
 	// for two if the service has certainly refused the first or a search comes first, and returns soon after ctx is done.
@@ -50,7 +50,7 @@ type Adapter interface {
 	Destination(route json.RawMessage) (string, error)
 }
 
-// Profile is what a chat service can do.
+// Profile describes what a chat service supports.
 type Profile struct {
 	// Kind is the name of the service, such as telegram.
 	Kind string
@@ -127,7 +127,7 @@ const (
 
 // Secret is a field of a credential.
 type Secret struct {
-	Name     string // bot_token
+	Name     string // such as bot_token
 	Required bool
 	// Counted is whether the service counts its rate limits per value of this field: channel records with the same value share one pace.
 	Counted bool
@@ -196,7 +196,7 @@ type Receipt struct {
 	Rest time.Duration `json:"-"`
 }
 
-// Optional abilities of adapters.
+// Optional capabilities of adapters.
 type (
 	// Finder searches for a message that may have arrived. If found is false, the message certainly did not arrive: the search has covered
 	// all messages from since on. If that is not certain, the error is an [Error].
@@ -266,7 +266,7 @@ type Request struct {
 // InboundKind is the kind of an Inbound.
 type InboundKind string
 
-// The kinds.
+// The kinds of an Inbound.
 const (
 	Text      InboundKind = "text"      // a person wrote something
 	Pressed   InboundKind = "pressed"   // a person pressed a button
@@ -283,7 +283,7 @@ type Inbound struct {
 	Conversation string
 	// Place (the chat or repository) and User (who wrote) are checked against the allow-lists of the channel's record.
 	Place, User string
-	UserName    string // as people see it
+	UserName    string // the display name of User
 	Text        string
 	Data        string // of the pressed button
 	Message     string // id of the message, or of the message with the button
@@ -316,7 +316,7 @@ type Content struct {
 
 // Answer is the response to a request.
 type Answer struct {
-	Status int // 0: 200
+	Status int // HTTP status; 0: 200
 	Type   string
 	Body   []byte
 }

@@ -19,10 +19,10 @@ const (
 	mark = "(possible repeat)"
 )
 
-// Part is a piece of a document that fits into one message, in the chat's format and without any markup.
+// Part is a piece of a document that fits into one message: Text has the chat's format, Plain is the same without markup.
 type Part struct{ Text, Plain string }
 
-// Layout describes how a document is to be rendered.
+// Layout describes the format and the limits of the parts of a document.
 type Layout struct {
 	Format   channel.Format
 	Limit    int // of a part, in units of Unit

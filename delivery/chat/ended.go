@@ -49,7 +49,8 @@ func (s *Sender) Ended(ctx context.Context, d schemas.Delivery, failure string) 
 	})
 }
 
-// fallBack delivers by the channel's fallback, unless there is none or this delivery is one already.
+// fallBack creates a delivery to the channel's fallback and returns the fallback's channel. It returns an empty id if there is none, or if
+// this delivery is itself a fallback or a test of the channel.
 func (s *Sender) fallBack(ctx context.Context, d schemas.Delivery, record schemas.ChatChannel) (schemas.ChannelID, error) {
 	f := record.Fallback
 	if f == nil || d.FallbackOf != "" || d.Tries > 0 { // deliveries with limited tries are tests of this very channel

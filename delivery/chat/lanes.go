@@ -45,7 +45,7 @@ func newLanes() *lanes {
 	return &lanes{all: map[Place]*lane{}, inFlight: map[schemas.AccountID]int{}, slow: map[schemas.AccountID]int{}}
 }
 
-// enter occupies the lane of a place, until leave. If it returns false it does not, and the verdict says why.
+// enter occupies the lane of a place until leave. It returns false if that is not possible now, with a verdict that says why.
 func (l *lanes) enter(a schemas.AccountID, p Place) (v delivery.Verdict, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

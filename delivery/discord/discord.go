@@ -89,7 +89,7 @@ const (
 	unknownWebhook     = 10015
 	missingAccess      = 50001
 	missingPermissions = 50013
-	invalidToken       = 50027 // of an interaction
+	invalidToken       = 50027 // the token of an interaction is invalid
 )
 
 // call sends a request with the bot's token. If byToken is true, the request is authorized only by the interaction token in its path. The

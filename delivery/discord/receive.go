@@ -133,7 +133,7 @@ func aside(text string) channel.Answer {
 	return answer(map[string]any{"type": 4, "data": map[string]any{"content": text, "flags": 64}})
 }
 
-// unheard is the text shown to a user to whom, or in a channel to which, the channel's record does not listen.
+// unheard is the text shown to a user if the allow-lists of the channel's record exclude the user or the channel.
 const unheard = "Nobody listens here: this channel or you are not among those that this bot is for."
 
 // Read implements [channel.Receiver].

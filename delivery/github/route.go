@@ -15,8 +15,8 @@ type Route struct {
 	Repo         string `json:"repo"` // owner/name
 	Number       int64  `json:"number"`
 	Comment      int64  `json:"comment_id,omitzero"`
-	Review       int64  `json:"review_comment_id,omitzero"` // the first comment of a thread on code
-	Installation int64  `json:"installation_id,omitzero"`   // of the app
+	Review       int64  `json:"review_comment_id,omitzero"` // id of the first comment of a thread on code
+	Installation int64  `json:"installation_id,omitzero"`   // id of the app's installation
 }
 
 func parseRoute(route json.RawMessage) (Route, error) {

@@ -31,7 +31,8 @@ func (e never) Error() string { return e.why }
 
 func refuse(format string, args ...any) error { return never{fmt.Sprintf(format, args...)} }
 
-// get fetches a file and stores it at a path, unless it is there. Errors: never, a [*channel.Error] of the service, or one of the files.
+// get fetches a file and stores it at a path, unless it is stored there already. Its error is a [never], a [*channel.Error] of the
+// service, or an error of the folder.
 func (g *getting) get(ctx context.Context, f *schemas.ChatFile, to string) error {
 	there, err := g.folder.Stat(ctx, to)
 	if err == nil { // stored by an earlier try

@@ -11,7 +11,7 @@ import (
 )
 
 // A packer writes blocks into parts. Callers copy it by value, and restore the copy to undo a write that did not fit. Therefore its slices
-// are replaced instead of changed, except the buffers, which are only appended to.
+// are replaced instead of changed. Only the buffers are appended to: restoring a copy truncates these.
 type packer struct {
 	o     Options
 	note  string

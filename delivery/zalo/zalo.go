@@ -21,7 +21,7 @@ const (
 	secretToken = "secret_token"
 )
 
-const maxText = 2000 // characters
+const maxText = 2000 // characters by Zalo's documentation; counted in UTF-16 units, see Profile
 
 // Adapter is the adapter of Zalo.
 type Adapter struct{ api *chatapi.Client }

@@ -123,7 +123,7 @@ type rescue struct {
 	every   time.Duration
 	watched *lifecycle.JobWatch
 	// covered is when the mark of open jobs was last written, by the monotonic clock: the stream's clock may jump at a reconnect.
-	covered time.Time // when the watch was last covered
+	covered time.Time
 
 	leases *leases.Bucket
 	absent map[string]time.Time // workers whose lease is missing, and since when

@@ -116,7 +116,7 @@ func concurrent(t *testing.T, f *fixture) {
 	}
 }
 
-// limits sends a text of exactly the limit, mostly of a rune whose size differs between all units.
+// limits sends a text of exactly the profile's limit, mostly of a rune whose length differs between the units, and one that exceeds it.
 func limits(t *testing.T, f *fixture) {
 	p := f.adapter.Profile()
 	each := map[channel.Unit]int{channel.UTF16: 2, channel.CodePoints: 1, channel.Bytes: 4}[p.Unit]

@@ -147,7 +147,7 @@ func (c *Client) place(f Fetch, text string) (*url.URL, *channel.Error) {
 	return u, nil
 }
 
-// get requests a file, and waits for the beginning of the response as long as for other requests.
+// get requests a file. It waits until the response begins, with the time limit of other requests.
 func (c *Client) get(ctx context.Context, cancel context.CancelFunc, f Fetch, at *url.URL) (*http.Response, *channel.Error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
 	if err != nil {

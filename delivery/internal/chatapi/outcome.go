@@ -93,8 +93,8 @@ func isContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// cut returns the error for a response whose status has arrived, but not its whole body. If the status is no success that is certain, but
-// details may be missing.
+// cut returns the error for a response whose status arrived, but not its whole body. If the status is not a success, that is certain, but
+// details in the body may be missing.
 func (c *Client) cut(a Answer, err error) *channel.Error {
 	e := c.ByStatus(a)
 	switch {
