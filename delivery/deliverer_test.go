@@ -16,11 +16,11 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// script is a Sender that answers as configured and keeps what it was given.
+// script is a Sender that returns configured verdicts and records the deliveries that it was given.
 type script struct {
 	mu     sync.Mutex
 	sent   []sent
-	answer func(d schemas.Delivery, n int) Verdict // n: the tries of this delivery before
+	answer func(d schemas.Delivery, n int) Verdict // n: number of earlier tries of this delivery
 	came   chan schemas.DeliveryID
 }
 
@@ -51,7 +51,7 @@ func (s *script) of(id schemas.DeliveryID) []sent {
 	return s.tries(id)
 }
 
-// work runs a deliverer until the function that it returns is called.
+// work runs a deliverer until the returned function is called.
 func work(t *testing.T, d *Deliverer) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -84,7 +84,7 @@ func TestTriesKeepTheScheduleUntilTheyAreUsedUp(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		s := &script{answer: func(schemas.Delivery, int) Verdict { return Verdict{Kind: Failed} }}
 		var gone atomic.Int64
-		schedule := Schedule()[:6] // the rest is days, which the log's own ticks make long even in virtual time
+		schedule := Schedule()[:6] // the other delays are days, in which the server's own timers run too often even in virtual time
 		stop := work(t, &Deliverer{Bus: b, Sender: s, schedule: schedule, Metrics: Metrics{Dead: func(string) { gone.Add(1) }}})
 		d := publish(t, b, "msg_1")
 		time.Sleep(9 * time.Hour)
@@ -109,7 +109,7 @@ func TestTriesKeepTheScheduleUntilTheyAreUsedUp(t *testing.T) {
 			t.Fatalf("dead letters %+v, %v; want one with the last answer", letters, err)
 		}
 
-		// A person sends it again: all its tries start from the first, under the same id.
+		// A person redrives it: all its tries start from the first, under the same id.
 		if err := streams.OpenDeadLetters(b).Redrive(t.Context(), letters[0].ID); err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func TestADelivererThatDiesDeliversOnceMoreAndNeverLess(t *testing.T) {
 						return nil
 					}
 					die()
-					time.Sleep(time.Second) // until nothing of it is alive
+					time.Sleep(time.Second) // until all its goroutines have ended
 					return errors.New("dead")
 				}}
 				publish(t, b, "msg_1")

@@ -2,5 +2,5 @@ package delivery
 
 import "time"
 
-// SetSchedule shortens the waits between the tries.
+// SetSchedule replaces the delays before the tries.
 func (d *Deliverer) SetSchedule(waits ...time.Duration) { d.schedule = waits }

@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestTriesThatFailAreLoggedOnceAMinute: a receiver that fails for thousands of deliveries has one line, another has its own, and
-// those that were left out are counted.
+// TestTriesThatFailAreLoggedOnceAMinute: a receiver that fails for thousands of deliveries has one log line per minute, another receiver
+// has its own, and the lines left out are counted.
 //
 //guarantee:bounds
 func TestTriesThatFailAreLoggedOnceAMinute(t *testing.T) {

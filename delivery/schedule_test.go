@@ -20,7 +20,7 @@ func TestNext(t *testing.T) {
 		chance  float64
 		kind    stepKind
 		wait    time.Duration // from now
-		counted int           // tries so far, as scheduled
+		counted int           // number of tries so far
 	}{
 		{"what arrived is done", 0, Verdict{Kind: Delivered}, 1, 0.5, stepDone, 0, 0},
 		{"what nobody wants is done", 3, Verdict{Kind: Dropped}, 1, 0.5, stepDone, 0, 0},
@@ -124,8 +124,8 @@ func TestWhatIsGivenUpSaysWhyAndIsNotRetried(t *testing.T) {
 	}
 }
 
-// Who tries a channel wants to know at once that its receiver is left alone, and why. Where it may arrive yet, and where tries are not
-// bounded, it waits.
+// A test delivery to a paused receiver fails at once with the reason. It waits if an earlier try may still arrive, or if its tries are not
+// limited.
 func TestATestDoesNotWait(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -13,14 +13,14 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// slow is a Sender to two endpoints: one takes ten requests at a time and a while for each, the other takes all.
+// slow is a Sender to two endpoints: one accepts ten requests at a time and is slow, the other accepts all.
 type slow struct {
 	mu     sync.Mutex
 	inHand int
 	each   time.Duration
 	sends  int
 	came   map[schemas.DeliveryID]int
-	at     map[schemas.DeliveryID]int // how many tries were begun before
+	at     map[schemas.DeliveryID]int // number of tries that began before
 }
 
 func (s *slow) Send(_ context.Context, d schemas.Delivery) (schemas.DeliveryTry, Verdict) {
@@ -49,13 +49,13 @@ func (s *slow) Send(_ context.Context, d schemas.Delivery) (schemas.DeliveryTry,
 }
 
 // TestASlowEndpointLeavesOthersTheirTurn: in virtual time, tens of thousands of deliveries wait for a slow endpoint of one account, more
-// than may be in flight. Those of another account arrive at once, and all come in the end.
+// than may be in flight. Deliveries of another account arrive at once, and all arrive in the end.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestASlowEndpointLeavesOthersTheirTurn(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
-		const well, slots, most = 20, 64, 1000 // most tries of the other account that may come before
-		flood := 4 * most                      // far more than slots take in the time of the test
+		const well, slots, most = 20, 64, 1000 // maximal number of earlier tries of the other account
+		flood := 4 * most                      // far more than the slots handle during the test
 		if longtest.Asked() {
 			flood = 30 * most
 		}

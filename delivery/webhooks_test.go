@@ -24,7 +24,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-const within = 2 * time.Minute // of everything that must happen at all
+const within = 2 * time.Minute // timeout for events that must happen
 
 // book is the endpoints of a test.
 type book struct {
@@ -55,10 +55,10 @@ func (k *book) Failing(context.Context, schemas.AccountID, schemas.EndpointID, b
 type post struct {
 	id, body, timestamp string
 	at                  time.Time
-	valid               error // what the public library says
+	valid               error // result of the public library's verification
 }
 
-// receiver is an endpoint with a server. It answers the nth request, from 0, as configured.
+// receiver is an endpoint with a server. It responds to the nth request, counted from 0, as configured.
 type receiver struct {
 	id    schemas.EndpointID
 	mu    sync.Mutex
@@ -113,7 +113,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// deliver runs a deliverer of webhooks until the function that it returns is called.
+// deliver runs a deliverer of webhooks until the returned function is called.
 func deliver(t *testing.T, b *streams.Bus, k *book, change func(*delivery.Deliverer, *webhook.Sender)) (stop func()) {
 	t.Helper()
 	sender := &webhook.Sender{Endpoints: k, Policy: webhook.Policy{AllowLoopback: true, AllowHTTP: true}}
@@ -230,7 +230,7 @@ func TestADelivererThatEndsBeforeTheAnswerDeliversAgainUnderTheSameID(t *testing
 	send(t, l.Bus, "msg_1", "wh_1")
 	<-came
 	stop()
-	close(answer) // the receiver has it, and the sender does not know
+	close(answer) // the receiver has it, and the sender gets no response
 	deliver(t, l.Bus, k, nil)
 	posts := r.await(t, 2)
 	if posts[0].id != posts[1].id || posts[0].body != posts[1].body || posts[1].valid != nil {
@@ -260,7 +260,7 @@ func TestAReplayIsTheSameDelivery(t *testing.T) {
 func TestAllArrivesThroughErrorsAndRestarts(t *testing.T) {
 	t.Parallel()
 	l, k := natstest.Start(t), &book{all: map[schemas.EndpointID]schemas.Endpoint{}}
-	const many = 60 // to each
+	const many = 60 // deliveries to each
 	var all []*receiver
 	for i := range 3 {
 		all = append(all, newReceiver(t, k, schemas.EndpointID(fmt.Sprintf("wh_%d", i)), func(n int, w http.ResponseWriter) {
@@ -313,7 +313,7 @@ func TestReceiversThatNeverAnswerDoNotHoldUpOthers(t *testing.T) {
 	well.await(t, many)
 }
 
-// blackHole takes connections and never answers.
+// blackHole accepts connections and never responds.
 func blackHole(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

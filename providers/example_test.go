@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// fixed is a provider that answers every command in the same way, and keeps boxes.
+// fixed is a provider that responds to every command in the same way, and has persistent sandboxes.
 type fixed struct{}
 
 func (fixed) Run(context.Context, providers.Command) (providers.Result, error) {
@@ -22,7 +22,7 @@ func (fixed) Reserve(_ context.Context, key string, _ providers.Spec) (schemas.R
 
 func (fixed) Release(context.Context, schemas.Ref) error { return nil }
 
-// timed is a decorator: it has Run and Unwrap, and hides no capability of what it wraps.
+// timed is a decorator: it has Run and Unwrap, and hides no capability of the provider that it wraps.
 type timed struct{ inner providers.Provider }
 
 func (t timed) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
@@ -34,7 +34,7 @@ func (t timed) Run(ctx context.Context, cmd providers.Command) (providers.Result
 
 func (t timed) Unwrap() providers.Provider { return t.inner }
 
-// A caller asks for a capability and never for a backend by name.
+// Callers check for capabilities, never for the name of a backend.
 func ExampleAs() {
 	var p providers.Provider = timed{fixed{}}
 	if keeper, ok := providers.As[providers.Reserver](p); ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// broken panics whatever it is asked for.
+// broken is a provider that panics in every method.
 type broken struct{}
 
 func (broken) Run(context.Context, providers.Command) (providers.Result, error) { panic("run") }
@@ -41,7 +41,7 @@ func (broken) OpenWorkspace(context.Context, schemas.AccountID, providers.Mount)
 	panic("open")
 }
 
-// capability is one that a guarded provider must have.
+// capability returns a capability that a guarded provider must have.
 func capability[T any](t *testing.T, p providers.Provider) T {
 	t.Helper()
 	c, ok := providers.As[T](p)
@@ -51,7 +51,7 @@ func capability[T any](t *testing.T, p providers.Provider) T {
 	return c
 }
 
-// TestAPanicOfAProviderIsAnError: whatever is called, on whatever wraps it.
+// TestAPanicOfAProviderIsAnError: a panic becomes an error, in every method and with every wrapper.
 //
 //guarantee:one-result-for-every-accepted-call
 func TestAPanicOfAProviderIsAnError(t *testing.T) {
@@ -91,7 +91,8 @@ func openOf(ctx context.Context, f providers.Filer) error {
 	return err
 }
 
-// TestAGuardedProviderHasWhatItWraps: neither more nor less, and it answers as that does.
+// TestAGuardedProviderHasWhatItWraps: a guarded provider has the capabilities of the one that it wraps, no more and no less, with the same
+// results.
 func TestAGuardedProviderHasWhatItWraps(t *testing.T) {
 	t.Parallel()
 	p := providers.Guarded(fixed{}, slog.New(slog.DiscardHandler))

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// counting is a pacer that notes for whom turns are taken.
+// counting is a Pacer that counts the turns of each place.
 type counting struct{ places map[Place]int }
 
 func (c *counting) Take(_ context.Context, at Place, _ []channel.Pace) (time.Duration, error) {
@@ -23,7 +23,8 @@ func (c *counting) Take(_ context.Context, at Place, _ []channel.Pace) (time.Dur
 
 func (*counting) Rest(context.Context, Place, time.Duration) error { return nil }
 
-// Records with one credential share one pace, also of several accounts; what stands for the credential says nothing of it.
+// Channel records with the same credential share rate limits, even if they belong to several accounts. The id that they share reveals
+// nothing of the credential.
 func TestRecordsWithOneCredentialShareAPace(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		records := records{

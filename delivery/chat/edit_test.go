@@ -57,7 +57,7 @@ func openEditor() *editor {
 	return &editor{service: s}
 }
 
-// asks is a question, answers its answer.
+// asks returns a delivery with a question, answers one that replaces the question by its answer.
 func asks(text string) schemas.Delivery {
 	d := toChat(1, "x", text)
 	d.Body = string(must(json.Marshal(schemas.ChatBody{Text: text, Buttons: []schemas.ChatButton{{Label: "Yes", Data: "y"}}})))
@@ -139,7 +139,7 @@ func TestAQuestionSaysHowItWasAnswered(t *testing.T) {
 				}
 			}
 			edits := service.edits
-			if v := try(t, s, answer); v.Kind != delivery.Delivered || service.edits != edits { // it comes again
+			if v := try(t, s, answer); v.Kind != delivery.Delivered || service.edits != edits { // redelivered
 				t.Errorf("%s: %+v, %d edits and then %d", name, v, edits, service.edits)
 			}
 			service.want(t, c.want...)
@@ -151,7 +151,7 @@ func TestAQuestionSaysHowItWasAnswered(t *testing.T) {
 	})
 }
 
-// A process dies while it delivers an answer: the question is edited to show the answer, and no other message is sent.
+// A process crashes while it delivers an answer: the question is edited to show the answer, and no other message is sent.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestAnAnswerThroughDeathsIsThereOnce(t *testing.T) {
@@ -186,7 +186,7 @@ func TestAnAnswerThroughDeathsIsThereOnce(t *testing.T) {
 	})
 }
 
-// An answer that is faster than its question waits for that, and not for ever.
+// An answer that is delivered before its question waits for the question, but not forever.
 func TestAnAnswerComesBehindItsQuestion(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -202,7 +202,7 @@ func TestAnAnswerComesBehindItsQuestion(t *testing.T) {
 			}
 		}
 		waits()
-		try(t, s, question) // it does not arrive
+		try(t, s, question) // the question does not arrive
 		waits()
 		try(t, s, question)
 		try(t, s, answer)
@@ -223,7 +223,7 @@ func TestAnAnswerComesBehindItsQuestion(t *testing.T) {
 	})
 }
 
-// A service without buttons gets the question without them. A service that cannot edit gets another message.
+// A service without buttons gets the question without buttons. A service without edits gets the answer as another message.
 func TestAServiceThatCanDoNeither(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// ends are the events about deliveries on a conversation, by delivery.
+// ends returns the events about the end of deliveries on a conversation, by delivery.
 func ends(t *testing.T, b *streams.Bus) map[string][]schemas.Event {
 	t.Helper()
 	out := map[string][]schemas.Event{}
@@ -27,8 +27,8 @@ func ends(t *testing.T, b *streams.Bus) map[string][]schemas.Event {
 	return out
 }
 
-// TestDeliveriesGoThroughTheLog runs deliverers over the log. Each delivery that arrives or fails for good is published on the
-// conversation once. A delivery that a channel refuses is sent by its fallback. A deliverer that ends leaves the rest to the next one.
+// TestDeliveriesGoThroughTheLog runs deliverers on a NATS server. Each delivery that arrives or fails for good is published on the
+// conversation once. A delivery that a channel refuses is sent through its fallback. When a deliverer ends, the next one continues.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestDeliveriesGoThroughTheLog(t *testing.T) {

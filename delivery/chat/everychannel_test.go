@@ -33,16 +33,16 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// realService is a chat service with its own adapter and a double of it.
+// realService is a chat service with its own adapter and its test double.
 type realService struct {
 	open    func(channel.Options) (channel.Adapter, error)
 	double  func() *chatfake.Server
 	secrets map[string]string
 	route   func(n int) string // of the nth chat
-	place   func(n int) string // as the double calls it
+	place   func(n int) string // the double's name of that chat
 }
 
-// adapted makes a constructor of an adapter one of any.
+// adapted converts the constructor of an adapter to one that returns a [channel.Adapter].
 func adapted[A channel.Adapter](open func(channel.Options) (A, error)) func(channel.Options) (channel.Adapter, error) {
 	return func(o channel.Options) (channel.Adapter, error) { return open(o) }
 }
@@ -68,10 +68,10 @@ func realServices() map[string]realService {
 	}
 }
 
-// soon is the time of Discord, whose numbers begin in 2015: virtual time begins in 2000.
+// soon returns a time for Discord, whose ids count from 2015: virtual time begins in 2000.
 func soon() time.Time { return time.Now().AddDate(20, 0, 0) }
 
-// pipes is a network within the process, on which virtual time continues while all wait.
+// pipes is a network within the process, with which virtual time can advance while all goroutines wait.
 type pipes struct {
 	arriving chan net.Conn
 	closed   chan struct{}
@@ -103,7 +103,7 @@ func (p pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// serve has a double answer on a network of its own, and returns options that lead to it.
+// serve serves a double on a network of its own, and returns options with which an adapter reaches it.
 func serve(t *testing.T, d *chatfake.Server) (channel.Options, func()) {
 	t.Helper()
 	p := pipes{make(chan net.Conn), make(chan struct{})}
@@ -119,16 +119,16 @@ func serve(t *testing.T, d *chatfake.Server) (channel.Options, func()) {
 	}
 }
 
-// harmful are the faults after which a message has to be tried again, or looked for.
+// harmful returns the faults after which a message must be retried or searched for.
 func harmful() []chatfake.Fault {
 	return []chatfake.Fault{chatfake.Drop, chatfake.CommitThenDrop, chatfake.TooMany, chatfake.TooManyBare, chatfake.ServerError,
 		chatfake.CommitThenServerError, chatfake.Hang, chatfake.CommitThenHang, chatfake.CommitThenTruncate, chatfake.CommitThenMalformed,
 		chatfake.CommitThenLong}
 }
 
-// TestEveryChannelHasEveryMessageOnce sends by the adapters of all services to their doubles, which lose requests and answers, while the
-// three deliverers die or are suspended. Nothing is lost. No message arrives twice where the service lets the sender check; where it does
-// not, all but one say that they may be repeats.
+// TestEveryChannelHasEveryMessageOnce sends by the adapters of all services to their doubles, which lose requests and responses, while the
+// three deliverers crash or are suspended. No message is lost. If the service lets the sender check, no message arrives twice; otherwise
+// all but one copy say that they may be repeats.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestEveryChannelHasEveryMessageOnce(t *testing.T) {
@@ -153,7 +153,7 @@ func everyMessageThere(t *testing.T, b *streams.Bus, kind string, r realService,
 	if err != nil {
 		t.Fatal(err)
 	}
-	var mu sync.Mutex // of what follows
+	var mu sync.Mutex // guards the variables below
 	chance := rand.New(rand.NewPCG(15, uint64(len(kind))))
 	faults, deaths, pauses := 0, 0, 0
 	double.Choose(func(*http.Request) chatfake.Fault {
@@ -202,7 +202,7 @@ func everyMessageThere(t *testing.T, b *streams.Bus, kind string, r realService,
 	}
 	p := adapter.Profile()
 	_, finds := adapter.(channel.Finder)
-	// A service that knows keys for minutes, and cannot be looked through, is like one that knows none when they are over.
+	// A service that knows keys for some minutes and cannot be searched is afterwards like one without keys.
 	never, repeats := p.Once == channel.OnceNever || p.Window > 0 && !finds, 0
 	for n := range deliveries {
 		got := in[r.place(n)]

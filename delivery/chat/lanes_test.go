@@ -17,12 +17,12 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// crowd is a service with chats that never answer, chats that want rest, and chats that take everything at once.
+// crowd is a service with chats that never respond, chats that request pauses, and chats that accept everything at once.
 type crowd struct {
 	*service
 
 	mu   sync.Mutex
-	came map[string]time.Time // of messages to healthy chats
+	came map[string]time.Time // when messages to healthy chats arrived
 	hung int
 }
 
@@ -46,8 +46,8 @@ func (c *crowd) Send(ctx context.Context, to channel.Destination, m channel.Mess
 	return channel.Receipt{ID: "1"}, nil
 }
 
-// Hundreds of chats that are slow or limited, of the same account too, leave their places to the others: in virtual time a message to a
-// healthy chat goes at once, though each of the slow ones holds a place for twenty seconds, again and again.
+// Hundreds of slow or rate-limited chats, also of the same account, leave slots to the others: in virtual time, a message to a healthy
+// chat is sent at once, although each of the slow ones occupies a slot for twenty seconds, again and again.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestSlowAndLimitedChatsLeaveOthersTheirLanes(t *testing.T) {
@@ -85,7 +85,7 @@ func TestSlowAndLimitedChatsLeaveOthersTheirLanes(t *testing.T) {
 		for i := range limited {
 			put(fmt.Sprint("limited ", i), "x", "acct_1")
 		}
-		time.Sleep(2 * time.Minute) // by then it is known which are slow
+		time.Sleep(2 * time.Minute) // by then the slow chats are known
 		began := time.Now()
 		for i := range healthy {
 			put(fmt.Sprint("healthy ", i), fmt.Sprint("same ", i), "acct_1")

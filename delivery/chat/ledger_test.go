@@ -14,15 +14,15 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// world is a chat service with what has reached it, and the one ledger that all deliverers write on the condition that it is as they read
-// it. Time moves only between steps.
+// world is a chat service with the messages that have reached it, and the one ledger that all deliverers write by compare-and-set. Time
+// advances only between steps.
 type world struct {
 	r        rules
 	now      time.Time
 	ledger   ledger
 	revision int
 	there    []arrival
-	onTheWay []request // of deliverers that died or do not know: each arrives at its latest when its time is over, or never
+	onTheWay []request // requests of crashed or unknowing deliverers: each arrives before its deadline, or never
 }
 
 type arrival struct {
@@ -37,7 +37,7 @@ type request struct {
 	until  time.Time
 }
 
-// hand is a deliverer that has the delivery in flight: what it read, and what it has yet to do.
+// hand is a deliverer that has the delivery in flight: the ledger that it read, and its next action.
 type hand struct {
 	holder   string
 	read     ledger
@@ -60,16 +60,16 @@ func (w *world) arrive(r request) {
 	w.there = append(w.there, arrival{r.part, r.marked, w.now})
 }
 
-// TestLedgersByChance plays deliverers that die, are suspended and race, against a service that loses requests and answers. In every
-// order, a delivery that is done has reached the chat whole. No part came twice where the service lets the sender check, or without
-// saying so where it does not.
+// TestLedgersByChance simulates deliverers that crash, are suspended and race, with a service that loses requests and responses. In every
+// order, a delivery that is done has reached the chat completely. If the service lets the sender check, no part arrived twice; otherwise
+// every repeat says that it may be one.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestLedgersByChance(t *testing.T) {
 	t.Parallel()
 	rounds := 1
 	if longtest.Asked() {
-		rounds = 20 // a race of two is rare among what chance comes up with
+		rounds = 20 // races of two are rare among random orders
 	}
 	for range rounds {
 		proptest.Check(t, playWorld)
@@ -90,7 +90,7 @@ func playWorld(t *rapid.T) {
 	done := false
 	for n := 0; n < 400 && !done; n++ {
 		i := rapid.IntRange(0, len(hands)-1).Draw(t, "hand")
-		if n > 300 { // in the end one of them continues undisturbed
+		if n > 300 { // finally one of them continues undisturbed
 			i = 0
 			hands[1], hands[2] = nil, nil
 		}
@@ -99,7 +99,7 @@ func playWorld(t *rapid.T) {
 	if !done {
 		t.Fatalf("it never ended: %+v", w.ledger)
 	}
-	for _, r := range w.onTheWay { // what is on the way still
+	for _, r := range w.onTheWay { // requests still in flight
 		if w.now.Before(r.until.Add(sendSettles)) {
 			w.now = r.until
 			w.arrive(r)
@@ -108,17 +108,17 @@ func playWorld(t *rapid.T) {
 	w.check(t)
 }
 
-// step has a deliverer do what comes next, or lets the time of the world pass. It reports whether the delivery is done.
+// step lets a deliverer take its next step, or time advance. It reports whether the delivery is done.
 func (w *world) step(t *rapid.T, hands []*hand, i int, quiet bool) bool {
 	if !quiet {
 		switch rapid.IntRange(0, 9).Draw(t, "world") {
 		case 0:
 			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Second, 25 * time.Second, 11 * time.Minute}).Draw(t, "time"))
 		case 1:
-			hands[i] = nil // it dies, wherever it stands
+			hands[i] = nil // it crashes at any point
 		}
 	}
-	for n := 0; n < len(w.onTheWay); n++ { // what is on the way arrives before its time is over, or never
+	for n := 0; n < len(w.onTheWay); n++ { // a request in flight arrives before its deadline, or never
 		r := w.onTheWay[n]
 		late := w.now.After(r.until.Add(sendSettles))
 		if late || rapid.Bool().Draw(t, "arrives") {
@@ -141,7 +141,7 @@ func (w *world) step(t *rapid.T, hands []*hand, i int, quiet bool) bool {
 		x.decided, x.wrote = true, false
 	case !x.wrote:
 		if !same(x.l, x.read) {
-			if w.revision != x.revision { // another was faster
+			if w.revision != x.revision { // another deliverer was faster
 				hands[i] = nil
 				return false
 			}
@@ -155,7 +155,7 @@ func (w *world) step(t *rapid.T, hands []*hand, i int, quiet bool) bool {
 	return false
 }
 
-// act carries out what was decided and written.
+// act carries out the action that was decided and stored.
 func (w *world) act(t *rapid.T, hands []*hand, i int, quiet bool) bool {
 	x := hands[i]
 	x.decided = false
@@ -168,7 +168,7 @@ func (w *world) act(t *rapid.T, hands []*hand, i int, quiet bool) bool {
 		if quiet {
 			w.now = w.now.Add(x.a.wait)
 		}
-		hands[i] = nil // the message comes again
+		hands[i] = nil // the message is redelivered
 	case doLook:
 		x.h.kind = absentThere
 		for _, a := range w.there {
@@ -198,7 +198,7 @@ func (w *world) act(t *rapid.T, hands []*hand, i int, quiet bool) bool {
 			x.h.kind = unclear
 		case "later":
 			w.onTheWay = append(w.onTheWay, r)
-			w.now = x.l.Until // the time for an answer is over
+			w.now = x.l.Until // the request's deadline has passed
 			x.h.kind = unclear
 		default:
 		}
@@ -207,7 +207,7 @@ func (w *world) act(t *rapid.T, hands []*hand, i int, quiet bool) bool {
 	return false
 }
 
-// check holds what the chat has against the promise.
+// check checks that the messages in the chat fulfil the guarantee.
 func (w *world) check(t *rapid.T) {
 	for i, p := range w.ledger.Parts {
 		n, unmarked := 0, 0
@@ -239,7 +239,7 @@ func (w *world) check(t *rapid.T) {
 	}
 }
 
-// A key keeps a message from being there twice only where the request had it. The error of an adapter says where it had none.
+// A key prevents a duplicate only if the request contained it. An adapter's error says if the request had none.
 func TestWithoutAKeyASecondTryIsMarked(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
@@ -260,8 +260,8 @@ func TestWithoutAKeyASecondTryIsMarked(t *testing.T) {
 	}
 }
 
-// FuzzLedger decides on whatever stands in the bucket as a ledger, such as one of a newer version: it never panics, never lets what is
-// settled be sent again, and what it writes is read as it was written.
+// FuzzLedger decides on arbitrary ledgers in the bucket, such as one of a newer version: next never panics, never sends a decided part
+// again, and its ledger is decoded as it was encoded.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func FuzzLedger(f *testing.F) {
@@ -315,7 +315,7 @@ func FuzzLedger(f *testing.F) {
 	})
 }
 
-// FuzzBody plans whatever stands as the body of a delivery: it is refused, or says something in every part.
+// FuzzBody plans deliveries with arbitrary bodies: a body is refused, or every part has a text.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func FuzzBody(f *testing.F) {

@@ -19,7 +19,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// service is a chat service in memory, and its adapter. What it has, it has; what it answers is another matter.
+// service is a chat service in memory, and its adapter. It may store a message and still return an error.
 type service struct {
 	profile channel.Profile
 
@@ -38,15 +38,15 @@ type message1 struct {
 	at            time.Time
 }
 
-// fault is what goes wrong with a request.
+// fault is a failure of a request.
 type fault string
 
 const (
 	none       fault = ""
 	lostBefore fault = "lost before" // it never leaves, and that is known
-	lost       fault = "lost"        // it never arrives, and the sender does not know
-	unanswered fault = "unanswered"  // it arrives, and the answer is lost
-	late       fault = "late"        // it arrives after the time for an answer is over
+	lost       fault = "lost"        // it never arrives, and the sender gets no response
+	unanswered fault = "unanswered"  // it arrives, and the response is lost
+	late       fault = "late"        // it arrives after the request's deadline
 	tooMuch    fault = "too much"
 	gone       fault = "gone"
 	blind      fault = "blind" // the chat cannot be looked through
@@ -76,7 +76,7 @@ func (s *service) fault() fault {
 	return s.faults(s.n - 1)
 }
 
-// put has a message in a chat, unless its key is known.
+// put stores a message in a chat, unless its key is known.
 func (s *service) put(chat string, m channel.Message) channel.Receipt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *service) Send(ctx context.Context, to channel.Destination, m channel.Me
 	return s.put(chat, m), nil
 }
 
-// finder is a service that can be looked through.
+// finder is a service that can be searched.
 type finder struct{ *service }
 
 func (s finder) Find(_ context.Context, _ channel.Destination, key string, _ time.Time) (channel.Receipt, bool, error) {
@@ -136,7 +136,7 @@ func (s *service) adapter() channel.Adapter {
 	return s
 }
 
-// seen are the messages of a chat.
+// seen returns the messages of a chat.
 func (s *service) seen(chat string) []message1 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +165,7 @@ func bot() records {
 
 const cutHere = "the rest is left out"
 
-// inLines renders a document as it is, a part for each line.
+// inLines renders a document unchanged, with a part for each line.
 func inLines(document string, l Layout) (parts []Part, cut bool) {
 	for i, line := range strings.Split(document, "\n") {
 		if i == l.MaxParts {
@@ -191,8 +191,8 @@ func toChat(n int, chat, document string) schemas.Delivery {
 
 var errDied = errors.New("it died")
 
-// TestEveryMessageComesOnce sends 500 deliveries by three processes that die or are suspended wherever they can, to a service that loses
-// requests and answers. Nothing is lost. No message arrives twice where the service lets the sender check; where it does not, a possible
+// TestEveryMessageComesOnce sends 500 deliveries by three processes that crash or are suspended at every possible point, to a service that
+// loses requests and responses. No message is lost. If the service lets the sender check, no message arrives twice; otherwise a possible
 // repeat says so.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
@@ -210,7 +210,7 @@ func everyMessageOnce(t *testing.T, b *streams.Bus, once channel.Once) {
 	const deliveries = 500
 	s := newService(once)
 	chance := rand.New(rand.NewPCG(14, uint64(len(once))))
-	var mu sync.Mutex // of what follows
+	var mu sync.Mutex // guards the variables below
 	s.faults = func(int) fault {
 		mu.Lock()
 		defer mu.Unlock()
@@ -280,8 +280,8 @@ func everyMessageOnce(t *testing.T, b *streams.Bus, once channel.Once) {
 	}
 }
 
-// handOut gives a delivery to one process after the other, as the log does: again after a while when it failed, and to another process
-// when there was no sign of life, though the first continues.
+// handOut delivers a delivery to one process after the other, as JetStream does: again after a delay if it failed, and to another process
+// if there was no progress ack, although the first continues.
 func handOut(t *testing.T, senders []*Sender, d schemas.Delivery) {
 	type end struct {
 		v delivery.Verdict
@@ -323,7 +323,7 @@ func try(t *testing.T, s *Sender, d schemas.Delivery) delivery.Verdict {
 	return v
 }
 
-// What is done with a message that may have arrived is the account's choice.
+// The account chooses what to do with a message that may have arrived.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestTheAccountChoosesWhatBecomesOfAmbiguousMessages(t *testing.T) {
@@ -333,7 +333,7 @@ func TestTheAccountChoosesWhatBecomesOfAmbiguousMessages(t *testing.T) {
 			way   schemas.OnAmbiguous
 			want  []string
 			kind  delivery.Kind
-			again []string // after a person has it delivered again
+			again []string // after a manual replay
 		}{
 			{"", []string{"a", mark + " a", "b"}, delivery.Delivered, nil},
 			{schemas.ResendMarked, []string{"a", mark + " a", "b"}, delivery.Delivered, nil},
@@ -377,7 +377,7 @@ func TestTheAccountChoosesWhatBecomesOfAmbiguousMessages(t *testing.T) {
 	})
 }
 
-// A service that says with a receipt how long it takes nothing more is not asked before.
+// If a service says in a receipt how long it accepts nothing more, no request is sent before.
 func TestAPlaceRestsAsItsServiceSays(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -391,7 +391,7 @@ func TestAPlaceRestsAsItsServiceSays(t *testing.T) {
 		if v := try(t, s, toChat(2, "slow", "a")); v.Kind != delivery.Held || v.After <= 4*time.Second || service.n != 1 {
 			t.Errorf("%+v after %d requests", v, service.n)
 		}
-		if v := try(t, s, toChat(3, "other", "a\nb")); v.Kind != delivery.Held || len(service.seen("other")) != 1 { // between two parts too
+		if v := try(t, s, toChat(3, "other", "a\nb")); v.Kind != delivery.Held || len(service.seen("other")) != 1 { // also between two parts
 			t.Errorf("%+v, %+v", v, service.seen("other"))
 		}
 		time.Sleep(6 * time.Second)
@@ -401,7 +401,7 @@ func TestAPlaceRestsAsItsServiceSays(t *testing.T) {
 	})
 }
 
-// A place that is limited is left alone without a request, and no other place waits for it.
+// A rate-limited place is paused without further requests, and no other place waits for it.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestALimitHoldsBackOnePlace(t *testing.T) {
@@ -424,7 +424,7 @@ func TestALimitHoldsBackOnePlace(t *testing.T) {
 			t.Errorf("%+v", v)
 		}
 
-		// The pace of a place and of a credential is kept without asking the service.
+		// The rate limits of a place and of a credential are enforced without requests to the service.
 		service.profile.Pace = []channel.Pace{
 			{Of: channel.PerDestination, Events: 2, Per: time.Minute}, {Of: channel.PerCredential, Events: 3, Per: time.Hour},
 		}
@@ -489,7 +489,7 @@ func TestWhatIsTooLongGoesAsAFileOrSaysSo(t *testing.T) {
 		first.Key == second.Key || !bytes.Equal(second.File.Data, []byte(document)) || second.Text != "" || first.Plain != "line" {
 		t.Errorf("%+v\n%+v", first, second)
 	}
-	m.Text = strings.Repeat(strings.Repeat("x", maxTexts/3)+"\n", 7) // more than a ledger keeps
+	m.Text = strings.Repeat(strings.Repeat("x", maxTexts/3)+"\n", 7) // more than a ledger stores
 	if parts, err := plan(m, channel.Profile{Limit: 1 << 20}, inLines); err != nil || len(parts) != 3 || parts[2].Text != cutHere {
 		t.Errorf("%d parts, %v", len(parts), err)
 	}

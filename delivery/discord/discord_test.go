@@ -45,7 +45,7 @@ func to(route string) channel.Destination {
 
 func options() discordtest.Options { return discordtest.Options{Token: token, Key: key()} }
 
-// common is what all interactions of the documents have.
+// common are the fields of all interactions in Discord's documentation.
 const common = `"id":"786008729715212338","application_id":"775799577604522054","version":1,"token":"A_UNIQUE_TOKEN","guild_id":"` + guild +
 	`","channel_id":"` + place + `","member":{"user":{"id":"53908232506183680","username":"Mason","global_name":"Mason S.","bot":false},
 	"roles":["539082325061836999"]}`
@@ -148,7 +148,7 @@ func TestDouble(t *testing.T) {
 	channeltest.Converse(t, harness().New, discordtest.Double())
 }
 
-// A signature of another implementation, under the first key of RFC 8032.
+// A signature of another implementation, with the first key of RFC 8032.
 func TestASignatureOfAnotherLibrary(t *testing.T) {
 	t.Parallel()
 	a, err := discord.New(channel.Options{})
@@ -164,7 +164,7 @@ func TestASignatureOfAnotherLibrary(t *testing.T) {
 	}
 }
 
-// world is a double, whose clock is also the adapter's.
+// world is a double whose clock is also the adapter's.
 type world struct {
 	adapter *discord.Adapter
 	fake    *discordtest.Service
@@ -199,7 +199,7 @@ func open(t *testing.T, o discordtest.Options) *world {
 	return w
 }
 
-// command is where the answer to a command goes that a person has sent just now.
+// command returns the destination of the answer to a command that a person has given just now.
 func (w *world) command(t *testing.T) channel.Destination {
 	t.Helper()
 	d := to("")
@@ -246,7 +246,7 @@ func TestTheAnswerToACommand(t *testing.T) {
 	}
 }
 
-// The token of a command gets old between two tries of one message. Whatever became of the first, there is one message.
+// The token of a command expires between two tries of one message. Whatever the outcome of the first, there is one message.
 func TestATokenThatGetsOld(t *testing.T) {
 	t.Parallel()
 	for fault, outcome := range map[chatfake.Fault]channel.Outcome{
@@ -272,7 +272,7 @@ func TestATokenThatGetsOld(t *testing.T) {
 	}
 }
 
-// A read that fails says nothing of a message, and nothing is sent after it.
+// A failed search says nothing of a message, and nothing is sent after it.
 func TestALookThatFails(t *testing.T) {
 	t.Parallel()
 	w := open(t, discordtest.Options{})
@@ -284,7 +284,7 @@ func TestALookThatFails(t *testing.T) {
 	}
 }
 
-// Discord does not take a token although it is young: the message goes into the channel at once.
+// Discord does not accept a token although it is young: the message is posted to the channel at once.
 func TestATokenThatIsNotTaken(t *testing.T) {
 	t.Parallel()
 	w := open(t, discordtest.Options{})
@@ -300,7 +300,7 @@ func TestATokenThatIsNotTaken(t *testing.T) {
 	}
 }
 
-// Where the bot may not write into a channel, all goes by the token, and says that it has no key.
+// If the bot may not write to the channel, all parts are sent with the token, and errors say that the message had no key.
 func TestAChannelThatTheBotDoesNotSee(t *testing.T) {
 	t.Parallel()
 	w := open(t, discordtest.Options{Hidden: []string{place}})
@@ -388,7 +388,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) { channeltest.ReadAny(t, a, channel.Request{Body: body}, to(`{}`)) })
 }
 
-// The route of a command stands on the log: its token is sealed there, opens for the bot alone, and is in no error.
+// The token in the route of a command is encrypted: only the bot can decrypt it, and no error contains it.
 func TestTokensOfCommandsAreSealed(t *testing.T) {
 	t.Parallel()
 	fake := discordtest.New(options())

@@ -31,7 +31,7 @@ func to(route string) channel.Destination {
 	return channel.Destination{Credential: map[string]string{"token": token, "webhook_secret": secret}, Route: json.RawMessage(route)}
 }
 
-// kind is the event that a payload is of.
+// kind returns the event of a payload.
 func kind(body string) string {
 	switch {
 	case strings.Contains(body, `"zen"`):
@@ -170,14 +170,14 @@ func TestAnAppKeepsItsToken(t *testing.T) {
 			t.Fatalf("%v, %d tokens", err, fake.Minted())
 		}
 	}
-	now = now.Add(56 * time.Minute) // it ends too soon
+	now = now.Add(56 * time.Minute) // it expires too soon
 	if _, err := a.Send(t.Context(), app(forms[0]), message(4)); err != nil || fake.Minted() != 2 {
 		t.Errorf("%v, %d tokens", err, fake.Minted())
 	}
 	if _, err := a.Send(t.Context(), app(forms[1]), message(5)); err != nil || fake.Minted() != 3 {
 		t.Errorf("another form of the key: %v, %d tokens", err, fake.Minted())
 	}
-	// That one took the place of the first, which GitHub takes no more: the next try has a new one.
+	// The second token has replaced the first, which GitHub no longer accepts: the next try requests a new one.
 	_, err = a.Send(t.Context(), app(forms[0]), message(6))
 	if channel.OutcomeOf(err) != channel.NotSent {
 		t.Errorf("%v", err)

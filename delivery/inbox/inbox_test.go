@@ -41,7 +41,7 @@ const (
 	token   = "1:a-secret-of-the-bot"
 )
 
-// office is a chat service, a worker that reaches the files of a workspace, and what fetches.
+// office is a chat service, a worker with access to the files of a workspace, and the deliverer that fetches files.
 type office struct {
 	t     *testing.T
 	bus   *streams.Bus
@@ -53,7 +53,7 @@ type office struct {
 	log   journal
 }
 
-// journal is a log that may be read while it is written.
+// journal is a log that can be read while it is written.
 type journal struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -78,7 +78,7 @@ func (o *office) Get(context.Context, schemas.AccountID, schemas.ChannelID) (sch
 	return o.chat, nil
 }
 
-// OpenWorkspace has all workspaces in one folder.
+// OpenWorkspace opens the same folder for all workspaces.
 func (o *office) OpenWorkspace(context.Context, schemas.AccountID, providers.Mount) (workspacefs.FS, error) {
 	root, err := safefs.Open(o.dir, safefs.Options{})
 	if err != nil {
@@ -113,7 +113,7 @@ func newOffice(t *testing.T) *office {
 	return o
 }
 
-// run runs something until the test ends.
+// run runs part until the test ends.
 func (o *office) run(name string, part func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -134,13 +134,13 @@ func (o *office) sender() *Sender {
 	}
 }
 
-// put has the service keep a file.
+// put stores a file in the service.
 func (o *office) put(id string, content []byte) schemas.ChatFile {
 	o.fake.Put(telegramtest.PathOf(token, id), chatfake.Reply{Status: http.StatusOK, Body: content}, nil)
 	return schemas.ChatFile{Name: id, Ref: id}
 }
 
-// message is the nth message, with files.
+// message returns the nth message, with files.
 func (o *office) message(n int, text string, files ...schemas.ChatFile) schemas.Incoming {
 	chat := schemas.Chat{Account: account, Channel: o.chat.ID, Kind: "telegram", Name: schemas.ChatName("chan_1", "tg:1"),
 		Route: []byte(`{"chat_id":1}`)}
@@ -150,7 +150,7 @@ func (o *office) message(n int, text string, files ...schemas.ChatFile) schemas.
 	})}
 }
 
-// turns are what harnesses get.
+// turns returns the turns that harnesses receive.
 func (o *office) turns() []schemas.FollowUp {
 	o.t.Helper()
 	var list []schemas.FollowUp
@@ -163,7 +163,7 @@ func (o *office) turns() []schemas.FollowUp {
 	return list
 }
 
-// received are the messages of the events on the conversation.
+// received returns the messages in the events on the conversation.
 func (o *office) received() (list []schemas.ChatMessage) {
 	o.t.Helper()
 	page, err := streams.ReadEvents(o.t.Context(), o.bus, account, schemas.ChatName("chan_1", "tg:1"), 0, 100)
@@ -180,7 +180,7 @@ func (o *office) received() (list []schemas.ChatMessage) {
 	return list
 }
 
-// only is the only message, the same in its turn and its event.
+// only returns the only message, which must be the same in its turn and its event.
 func (o *office) only() schemas.ChatMessage {
 	o.t.Helper()
 	turns, events := o.turns(), o.received()
@@ -193,7 +193,7 @@ func (o *office) only() schemas.ChatMessage {
 	return events[0]
 }
 
-// stored are the files below the inbox.
+// stored returns the files in the inbox folder.
 func (o *office) stored() map[string][]byte {
 	o.t.Helper()
 	got := map[string][]byte{}
@@ -259,7 +259,7 @@ func TestFilesOfAMessageAreStored(t *testing.T) {
 	}
 }
 
-// inBucket moves the workspace to S3, where a worker reaches it.
+// inBucket moves the workspace to S3, to which a worker has access.
 func (o *office) inBucket(room *worker.Room) workspacefs.FS {
 	s := s3test.Memory(o.t, "files")
 	open := func() (workspacefs.FS, error) {
@@ -288,7 +288,7 @@ func (o *office) inBucket(room *worker.Room) workspacefs.FS {
 	return fsys
 }
 
-// In a bucket they are stored as in a folder, and one for which there is no room is named with the reason.
+// Files are stored in a bucket as in a folder. A file for which there is no room is reported with the reason.
 func TestFilesOfAMessageAreStoredOnS3(t *testing.T) {
 	o := newOffice(t)
 	fsys := o.inBucket(&worker.Room{Files: 10, Bytes: 3 * schemas.MaxFileChunk, FileSize: 2*schemas.MaxFileChunk + 1})
@@ -384,15 +384,15 @@ func TestWhyFilesAreNotStored(t *testing.T) {
 	}
 }
 
-// named is a file that the service has under a name alone, or not at all.
+// named returns a file of which the service has only the name, or nothing.
 func named(ref string) func(*office) schemas.ChatFile {
 	return func(*office) schemas.ChatFile { return schemas.ChatFile{Name: "a", Ref: ref} }
 }
 
-// pdf is a file whose kind its name says.
+// pdf is a file whose type follows from its name.
 func pdf(o *office) schemas.ChatFile { return o.put("a.pdf", []byte("x")) }
 
-// nothing is an empty file that the service has.
+// nothing is an empty file.
 func nothing(o *office) schemas.ChatFile { return o.put("a", nil) }
 
 func kinds(setting string) func(*office) {
@@ -413,7 +413,8 @@ func TestTheFilesOfAMessageTogetherHaveALimit(t *testing.T) {
 	}
 }
 
-// A process that dies between any two effects, or is suspended there while another one takes over, leaves no half file and nothing twice.
+// A process that crashes between any two effects, or is suspended there while another one takes over, leaves no partial file and no
+// duplicate.
 //
 //guarantee:a-message-of-a-chat-counts-once
 func TestDeathAtAnyPlace(t *testing.T) {
@@ -429,7 +430,7 @@ func TestDeathAtAnyPlace(t *testing.T) {
 			s.at = func(at stage) error {
 				if tries < 6 && chance.IntN(3) == 0 {
 					seen[at]++
-					if chance.IntN(4) == 0 { // it is suspended, and another one does all of it
+					if chance.IntN(4) == 0 { // it is suspended, and another process does all of it
 						if _, v := o.sender().Send(t.Context(), delivered(in, 0)); v.Kind != delivery.Delivered {
 							t.Errorf("%+v", v)
 						}
@@ -464,7 +465,7 @@ func TestDeathAtAnyPlace(t *testing.T) {
 	}
 }
 
-// What is written after a message with files comes after it, and not at all later than it must.
+// A message written after a message with files is passed on after it, but not much later.
 func TestMessagesStayInTheirOrder(t *testing.T) {
 	o := newOffice(t)
 	var broken bool
@@ -507,7 +508,8 @@ func TestMessagesStayInTheirOrder(t *testing.T) {
 	}
 }
 
-// A service that limits is asked again when it says, and one that asks for too long is not waited for.
+// After a rate limit the service is asked again at the time that it requests. If that is too late, the message is passed on without the
+// file.
 func TestALimitIsWaitedFor(t *testing.T) {
 	o := newOffice(t)
 	in := o.message(1, "see", o.put("a", []byte("a")))
@@ -520,7 +522,7 @@ func TestALimitIsWaitedFor(t *testing.T) {
 	}
 }
 
-// One account or channel does not have all places.
+// One account or channel cannot occupy all slots.
 func TestPlacesAreShared(t *testing.T) {
 	t.Parallel()
 	var p places
@@ -537,7 +539,7 @@ func TestPlacesAreShared(t *testing.T) {
 	}
 }
 
-// The whole way: on the log, by a deliverer, with a worker that dies meanwhile.
+// End to end: through the stream, by a deliverer, with a worker that crashes meanwhile.
 func TestDelivererOfFiles(t *testing.T) {
 	o := newOffice(t)
 	s := o.sender()

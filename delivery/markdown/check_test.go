@@ -14,7 +14,7 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-// readTelegram checks HTML as strictly as Telegram's parser and its rules for entities, and returns what is read.
+// readTelegram checks HTML as strictly as Telegram's parser and its rules for entities, and returns the visible text.
 func readTelegram(s string) (string, error) {
 	var seen strings.Builder
 	var open []string
@@ -73,7 +73,7 @@ func readTelegram(s string) (string, error) {
 	return seen.String(), nil
 }
 
-// readSlack checks mrkdwn and returns what is read, signs of marks included.
+// readSlack checks mrkdwn and returns the text, including the characters of marks.
 func readSlack(s string) (string, error) {
 	var seen strings.Builder
 	fence := false
@@ -127,7 +127,7 @@ func readSlack(s string) (string, error) {
 	return seen.String(), nil
 }
 
-// readMarkdown is what is read of a document: its text, the numbers of its lists, and addresses that are no links.
+// readMarkdown returns the visible text of a document, with the numbers of its lists and the addresses that are not links.
 func readMarkdown(source string) string {
 	md := goldmark.New(goldmark.WithExtensions(extensions()...))
 	src := []byte(source)
@@ -207,7 +207,7 @@ func readMarkdown(source string) string {
 	return seen.String()
 }
 
-// essence is a text without what renderers may add to it.
+// essence returns a text without the characters that renderers may add.
 func essence(s, and string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || strings.ContainsRune("\u200b()•☐☑—│─┼."+and, r) {

@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/internal/longtest"
 )
 
-// hostile are documents that have cost Markdown parsers the square of their length, or more.
+// hostile returns documents for which some Markdown parsers take time quadratic in the length, or worse.
 func hostile(n int) map[string]string {
 	docs := map[string]string{
 		"nested items": func() string {
@@ -41,7 +41,7 @@ func hostile(n int) map[string]string {
 	return docs
 }
 
-// What is written, undone attempts included, grows with the document and the parts, not with their product.
+// The work, including undone writes, grows with the sum of document and parts, not with their product.
 func TestHostileDocumentsCostNoMore(t *testing.T) {
 	t.Parallel()
 	n := 24 << 10
@@ -60,7 +60,7 @@ func TestHostileDocumentsCostNoMore(t *testing.T) {
 	}
 }
 
-// The parser's work is the square of some of them, so it never sees those.
+// The parser would take quadratic time for some of these, so it never gets them.
 func TestUntamedDocumentsAreShownAsTheyStand(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"wide table", "long table", "[", "[a](", "*a_ ", "> ", "1. ", "- ", "nested items"} {

@@ -27,7 +27,7 @@ func documents() *rapid.Generator[string] {
 	})
 }
 
-// holds checks all that is promised of a rendered document.
+// holds checks all properties of a rendered document.
 func holds(document string, o Options) error {
 	r := Render(document, o)
 	if len(r.Parts) > max(o.MaxParts, 0) {
@@ -73,7 +73,7 @@ func holds(document string, o Options) error {
 	case channel.DiscordText:
 		drop = "0123456789" // Discord knows one kind of numbers
 		if strings.Contains(document, "&") {
-			return nil // and no entities, which the reader knows
+			return nil // and no entities, which the reader decodes
 		}
 	case channel.PlainText, channel.TelegramHTML, channel.GitHubText:
 	}
@@ -88,7 +88,7 @@ func holds(document string, o Options) error {
 	}
 	got, want := essence(read.String(), drop), essence(want, drop)
 	if strings.ContainsAny(document, "|:") && hasInOrder(got, want) {
-		return nil // a table: addresses are written out, and names of columns repeated
+		return nil // a table: addresses are written as text, and column names are repeated
 	}
 	if got != want {
 		return fmt.Errorf("reads\n%q, not\n%q:\n%s", got, want, all.String())
@@ -96,7 +96,7 @@ func holds(document string, o Options) error {
 	return nil
 }
 
-// hasInOrder reports whether a text has all characters of another in their order.
+// hasInOrder reports whether a text contains all characters of another in their order.
 func hasInOrder(s, all string) bool {
 	rest := []rune(all)
 	for _, r := range s {
@@ -129,9 +129,9 @@ func partHolds(p Part, o Options) error {
 	return nil
 }
 
-// again renders a part of GitHub's Markdown once more: it is one part, and reads the same.
+// again renders a part of GitHub's Markdown again: the result is one part with the same text.
 func again(p Part, o Options) error {
-	o.Limit += 200 // a space may have become one that ends an address
+	o.Limit += 200 // a line break may have become a space that ends an address
 	r := Render(p.Text, o)
 	if len(r.Parts) != 1 || essence(readMarkdown(r.Parts[0].Text), "") != essence(readMarkdown(p.Text), "") {
 		return fmt.Errorf("once more: %d parts: %q", len(r.Parts), r.Parts)
@@ -139,7 +139,7 @@ func again(p Part, o Options) error {
 	return nil
 }
 
-// clustersWhole fails where a part begins within a cluster of the document.
+// clustersWhole returns an error if a part begins within a grapheme cluster of the document.
 func clustersWhole(parts []Part, document string) error {
 	whole := map[string]bool{}
 	g := graphemes.FromString(document)
@@ -195,7 +195,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// render is the text of the parts of a document, at the least limit.
+// render renders a document with the minimal limit.
 func render(t *testing.T, document string, f channel.Format, maxParts int) Rendered {
 	t.Helper()
 	o := Options{Format: f, Limit: leastLimit, MaxParts: maxParts}
@@ -231,7 +231,7 @@ func TestPartsEndWhereReadersExpectIt(t *testing.T) {
 	for _, c := range []struct {
 		name, document string
 		format         channel.Format
-		second         string // what the second part begins with
+		second         string // prefix of the second part
 	}{
 		{"block", words + "\n\n" + words, channel.PlainText, "some words"},
 		{"heading", words + "\n\n## Heading\n\n" + words, channel.GitHubText, "## Heading\n\nsome"},
@@ -269,7 +269,7 @@ func TestNoListenerIsCalled(t *testing.T) {
 	}
 }
 
-// A mark that falls takes from its neighbours the sign that they stood next to.
+// If a mark is dropped, its neighbours lose the punctuation that they need.
 func TestMarksFallWithTheirNeighbours(t *testing.T) {
 	t.Parallel()
 	o := Options{Format: channel.GitHubText, Limit: leastLimit, Unit: channel.UTF16, MaxParts: 8}

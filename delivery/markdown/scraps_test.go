@@ -2,7 +2,7 @@ package markdown
 
 import "strings"
 
-// scraps are what random documents are made of.
+// scraps are the pieces of random documents.
 var scraps = []string{
 	"word ", "two words ", "a", "b ", "x", "1", "7. ", "été ", "日本語", "한국어 ", "👩‍👩‍👧‍👦", "🇻🇳🇩🇪 ", "e\u0301\u0302 ",
 	"क्षि ", "\u00a0", "Ünï_cöde ",

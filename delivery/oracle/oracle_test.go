@@ -72,26 +72,26 @@ func (l *libraries) ask(verb string, of, into any) {
 	}
 }
 
-// request is one that a library and an adapter judge.
+// request is a request that a library and an adapter verify.
 type request struct {
 	Kind   string            `json:"kind"`
 	Secret string            `json:"secret"`
 	Header map[string]string `json:"header"`
 	Body   string            `json:"body"`
-	At     int64             `json:"at"` // when it is judged, in ms
+	At     int64             `json:"at"` // time of the verification, in Unix ms
 	name   string
-	// genuine: both must take it. stricter: the library takes it, and the adapter need not.
+	// genuine: both must accept it. stricter: the library accepts it, and the adapter may refuse it.
 	genuine, stricter bool
 }
 
-// service is a service whose requests are judged.
+// service is a service whose requests are verified.
 type service struct {
 	kind, secret string
 	receiver     channel.Receiver
 	credential   map[string]string
 	sign         func(body string, at time.Time) channel.Request
 	bodies       []string
-	times        bool // what it signs has a time, which the library may not look at
+	times        bool // it signs a time, which the library may ignore
 }
 
 func key() ed25519.PrivateKey {
@@ -126,7 +126,7 @@ func services(t *testing.T) []service {
 	}
 }
 
-// spoilt are requests made of one of a service: itself, at times, and changed in all places.
+// spoilt returns variants of a request of a service: unchanged, at several times, and changed at every byte.
 func (s service) spoilt(body string, signed time.Time) (list []request) {
 	add := func(name string, r channel.Request, at time.Time, genuine, stricter bool) {
 		header := map[string]string{}
@@ -141,7 +141,7 @@ func (s service) spoilt(body string, signed time.Time) (list []request) {
 	add("six minutes later", s.sign(body, signed), signed.Add(6*time.Minute), !s.times, s.times)
 	add("six minutes before", s.sign(body, signed), signed.Add(-6*time.Minute), !s.times, s.times)
 	for name, other := range map[string]string{"a byte more": body + " ", "a byte less": body[:len(body)-1], "another": "x" + body[1:]} {
-		if s.kind == "telegram" { // signs no bodies
+		if s.kind == "telegram" { // does not sign bodies
 			break
 		}
 		r := s.sign(body, signed)
@@ -173,7 +173,7 @@ func (s service) spoilt(body string, signed time.Time) (list []request) {
 	return list
 }
 
-// TestWithTheServicesLibraries is one test, because it installs them.
+// TestWithTheServicesLibraries is a single test, because it installs the libraries.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestWithTheServicesLibraries(t *testing.T) {
@@ -222,7 +222,7 @@ func (l *libraries) requests(t *testing.T) {
 		}
 	}
 
-	// GitHub's own library signs too.
+	// GitHub's own library also signs.
 	body := `{"action":"created","text":"ä 😀"}`
 	var signature string
 	l.ask("sign", map[string]string{"secret": by["github"].secret, "body": body}, &signature)

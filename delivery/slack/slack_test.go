@@ -184,7 +184,7 @@ func TestALookGoesThroughPages(t *testing.T) {
 	if _, err := a.Send(t.Context(), d, m(10)); err != nil {
 		t.Fatal(err)
 	}
-	// Beyond its pages it cannot say, and says so.
+	// If the message is not in the pages that Find reads, the outcome is ambiguous.
 	if _, found, err := a.Find(t.Context(), d, "k.0", since); channel.OutcomeOf(err) != channel.Ambiguous || found {
 		t.Errorf("%v %v", found, err)
 	}
@@ -220,7 +220,7 @@ func TestWhatSlackRefuses(t *testing.T) {
 	if !ok || e.Outcome != channel.Limited || e.After < 58*time.Second || e.Of != channel.PerDestination {
 		t.Errorf("%v", err)
 	}
-	for range 2 { // a reaction that is there already
+	for range 2 { // the reaction exists already
 		if err := a.React(t.Context(), to(`{"channel_id":"C1X","message_ts":"1.2"}`)); err != nil {
 			t.Error(err)
 		}

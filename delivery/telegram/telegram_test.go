@@ -128,7 +128,7 @@ func TestMarksThatAreNotUnderstoodAreLeftOut(t *testing.T) {
 	}
 }
 
-// The second request is one like any other: what is not known of it is not known of the message.
+// If the response to the second request, without markup, is lost, the outcome is ambiguous as for any other request.
 func TestTheSecondTryWithoutMarksIsLost(t *testing.T) {
 	t.Parallel()
 	a, fake := open(t, telegramtest.Options{})

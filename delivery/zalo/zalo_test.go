@@ -76,7 +76,7 @@ func TestDouble(t *testing.T) {
 	channeltest.Converse(t, harness().New, zalotest.Double())
 }
 
-// Zalo refuses with a status of success. A person who has not written to the bot cannot be written to.
+// Zalo reports refusals with a status of success. A bot cannot write to a person who has not written to it.
 func TestWhoHasNotWrittenIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(zalotest.New(zalotest.Options{Unknown: []string{"7"}}))

@@ -95,7 +95,7 @@ func TestARefusalNamesPolicyCauseAndRemedy(t *testing.T) {
 	}
 }
 
-// TestNestingIsBounded holds the parser to its stack: without a bound it would end the process.
+// TestNestingIsBounded checks that the parser's stack is limited: otherwise a stack overflow would end the process.
 func TestNestingIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ open, middle, shut string }{
@@ -154,7 +154,7 @@ func TestNestingAsPeopleWriteIsFollowed(t *testing.T) {
 	}
 }
 
-// TestTheGuideSaysWhatTheGuardSays holds the table of commands in the guide.
+// TestTheGuideSaysWhatTheGuardSays checks the table of commands in the guide.
 func TestTheGuideSaysWhatTheGuardSays(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/guides/guard.md")

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write what the guard says into testdata")
 
-// corpus calls f with each command of testdata and the line that says what becomes of it.
+// corpus calls f with each command in testdata and the line with its expected verdict.
 func corpus(tb testing.TB, f func(file, name, command, want string)) {
 	tb.Helper()
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -69,7 +69,7 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// rewrite puts the verdicts into the corpus.
+// rewrite writes the verdicts into the corpus.
 func rewrite(t *testing.T, got map[string]string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txtar")

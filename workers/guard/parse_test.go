@@ -8,7 +8,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// TestParsersAreUsedAgain: what a parser has made stays as it is when it reads other texts, good and bad, also for others at the same time.
+// TestParsersAreUsedAgain: a parser's tree does not change when the parser is reused for other texts, valid and invalid, also
+// concurrently.
 func TestParsersAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	printed := func(f *syntax.File) string {

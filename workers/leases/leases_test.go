@@ -23,7 +23,8 @@ func TestALeaseIsNotKeptByAHostThatSleeps(t *testing.T) {
 	}
 }
 
-// TestAClockThatIsSetAheadMakesNoLeaseOlder: who believes that it held its lease since a call was published asks for no other that had the call.
+// TestAClockThatIsSetAheadMakesNoLeaseOlder: after a clock was set ahead, a worker must not believe that it has held its lease for longer
+// than it has.
 func TestAClockThatIsSetAheadMakesNoLeaseOlder(t *testing.T) {
 	t.Parallel()
 	now := clock.Now()
@@ -36,8 +37,8 @@ func TestAClockThatIsSetAheadMakesNoLeaseOlder(t *testing.T) {
 	}
 }
 
-// TestOneReadOfAMissingLeaseIsNoProof: a worker is gone when several reads in a row did not find its lease, over long enough, and this
-// worker's own was held meanwhile.
+// TestOneReadOfAMissingLeaseIsNoProof: a worker is gone only if several consecutive reads over a long enough period did not find its
+// lease, and this worker held its own lease meanwhile.
 //
 //guarantee:side-effects-are-started-at-most-once
 func TestOneReadOfAMissingLeaseIsNoProof(t *testing.T) {
@@ -54,7 +55,7 @@ func TestOneReadOfAMissingLeaseIsNoProof(t *testing.T) {
 		return reads
 	}
 	for name, c := range map[string]struct {
-		lapse time.Duration // when the own lease began to be held again; 0: it never lapsed
+		lapse time.Duration // when the reader's own lease was held again after a gap; 0: there was no gap
 		reads []read
 	}{
 		"it is missing for good":      {reads: append(no(0, s/2, s, 3*s/2, 2*s-1), read{2 * s, false, true}, read{time.Hour, false, true})},

@@ -17,12 +17,12 @@ import (
 	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
-// The clock of the host is a day ahead of the log's: no person has less time to answer because of it.
+// The clock of the host is a day ahead of the NATS server's: no person has less time to answer because of it.
 //
 //guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestAHostWhoseClockIsAheadEndsNoApprovalBeforeItsTime(t *testing.T) {
 	natstest.Hours(t)
-	for range 2 { // what the NATS client's pool of timers keeps survives one collection
+	for range 2 { // objects in the NATS client's timer pool survive one collection
 		runtime.GC()
 	}
 	const ahead = 24 * time.Hour
@@ -59,7 +59,7 @@ func TestAHostWhoseClockIsAheadEndsNoApprovalBeforeItsTime(t *testing.T) {
 
 const alice schemas.AccountID = "acct_alice"
 
-// strict resolves each request into a call that needs an approval, by a clock that may be behind the host's.
+// strict resolves each request into a call that needs an approval, with a clock that may be behind the host's.
 type strict struct{ behind time.Duration }
 
 func (r strict) Resolve(_ context.Context, a schemas.AccountID, req schemas.Request) (schemas.Call, error) {
@@ -71,12 +71,12 @@ func (r strict) Resolve(_ context.Context, a schemas.AccountID, req schemas.Requ
 	}, nil
 }
 
-// Two ApprovalExpirers check the approvals that have no answer, and those that were answered by a process that died.
+// Two ApprovalExpirers handle approvals without an answer, and approvals whose answer was received by a process that crashed.
 //
 //guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestAbandonedApprovalsAreEnded(t *testing.T) {
 	longtest.Only(t, "23 hours of virtual time")
-	for range 2 { // what the NATS client's pool of timers keeps survives one collection
+	for range 2 { // objects in the NATS client's timer pool survive one collection
 		runtime.GC()
 	}
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -153,7 +153,7 @@ func TestAbandonedApprovalsAreEnded(t *testing.T) {
 		if len(seen) > 0 {
 			t.Errorf("and %v", seen)
 		}
-		time.Sleep(streams.SettledKept + time.Hour) // answered ones are forgotten, and not checked any more
+		time.Sleep(streams.SettledKept + time.Hour) // records of answered approvals have expired, and are no longer handled
 		if keys, err := lifecycle.OpenApprovals(b).Keys(t.Context()); err != nil || len(keys) > 0 {
 			t.Errorf("kept: %v, %v", keys, err)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// asking makes a call that waits for a person, and its question.
+// asking returns a call that waits for an approval, and stores its approval.
 func (w *world) asking(id string) schemas.Call {
 	w.Helper()
 	now := w.bus.Now()
@@ -49,7 +49,7 @@ func (w *world) told() map[string]int {
 	return seen
 }
 
-// wantTold fails the test unless the conversation has just these events, each once.
+// wantTold fails the test unless the conversation has exactly these events, each once.
 func (w *world) wantTold(want ...string) {
 	w.Helper()
 	seen := w.told()
@@ -73,7 +73,7 @@ func (w *world) approval(c schemas.Call) streams.BucketEntry[schemas.Approval] {
 	return p
 }
 
-// One process manages approvals. When it dies another asks, ends and finishes what is due then, and what was due meanwhile.
+// One process handles approvals. When it crashes, another process handles those that are due then, and those that became due meanwhile.
 //
 //guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestAnotherProcessTakesOverApprovals(t *testing.T) {
@@ -114,8 +114,8 @@ func TestAnotherProcessTakesOverApprovals(t *testing.T) {
 	}
 }
 
-// A process read what was due, was suspended for eleven minutes while a person answered, and continues: before each step, and in the
-// middle of one. Nothing is said twice, and no answer is overtaken.
+// A process reads the due approvals, is suspended for eleven minutes while a person answers, and continues: before each step, and in the
+// middle of one. Nothing is published twice, and no answer is overridden.
 //
 //guarantee:what-a-person-must-allow-is-asked-once-and-nothing-of-it-runs-before-the-answer
 func TestAnApprovalExpirerThatStoodStillChangesNoAnswer(t *testing.T) {
@@ -130,7 +130,7 @@ func TestAnApprovalExpirerThatStoodStillChangesNoAnswer(t *testing.T) {
 			}
 		}
 		time.Sleep(schemas.DefaultApproval - 5*time.Minute)
-		seen := map[string]openApproval{} // as it is about to be due
+		seen := map[string]openApproval{} // just before they are due
 		for _, c := range []schemas.Call{answered, due} {
 			p := w.approval(c)
 			seen[p.Key], _ = x.keep(p)
@@ -139,13 +139,13 @@ func TestAnApprovalExpirerThatStoodStillChangesNoAnswer(t *testing.T) {
 			lifecycle.Decision{State: schemas.ApprovalApproved, By: "api"}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(11 * time.Minute) // of which the process knows nothing
+		time.Sleep(11 * time.Minute) // not noticed by the process
 
-		x.look(w.Context(), &streams.Tenure{}, seen) // a tenure that began so long ago that it is another's
+		x.look(w.Context(), &streams.Tenure{}, seen) // a tenure that began long ago, so that another process has the duty
 		if p := w.approval(due).Value; p.State != schemas.ApprovalPending {
 			t.Errorf("a process that may have lost the duty has ended an approval: %s", p.State)
 		}
-		for range 2 { // it was suspended right after it had asked whether it has the duty, and another holder did the same meanwhile
+		for range 2 { // it was suspended right after it checked its tenure, and another process did the same meanwhile
 			x.look(w.Context(), nil, seen)
 		}
 		if p := w.approval(answered).Value; p.State != schemas.ApprovalApproved {

@@ -9,8 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// FuzzCallOf reads what a dead letter may hold, which may be anything: what is taken for a call has
-// ids that can stand on the log, and the result made from it can be written.
+// FuzzCallOf decodes arbitrary dead letters: a decoded call has valid ids, and its result can be stored.
 func FuzzCallOf(f *testing.F) {
 	f.Add([]byte(`{"id":"call_1","account":"acct_1","conversation":"c_1","tool":"bash","input":7}`))
 	f.Add([]byte(`{"id":"call 1","account":"acct_1","conversation":"c_1"}`))

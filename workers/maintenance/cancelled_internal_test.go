@@ -7,8 +7,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestCancelledCallsOfOneAccountLeaveOthersTheirRoom: an account keeps cancelling calls that no worker serves. It has at most a quarter
-// of the calls that are checked.
+// TestCancelledCallsOfOneAccountLeaveOthersTheirRoom: an account keeps cancelling calls that no worker serves. At most a quarter of the
+// tracked calls are of this account.
 //
 //guarantee:bounds
 func TestCancelledCallsOfOneAccountLeaveOthersTheirRoom(t *testing.T) {

@@ -76,7 +76,7 @@ func TestFollowUpText(t *testing.T) {
 	}
 }
 
-// golden compares with a file, or rewrites it with -update.
+// golden compares got with a file, or rewrites the file with -update.
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
@@ -107,7 +107,7 @@ func TestAFollowUpIsBounded(t *testing.T) {
 			results[i].Artifacts = append(results[i].Artifacts, a)
 		}
 	}
-	results[7] = result() // a small one stays whole
+	results[7] = result() // a small result is not truncated
 	f := groupFollowUp(schemas.Group{ID: "g", Account: testAccount}, results, time.Now())
 	logs, listed := 0, 0
 	for i, r := range f.Results {

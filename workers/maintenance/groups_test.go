@@ -62,15 +62,15 @@ func TestJoinGroup(t *testing.T) {
 	}
 }
 
-// TestEveryMemberIsReportedOnce lets members come in any order, again and again, while the group's time may
-// end in between: each ends up in the group's follow-up or in one of its own, and never in both.
+// TestEveryMemberIsReportedOnce settles members in any order, also repeatedly, while the group's time may end in between: each result is
+// in the group's follow-up or in one of its own, and never in both.
 func TestEveryMemberIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	proptest.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 6).Draw(t, "size")
 		come := rapid.IntRange(1, size+2).Draw(t, "come") // fewer or more than the group has
 		var record *schemas.Group
-		var ended []schemas.JobID // the group's members at its first end
+		var ended []schemas.JobID // members when the group first ended
 		alone := map[schemas.JobID]bool{}
 		deliver := func(i int) {
 			j := member(fmt.Sprint(i), size)
@@ -94,7 +94,7 @@ func TestEveryMemberIsReportedOnce(t *testing.T) {
 			case memberDone, memberWaits:
 			}
 		}
-		for _, i := range rapid.SliceOfN(rapid.IntRange(0, come-1), 0, 12).Draw(t, "first") { // and their repeats
+		for _, i := range rapid.SliceOfN(rapid.IntRange(0, come-1), 0, 12).Draw(t, "first") { // with repeats
 			deliver(i)
 		}
 		if record != nil && !sealed(*record) && rapid.Bool().Draw(t, "time is over") {

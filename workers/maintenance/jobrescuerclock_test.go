@@ -14,13 +14,13 @@ import (
 )
 
 // TestARescuerDoesNotCountAJumpOfTheLogsClockAsTimeThatPassed: a JobRescuer remembers when it first missed the lease of a worker, when it
-// read the call of a waiting job and when it wrote its mark of open jobs. Then the log's clock is set by an hour.
+// read the call of a waiting job, and when it wrote its mark of open jobs. Then the server's clock is set by an hour.
 //
 //guarantee:a-wrong-clock-ends-nothing-before-its-time
 func TestARescuerDoesNotCountAJumpOfTheLogsClockAsTimeThatPassed(t *testing.T) {
 	for _, jump := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(fmt.Sprint("by ", jump), func(t *testing.T) {
-			var set atomic.Int64 // the clock is read by each process that asks the log
+			var set atomic.Int64 // each process reads the clock when it sends a request to the server
 			inWorld(t, func(w *world) {
 				rescueAcrossJump(w, func() { set.Store(int64(jump)) })
 			}, func(s *natstest.Settings) {
@@ -60,7 +60,7 @@ func rescueAcrossJump(w *world, jump func()) {
 		w.Fatal("the call of the waiting job was not read, or the mark not written")
 	}
 	jump()
-	r.bus = w.open() // this one takes the log's time at once, as a Bus may that has reconnected
+	r.bus = w.open() // this one reads the server's time at once, as a Bus may after a reconnect
 	defer cut(r.bus)
 	time.Sleep(r.every)
 	judge()
@@ -89,7 +89,7 @@ func rescueAcrossJump(w *world, jump func()) {
 	}
 }
 
-// TestARescuerKeepsLittleOfAJob: no part of the request that started the job, which may be large.
+// TestARescuerKeepsLittleOfAJob: the memory contains no part of the request that started the job, which may be large.
 //
 //guarantee:bounds
 func TestARescuerKeepsLittleOfAJob(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// TestTheNextDueCallsAreRemembered: of a long queue, those that are due next, in whatever order they come; when one is due that was
-// left out, the queue is read again.
+// TestTheNextDueCallsAreRemembered: of a long queue, the calls that are due next are kept in memory, in whatever order they arrive. When a
+// call is due that was left out, the queue is read again.
 func TestTheNextDueCallsAreRemembered(t *testing.T) {
 	t.Parallel()
 	const most, all = 10, 1000
@@ -38,7 +38,7 @@ func TestTheNextDueCallsAreRemembered(t *testing.T) {
 		t.Error("the queue is read again before a call is due that was left out")
 	}
 	ended := w.calls
-	w.calls = w.calls[:1:1] // the others have their ends
+	w.calls = w.calls[:1:1] // the others have ended
 	if w.begin(w.later.due); w.read != 0 || len(w.calls) != 1 {
 		t.Errorf("the queue is not read again from its beginning, or what has no end is forgotten: %+v", w)
 	}
@@ -55,7 +55,7 @@ func TestTheNextDueCallsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestALongQueueEndsWithAShortMemory: more calls are overdue than are remembered, and each of them ends.
+// TestALongQueueEndsWithAShortMemory: more calls are overdue than are kept in memory, and each of them ends.
 func TestALongQueueEndsWithAShortMemory(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const most, all = 3, 20

@@ -16,8 +16,8 @@ import (
 
 const busy, quiet schemas.AccountID = "acct_busy", "acct_quiet"
 
-// TestALostJobIsNotDelayedByThousandsThatWait: one account has 10,000 jobs that wait, and it takes 20 ms to look for the call of each. A job of
-// another account whose worker dies is lost as soon as without them.
+// TestALostJobIsNotDelayedByThousandsThatWait: one account has 10,000 waiting jobs, and the search for the call of each takes 20 ms. A job
+// of another account whose worker dies is ended as soon as without them.
 //
 //guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestALostJobIsNotDelayedByThousandsThatWait(t *testing.T) {
@@ -38,7 +38,7 @@ func TestALostJobIsNotDelayedByThousandsThatWait(t *testing.T) {
 		ctx, stop := context.WithCancel(w.Context())
 		var parts sync.WaitGroup
 		parts.Go(func() { r.loop(ctx) })
-		time.Sleep(17 * time.Second) // the first round is under way
+		time.Sleep(17 * time.Second) // the first round is in progress
 		lost := w.running("lost", "gone", func(j *schemas.Job) { j.Account = quiet })
 		r.jobs.Take(streams.BucketEntry[schemas.Job]{Key: lost.Key(), Value: lost, Revision: 2}, nil)
 		time.Sleep(time.Minute)
@@ -54,8 +54,8 @@ func TestALostJobIsNotDelayedByThousandsThatWait(t *testing.T) {
 	})
 }
 
-// TestARoundIsSharedByAccounts: however many are due of one account, another's is handled in the same round, and what failed comes behind the
-// rest of its account.
+// TestARoundIsSharedByAccounts: however many records of one account are due, another account's are handled in the same round. Records that
+// failed are handled last of their account.
 //
 //guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestARoundIsSharedByAccounts(t *testing.T) {

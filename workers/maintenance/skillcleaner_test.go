@@ -11,15 +11,15 @@ import (
 	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
-// names are the digests that records name.
+// names are the digests to which records refer.
 type names map[string]bool
 
 func (n names) Names(_ context.Context, a schemas.AccountID, digest string) (bool, error) {
 	return n[string(a)+digest], nil
 }
 
-// TestBundlesThatNothingNamesGo: a bundle is not removed before it was without a name for an hour, and not while a client uploads the
-// same again.
+// TestBundlesThatNothingNamesGo: a bundle is removed only after it was unreferenced for an hour, and not while a client uploads the same
+// content again.
 func TestBundlesThatNothingNamesGo(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		store := func(a schemas.AccountID, text string) string {
@@ -38,12 +38,12 @@ func TestBundlesThatNothingNamesGo(t *testing.T) {
 			return err == nil
 		}
 		named, dropped, again := store("acct_1", "named"), store("acct_1", "dropped"), store("acct_1", "again")
-		others := store("acct_2", "dropped") // the same bytes, of another who names them
+		others := store("acct_2", "dropped") // the same content, of another account whose record refers to it
 		known := names{"acct_1" + named: true, "acct_1" + dropped: true, "acct_2" + others: true}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- (&maintenance.SkillCleaner{Bus: b, Records: known}).Run(ctx) }()
-		time.Sleep(3 * time.Hour) // of what is older than an hour, and was named all the time
+		time.Sleep(3 * time.Hour) // older than an hour, but referenced all the time
 		if has("acct_1", again, "again") || !has("acct_1", named, "named") || !has("acct_1", dropped, "dropped") {
 			t.Error("what was named is gone, or what was not is there")
 		}

@@ -27,7 +27,7 @@ func TestAHousekeeperThatFailsIsStartedAgain(t *testing.T) {
 			{"steady", func(ctx context.Context) error {
 				steady.Add(1)
 				<-ctx.Done()
-				time.Sleep(time.Minute) // what it has in flight
+				time.Sleep(time.Minute) // simulates work in flight
 				ended.Add(1)
 				return ctx.Err()
 			}},
@@ -78,12 +78,12 @@ func TestALongRunForgetsEarlierFailures(t *testing.T) {
 	})
 }
 
-// world is a log in virtual time with which several processes work.
+// world is a NATS server in virtual time, used by several processes.
 type world struct {
 	*testing.T
 
 	log streams.Options
-	bus *streams.Bus // of the test itself
+	bus *streams.Bus // for the test itself
 }
 
 func inWorld(t *testing.T, f func(w *world), options ...natstest.Option) {
@@ -93,7 +93,7 @@ func inWorld(t *testing.T, f func(w *world), options ...natstest.Option) {
 		append(options, func(s *natstest.Settings) { log = &s.Log })...)
 }
 
-// open connects once more, as another process would.
+// open opens another connection, as another process would.
 func (w *world) open() *streams.Bus {
 	w.Helper()
 	b, err := streams.Open(w.Context(), w.log)
@@ -103,14 +103,14 @@ func (w *world) open() *streams.Bus {
 	return b
 }
 
-// cut closes a connection at once: what was on its way is lost, as with the process that had it.
+// cut closes a connection at once: messages in flight are lost, as when its process is killed.
 func cut(b *streams.Bus) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = b.Close(ctx) // it says that it was not waited for
+	_ = b.Close(ctx) // it reports that it did not wait
 }
 
-// process runs a housekeeper on a connection of its own.
+// process is a housekeeper that runs on a connection of its own.
 type process struct {
 	bus  *streams.Bus
 	stop func()
@@ -133,7 +133,7 @@ func (w *world) begin(part func(*streams.Bus) func(context.Context) error) proce
 	return p
 }
 
-// running makes the record of a job that runs in a sandbox which ends with its worker.
+// running stores the record of a job that runs in a sandbox which ends with its worker.
 func (w *world) running(id, worker string, change ...func(*schemas.Job)) schemas.Job {
 	w.Helper()
 	now := time.Now().UTC()
@@ -151,7 +151,7 @@ func (w *world) running(id, worker string, change ...func(*schemas.Job)) schemas
 	return j
 }
 
-// completed is how a job ended; false: it runs.
+// completed returns how a job ended; false if it runs.
 func (w *world) completed(j schemas.Job) (schemas.Completion, bool) {
 	w.Helper()
 	c, err := lifecycle.FindCompletion(w.Context(), w.bus, j.Account, j.ID)
@@ -161,7 +161,7 @@ func (w *world) completed(j schemas.Job) (schemas.Completion, bool) {
 	return c, err == nil
 }
 
-// One process rescues jobs. When it dies another does, and when it ends in order another does at once.
+// One process rescues jobs. When it crashes, another takes over; when it shuts down, another takes over at once.
 //
 //guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestAnotherProcessTakesOverTheRescueOfJobs(t *testing.T) {
@@ -196,20 +196,20 @@ func TestAnotherProcessTakesOverTheRescueOfJobs(t *testing.T) {
 	}
 }
 
-// rescuing is the work of a JobRescuer that has looked at the log and found no lease of the worker "dead".
+// rescuing returns the state of a JobRescuer that has read the open jobs and found no lease of the worker "dead".
 func rescuing(b *streams.Bus) *rescue {
 	r := (&JobRescuer{Bus: b}).rescue(nil)
 	r.absent["dead"] = b.Now().Add(-time.Hour)
 	return r
 }
 
-// A process read the log, was suspended for eleven minutes before its next step, and continues.
+// A process reads the open jobs, is suspended for eleven minutes before its next step, and continues.
 //
 //guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestARescuerThatStoodStillEndsNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		still := rescuing(w.bus)
-		still.tenure = &streams.Tenure{} // that began so long ago that it is another's
+		still.tenure = &streams.Tenure{} // it began long ago, so that another process has the duty
 		moved, left := w.running("1", "dead"), w.running("2", "dead")
 		g := schemas.Group{
 			ID: "g", Account: testAccount, Conversation: "c", Size: 2, Settled: []schemas.JobID{"job_9"},
@@ -244,7 +244,7 @@ func TestARescuerThatStoodStillEndsNothing(t *testing.T) {
 	})
 }
 
-// Two processes that both hold the duty for a moment do each step, at the same time and one after the other: what follows is there once.
+// Two processes that both hold the duty for a moment take each step, at the same time and one after the other: the effects occur once.
 //
 //guarantee:every-background-job-settles-once-and-what-follows-happens-once
 func TestTwoRescuersAtOnceEndAJobAndAGroupOnce(t *testing.T) {
@@ -287,7 +287,7 @@ func TestTwoRescuersAtOnceEndAJobAndAGroupOnce(t *testing.T) {
 			if p, err := groups.Get(w.Context(), key); err != nil || !p.Value.Done || p.Value.Missing != 1 {
 				w.Errorf("the group is %+v, %v", p.Value, err)
 			} else {
-				seen = p // as the next look would see it
+				seen = p // as the next round reads it
 				seen.Value.Done = false
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
-// What enters a live instance finds it without a call, and keeps it from its end as a call does.
+// Enter finds a live instance without a call, and prevents the instance's end as a call does.
 func TestWhatEntersAnInstanceKeepsIt(t *testing.T) {
 	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -52,7 +52,7 @@ func TestWhatEntersAnInstanceKeepsIt(t *testing.T) {
 	})
 }
 
-// An instance that any worker reaches is entered as its record is now, and is in use for the others.
+// If any worker can reach an instance, Enter uses its current record, and the instance is in use for the other workers too.
 func TestAnInstanceOfAllIsEnteredAsItIs(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		in := New(Options{

@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
-// keeps is a provider that keeps instances and runs nothing.
+// keeps is a provider that has persistent instances and runs nothing.
 type keeps struct{ tied bool }
 
 func (k keeps) Profile() providers.Profile {
@@ -31,7 +31,7 @@ func (keeps) Reserve(_ context.Context, key string, _ providers.Spec) (schemas.R
 
 func (keeps) Release(context.Context, schemas.Ref) error { return nil }
 
-// records has every sandbox and workspace.
+// records returns a record for every sandbox and workspace.
 type records struct{}
 
 func (records) Sandbox(_ context.Context, a schemas.AccountID, id schemas.SandboxID) (schemas.Sandbox, error) {
@@ -59,7 +59,7 @@ func call() schemas.Call {
 	return schemas.Call{ID: "call_1", Account: "acct_1", Sandbox: "sb_1", Workspace: "ws_1", Tool: schemas.ToolBash}
 }
 
-// An instance is noted to be in use, ready and at its end by different goroutines.
+// Different goroutines record that an instance is in use, ready and ending; no change is lost.
 //
 //guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestNoChangeOfAnInstanceIsLost(t *testing.T) {
@@ -93,7 +93,7 @@ func TestNoChangeOfAnInstanceIsLost(t *testing.T) {
 	})
 }
 
-// The stream may be recreated while workers run: then its next records have lower revisions than those that workers know.
+// The stream may be recreated while workers run: its new records then have lower revisions than those that workers know.
 func TestALowerRevisionOnTheLogCounts(t *testing.T) {
 	forEachKind(t, func(t *testing.T, b *Instances) {
 		c := call()
@@ -107,7 +107,7 @@ func TestALowerRevisionOnTheLogCounts(t *testing.T) {
 		}
 		b.mu.Lock()
 		there := h.rev
-		h.rev += 1000 // the revision on the log that was
+		h.rev += 1000 // the revision in the former stream
 		b.mu.Unlock()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -122,7 +122,7 @@ func TestALowerRevisionOnTheLogCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := b.admit(ctx, h, h.rev, Request{Call: c}, ref)
-		if errors.Is(err, errGone) { // it may have been released: it is reserved again
+		if errors.Is(err, errGone) { // it may have been released, so it is reserved again
 			err = b.admit(ctx, h, h.rev, Request{Call: c}, ref)
 		}
 		if err != nil {
@@ -137,7 +137,7 @@ func TestALowerRevisionOnTheLogCounts(t *testing.T) {
 	})
 }
 
-// A call is in its instance until it leaves, however often it says so, and one whose scripts fail is in none.
+// A call uses its instance until it leaves, which it may do repeatedly. A call whose scripts fail uses none.
 func TestAStayEndsOnce(t *testing.T) {
 	forEachKind(t, func(t *testing.T, b *Instances) {
 		q := Request{

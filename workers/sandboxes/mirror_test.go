@@ -11,8 +11,8 @@ import (
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
-// What other workers of the provider say of instances is known here, and no more when they have ended them. Rows of other
-// providers, and owners, which are in the same bucket, are not.
+// The rows of other workers of the provider are followed, and removed when these remove them. Rows of other providers and rows of owners,
+// which are in the same bucket, are ignored.
 func TestRowsOfOtherWorkersAreFollowed(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		rows := streams.OpenBucket[schemas.Instance](b, streams.Boxes)

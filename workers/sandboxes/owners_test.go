@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
-// owner is a worker of the provider fake whose instances end with it, with a lease that is held until end.
+// owner returns a worker of the provider fake whose instances end with it. Its lease is held until end is called.
 func owner(t *testing.T, b *streams.Bus, name string) (in *Instances, end func()) {
 	t.Helper()
 	lease := leases.New(b, leases.Record{Worker: name}, nil, nil)
@@ -37,7 +37,7 @@ func request() Request {
 	}
 }
 
-// An owner's call in a box that is there costs nothing on the log, and its use is on record half a minute later.
+// An owner's call in an existing instance causes no I/O. Its use is recorded half a minute later.
 func TestAnOwnersCallsCostNothing(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		in, end := owner(t, b, "worker_1")
@@ -86,7 +86,7 @@ func TestAnOwnersCallsCostNothing(t *testing.T) {
 	})
 }
 
-// What a worker that has ended leaves on record goes, and its instance has another owner with the next call.
+// The rows of a worker that has ended are removed, and its instances get another owner with the next call.
 func TestRecordsOfEndedWorkersGo(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		one, end := owner(t, b, "worker_1")
@@ -112,8 +112,8 @@ func TestRecordsOfEndedWorkersGo(t *testing.T) {
 	})
 }
 
-// A call of another worker that reads the row just before its owner's last word, and takes in what it read just after, leaves that
-// worker with an older row than the log's.
+// A worker reads a row just before its owner's last write, and stores the row just after the watch reported that write: the worker then
+// knows an older row than the bucket has.
 func TestTheRowOfAnEndedWorkerGoesThoughItIsKnownByAnOlderRevision(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		one, end := owner(t, b, "worker_1")
@@ -137,7 +137,7 @@ func TestTheRowOfAnEndedWorkerGoesThoughItIsKnownByAnOlderRevision(t *testing.T)
 	})
 }
 
-// The version before had rows of owners. One of a living worker counts, one of a dead one does not.
+// The previous version had separate rows of owners. One of a living worker counts, one of a dead worker does not.
 func TestOwnersOfTheVersionBeforeCount(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		_, end := owner(t, b, "worker_1")
@@ -190,7 +190,7 @@ func TestAnOwnerHearsOfAWish(t *testing.T) {
 			if errors.Is(err, schemas.ErrNotFound) {
 				break
 			}
-			if time.Since(asked) > time.Second { // of the bubble: the next look is up to 15 s away
+			if time.Since(asked) > time.Second { // in virtual time: the next check is up to 15 s later
 				t.Fatal("it is still there")
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -198,8 +198,8 @@ func TestAnOwnerHearsOfAWish(t *testing.T) {
 	})
 }
 
-// An instance that several workers reach is removed at once when the calls in it have been cancelled, also where the one that
-// removes it cannot know of a call of another worker; without that it waits until every worker has had time to say so.
+// If several workers reach an instance, it is removed at once after the calls in it were cancelled, although the worker that removes it
+// cannot know of another worker's call. Without a cancellation the removal waits until every worker has had time to record its use.
 //
 //guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestARemovalAfterCancelledCallsDoesNotWait(t *testing.T) {
@@ -213,7 +213,7 @@ func TestARemovalAfterCancelledCallsDoesNotWait(t *testing.T) {
 				one, two := member(b, e, "worker_1", s), member(b, e, "worker_2", s)
 				defer run(t, one)()
 				defer run(t, two)()
-				time.Sleep(time.Minute) // one of them has the lease for removals
+				time.Sleep(time.Minute) // one of them gets the duty
 				use(t, one, s)
 				key, asked := one.rowKey(Key(call())), time.Now()
 				row, err := lifecycle.WantInstance(t.Context(), b, key, schemas.WantRemoved)
@@ -226,7 +226,7 @@ func TestARemovalAfterCancelledCallsDoesNotWait(t *testing.T) {
 				for there := 1; there > 0; _, there, _ = e.look() {
 					time.Sleep(10 * time.Millisecond)
 				}
-				if took := time.Since(asked); (took < time.Second) != c.soon { // of the bubble
+				if took := time.Since(asked); (took < time.Second) != c.soon { // in virtual time
 					t.Errorf("removed after %s", took)
 				}
 				if err := lifecycle.RemoveInstanceNow(t.Context(), b, row); err != nil {

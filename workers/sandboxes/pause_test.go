@@ -17,7 +17,8 @@ import (
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
-// engine keeps boxes that outlive workers, and pauses them as a container engine does: a paused one is the same when it is woken.
+// engine is a provider whose sandboxes outlive workers. It pauses them as a container engine does: a resumed sandbox is the same as
+// before.
 type engine struct {
 	mu       sync.Mutex
 	made     int
@@ -30,7 +31,7 @@ type box struct {
 	ref    schemas.Ref
 	paused bool
 	inside int
-	hurt   int // how often it was put away with a call in it
+	hurt   int // how often it was paused or ended with a call in it
 }
 
 func (*engine) Profile() providers.Profile {
@@ -90,7 +91,8 @@ func (e *engine) Run(_ context.Context, cmd providers.Command) (providers.Result
 	return providers.Result{}, schemas.OpErrorf(schemas.NotFound, "run", "gone")
 }
 
-// enter begins a run in a box, or reports that there is none; leave ends it and reports how often it was hurt.
+// enter begins a run in a sandbox; false: it does not exist. Leave ends the run and returns how often the sandbox was paused or ended
+// during it.
 func (e *engine) enter(ref schemas.Ref) (b *box, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -121,7 +123,7 @@ func (e *engine) look() (paused, there, released int) {
 	return paused, len(e.boxes), len(e.released)
 }
 
-// someRecords is records of one sandbox.
+// someRecords returns the records of one sandbox.
 type someRecords struct {
 	records
 
@@ -132,7 +134,7 @@ func (r someRecords) Sandbox(context.Context, schemas.AccountID, schemas.Sandbox
 	return r.sandbox, nil
 }
 
-// member is a worker of the provider fake whose instances any worker reaches.
+// member returns a worker of the provider fake whose instances any worker can reach.
 func member(b *streams.Bus, e providers.Provider, name string, s schemas.Sandbox) *Instances {
 	return New(Options{
 		Bus: b, Provider: e, Name: "fake", Records: someRecords{sandbox: s}, Every: 15 * time.Second,
@@ -171,8 +173,8 @@ func onRecord(t *testing.T, in *Instances) schemas.Instance {
 	return p.Value
 }
 
-// An idle box is paused, the next call wakes it and runs the scripts for that, and at its deadline it is released, which neither
-// use nor rest has moved.
+// An idle instance is paused; the next call resumes it and runs onResume; at its deadline, which neither use nor pause has moved, it is
+// released.
 func TestAnIdleBoxIsPausedUntilItsDeadline(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		e := &engine{}
@@ -232,8 +234,8 @@ func TestWishesAreCarriedOut(t *testing.T) {
 	})
 }
 
-// A worker was suspended after it announced an act and before it did it. It does not do it: another worker has, and the box that is there
-// now is in use.
+// A worker is suspended after it recorded a step and before it takes the step. It does not take it then: another worker has taken it, and
+// the current instance is in use.
 //
 //guarantee:a-persistent-instance-is-one-box
 func TestASuspendedWorkerPutsNothingAway(t *testing.T) {
@@ -281,7 +283,7 @@ func TestASuspendedWorkerPutsNothingAway(t *testing.T) {
 	}
 }
 
-// Many calls of many workers want an instance that is not there yet: they are all in the same one, with one record.
+// Many calls of many workers need an instance that does not exist yet: all of them use the same one, with one record.
 //
 //guarantee:a-persistent-instance-is-one-box
 func TestFirstUsesAreInOneBox(t *testing.T) {
@@ -325,8 +327,8 @@ func TestFirstUsesAreInOneBox(t *testing.T) {
 	}
 }
 
-// A call that comes at the very moment at which its box is put away enters it, or wakes it, or has another one; and nothing is put
-// away with a call in it. Times are such that each step may come before and after each other one.
+// A call that arrives at the very moment at which its instance is paused or ended enters it, resumes it, or gets another one. No instance
+// is paused or ended with a call in it. The timing lets each step happen before and after each other step.
 //
 //guarantee:a-persistent-instance-is-one-box
 func TestCallsAndTheReaperDoNotMeet(t *testing.T) {
@@ -363,7 +365,7 @@ func TestCallsAndTheReaperDoNotMeet(t *testing.T) {
 		})
 		both.Go(func() {
 			for range round % 7 {
-				_, _ = caller.rows.Get(t.Context(), "fake.nobody") // it comes a little later
+				_, _ = caller.rows.Get(t.Context(), "fake.nobody") // a short delay
 			}
 			stay, err := caller.Acquire(t.Context(), request())
 			if err != nil {
@@ -379,7 +381,7 @@ func TestCallsAndTheReaperDoNotMeet(t *testing.T) {
 				t.Errorf("round %d: the box of a call that was let in is not there", round)
 				return
 			}
-			_, _ = caller.rows.Get(t.Context(), "fake.nobody") // it takes a little while
+			_, _ = caller.rows.Get(t.Context(), "fake.nobody") // a short delay
 			if e.leave(in) != 0 {
 				t.Errorf("round %d: the box was put away with a call in it", round)
 			}
@@ -396,14 +398,14 @@ func TestCallsAndTheReaperDoNotMeet(t *testing.T) {
 	t.Logf("%d calls entered, %d were told to wait", entered, refused)
 }
 
-// unknown lets a worker forget an instance, as a new worker would not know it.
+// unknown removes a worker's entry of an instance, as if the worker were new.
 func (b *Instances) unknown(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.held, key)
 }
 
-// age lets the use on record be long ago.
+// age moves the recorded last use of instances far into the past.
 func age(t *testing.T, in *Instances) {
 	t.Helper()
 	key := in.rowKey(Key(call()))

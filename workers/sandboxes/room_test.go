@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// of is a request of an account for one of its sandboxes.
+// of returns a request of an account for its nth sandbox.
 func of(account schemas.AccountID, n int) Request {
 	q := request()
 	q.Call.Account, q.Call.Sandbox = account, schemas.SandboxID(fmt.Sprint("sb_", n))
@@ -21,8 +21,8 @@ func of(account schemas.AccountID, n int) Request {
 	return q
 }
 
-// An account has as many live instances as it may, all workers' together and also where workers are new: what is there may be entered,
-// what is paused or has ended makes room, and others have room of their own.
+// An account has at most the maximal number of live instances, over all workers, also new ones. Existing instances can be entered, paused
+// and ended ones do not count, and other accounts are not affected.
 //
 //guarantee:bounds
 func TestAnAccountHasSoManyInstances(t *testing.T) {
@@ -58,7 +58,7 @@ func TestAnAccountHasSoManyInstances(t *testing.T) {
 				t.Errorf("%s: those that are there, and of another account: %v", name, err)
 			}
 		}
-		time.Sleep(schemas.DefaultIdleTimeout + time.Hour) // what is idle is paused
+		time.Sleep(schemas.DefaultIdleTimeout + time.Hour) // idle instances are paused
 		if paused, there, _ := e.look(); paused != there {
 			t.Fatalf("%d of %d are paused", paused, there)
 		}
@@ -68,7 +68,7 @@ func TestAnAccountHasSoManyInstances(t *testing.T) {
 	})
 }
 
-// Many calls for different instances of one account come to one worker at once: it makes as many as there may be.
+// Many calls for different instances of one account arrive at one worker at once: it creates no more than the limit.
 //
 //guarantee:bounds
 func TestInstancesAreNotMadeBesideTheLimit(t *testing.T) {

@@ -50,7 +50,7 @@ func TestCompareBoxesWithRecords(t *testing.T) {
 		row   rows
 		boxes boxes
 		busy  string
-		grace time.Duration // 0: that of the rest
+		grace time.Duration // 0: the default of this test
 		want  []schemas.SweepAction
 		ended string
 	}{
@@ -100,16 +100,16 @@ func TestCompareBoxesWithRecords(t *testing.T) {
 	}
 }
 
-// lists is a provider that keeps boxes and lists them.
+// lists is a provider that lists its persistent sandboxes.
 type lists struct {
 	keeps
 
 	mu       sync.Mutex
 	of       map[string][]providers.KeptBox // by deployment
-	made     map[string]time.Time           // by box
+	made     map[string]time.Time           // creation time, by id
 	away     bool
-	partial  []schemas.AccountID // whose boxes are not known
-	between  func()              // after the listing, before anything is done
+	partial  []schemas.AccountID // accounts whose sandboxes are not listed
+	between  func()              // called after the listing, before any step
 	released []schemas.Ref
 }
 
@@ -255,7 +255,8 @@ func TestARecordWithoutABoxIsForgotten(t *testing.T) {
 	})
 }
 
-// TestAPartialListIsNoProof: of accounts whose boxes are not known nothing is forgotten or taken, and the other accounts are checked.
+// TestAPartialListIsNoProof: if the sandboxes of some accounts are not listed, no record of these is removed and no sandbox adopted. Other
+// accounts are handled.
 func TestAPartialListIsNoProof(t *testing.T) {
 	inSweep(t, func(t *testing.T, b *streams.Bus, s *Reconciler, p *lists, of string) {
 		for _, a := range []schemas.AccountID{"acct_1", "acct_2"} {
@@ -277,7 +278,7 @@ func TestAPartialListIsNoProof(t *testing.T) {
 	})
 }
 
-// TestASecondBoxOfAKeyIsEnded, and never the recorded one, also where the record changes in between.
+// TestASecondBoxOfAKeyIsEnded: a second sandbox of a key is ended, and never the recorded one, even if the record changes in between.
 //
 //guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestASecondBoxOfAKeyIsEnded(t *testing.T) {
@@ -300,7 +301,7 @@ func TestASecondBoxOfAKeyIsEnded(t *testing.T) {
 		if r, err := s.Sweep(t.Context(), true, SweepGrace, always); err != nil || len(r.Orphans) != 2 || len(p.ends()) != 0 {
 			t.Errorf("dry: %+v, %v, released %v", r, err, p.ends())
 		}
-		held := func() error { // the record of ws_2 names the other one by the time the sweep comes to it
+		held := func() error { // by the time of the step, the record of ws_2 names the other one
 			have, err := bucket.Get(t.Context(), "fake.acct_1.sb_1.ws_2")
 			if err == nil {
 				have.Value.Ref.ID = "second ws_2"
@@ -321,7 +322,7 @@ func TestASecondBoxOfAKeyIsEnded(t *testing.T) {
 	})
 }
 
-// What cannot be asked is not taken for gone, and who has lost the duty does nothing more.
+// If the list or the records cannot be read, nothing counts as gone. A worker that has lost the duty does nothing more.
 //
 //guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestASweepThatCannotSeeOrMayNotDoesNothing(t *testing.T) {
@@ -348,7 +349,7 @@ func TestASweepThatCannotSeeOrMayNotDoesNothing(t *testing.T) {
 	})
 }
 
-// One of the workers sweeps for all, by itself and when it is asked.
+// One of the workers sweeps for all, periodically and on request.
 //
 //guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestWorkersSweepByThemselvesAndWhenAsked(t *testing.T) {

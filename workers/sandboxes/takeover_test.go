@@ -16,11 +16,11 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// stubborn is an engine that refuses to release a box for a while.
+// stubborn is an engine that refuses to release a sandbox for a while.
 type stubborn struct {
 	*engine
 
-	refuses atomic.Int64 // so often
+	refuses atomic.Int64 // how often it still refuses
 	asked   atomic.Int64
 }
 
@@ -32,7 +32,7 @@ func (s *stubborn) Release(ctx context.Context, ref schemas.Ref) error {
 	return s.engine.Release(ctx, ref)
 }
 
-// A removal ends only when the provider has confirmed it, however often the provider refuses and whichever worker dies meanwhile.
+// A removal ends only when the provider has confirmed it, however often the provider refuses and whichever worker crashes meanwhile.
 //
 //guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestARemovalIsTriedUntilTheProviderConfirms(t *testing.T) {
@@ -53,7 +53,7 @@ func TestARemovalIsTriedUntilTheProviderConfirms(t *testing.T) {
 				}
 				died, die := context.WithCancel(t.Context())
 				die()
-				_ = first.Bus.Close(died) // nothing of it is waited for
+				_ = first.Bus.Close(died) // without waiting
 				end()
 				second := member(b, e, "worker_2", s)
 				defer run(t, second)()
@@ -75,7 +75,7 @@ func TestARemovalIsTriedUntilTheProviderConfirms(t *testing.T) {
 	}
 }
 
-// loseDuty lets the lease of a duty end, whichever worker has it, as when its holder's host is suspended.
+// loseDuty removes the lease of a duty, whichever worker holds it, as when its holder's host is suspended.
 func loseDuty(t *testing.T, b *streams.Bus, name string) {
 	t.Helper()
 	if err := streams.OpenBucket[map[string]string](b, streams.Leases).Delete(t.Context(), "duty."+name); err != nil {
@@ -83,7 +83,7 @@ func loseDuty(t *testing.T, b *streams.Bus, name string) {
 	}
 }
 
-// standing stops the first caller until it may continue.
+// standing blocks the first caller until it may continue.
 type standing struct {
 	passed   atomic.Bool
 	here, on chan struct{}
@@ -98,11 +98,11 @@ func (s *standing) pass() {
 	}
 }
 
-// slowEngine is suspended in the middle of a pause.
+// slowEngine is an engine that is suspended in the middle of a pause.
 type slowEngine struct {
 	*engine
 
-	at *standing // nil: it does not
+	at *standing // nil: it is not suspended
 }
 
 func (s slowEngine) Pause(ctx context.Context, ref schemas.Ref) error {
@@ -112,8 +112,8 @@ func (s slowEngine) Pause(ctx context.Context, ref schemas.Ref) error {
 	return s.engine.Pause(ctx, ref)
 }
 
-// The worker with the duty to pause idle boxes is suspended. Another one takes over the duty, and a call wakes the box and is in it. When
-// the first worker continues, the box stays awake.
+// The worker with the duty to pause idle instances is suspended. Another one takes over the duty, and a call resumes the instance and uses
+// it. When the first worker continues, the instance is not paused.
 //
 //guarantee:a-persistent-instance-is-one-box
 func TestAReaperThatStoodStillDoesNoHarm(t *testing.T) {
@@ -132,7 +132,7 @@ func TestAReaperThatStoodStillDoesNoHarm(t *testing.T) {
 					}
 					defer run(t, in)()
 				}
-				caller := member(b, e, "worker_3", s) // which has nothing to do with the duty
+				caller := member(b, e, "worker_3", s) // not involved in the duty
 				ref := use(t, caller, s)
 				<-stop.here
 				loseDuty(t, b, "instance-reaper.fake")
@@ -155,7 +155,7 @@ func TestAReaperThatStoodStillDoesNoHarm(t *testing.T) {
 	}
 }
 
-// slowLists is suspended between what it has listed and the answer.
+// slowLists is a provider that is suspended between listing and returning the list.
 type slowLists struct {
 	*lists
 
@@ -168,8 +168,7 @@ func (s slowLists) ListKept(ctx context.Context, of string) ([]providers.KeptBox
 	return all, err
 }
 
-// The worker with the duty to sweep is suspended while it has a list, which is long outdated when it continues: the worker does nothing
-// by it.
+// The worker with the duty to sweep is suspended while it has a list, which is outdated when it continues: the worker takes no step.
 //
 //guarantee:a-persistent-instance-and-its-record-find-each-other
 func TestASweeperThatStoodStillDoesNoHarm(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// disk is a provider with files, which notes who looks at them.
+// disk is a provider with workspace files, which records who sweeps them.
 type disk struct {
 	keeps
 
@@ -38,8 +38,8 @@ func (d disk) SweepWorkspaces(ctx context.Context, s providers.WorkspaceSweep) (
 	return 0, nil
 }
 
-// Of two workers that see the same files one measures them each hour, and counts the time between its measurements. When it is suspended
-// the other one takes over, and the time before that does not count twice.
+// Of two workers with access to the same files, one sweeps them each hour, and measures the time between its sweeps. When it is suspended,
+// the other one takes over, and earlier time does not count twice.
 //
 //guarantee:bounds
 func TestOneWorkerLooksAtTheFiles(t *testing.T) {
@@ -82,7 +82,7 @@ func TestOneWorkerLooksAtTheFiles(t *testing.T) {
 	})
 }
 
-// Only time that a process has measured between two looks counts: no wall clock, however wrong, and no suspension adds to it.
+// Only time that a process has measured between two sweeps counts: no wrong wall clock and no suspension adds to it.
 //
 //guarantee:bounds
 func TestTimeBetweenLooksIsMeasured(t *testing.T) {

@@ -23,10 +23,10 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// enough is for what has to come, on a loaded machine.
+// enough is a timeout for events that must happen, on a loaded machine.
 const enough = 2 * time.Minute
 
-// open is a pacer that gives a server on a loaded machine more time than a deliverer does.
+// open returns a pacer that waits longer for a server on a loaded machine than a deliverer does.
 func open(t *testing.T, s *redistest.Server) *Pacer {
 	t.Helper()
 	o, err := redisconn.Options(s.URL())
@@ -97,7 +97,7 @@ func TestTheWindowMovesAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	p := open(t, redistest.Start(t))
 	limit := each(channel.PerDestination, 2, 50*time.Millisecond)
-	for range 5 { // also where turns are refused in between: those count for nothing
+	for range 5 { // refused turns in between do not count
 		testwait.Eventually(t, "a turn", func() bool { return take(t, p, room("a"), limit) == 0 })
 	}
 	testwait.Eventually(t, "no key is left", func() bool {
@@ -204,7 +204,8 @@ func whole(document string, _ chat.Layout) ([]chat.Part, bool) {
 	return []chat.Part{{Text: document}}, false
 }
 
-// A delay that a service asks of one deliverer is known to the other one. While Redis is unavailable each continues by itself.
+// A pause that a service requests from one deliverer is known to the other one. While Redis is unavailable, each enforces the limits by
+// itself.
 //
 //guarantee:a-message-reaches-its-chat-once-or-says-that-it-may-be-a-repeat
 func TestTwoDeliverersKeepOnePace(t *testing.T) {
@@ -243,7 +244,7 @@ func TestTwoDeliverersKeepOnePace(t *testing.T) {
 		t.Errorf("%d requests, of 3 that the service takes", got)
 	}
 	s.Kill()
-	// One has sent two to the chat within the hour, and knows it: there is one more.
+	// This deliverer has sent two messages to the chat within the hour, and has counted them: one more is allowed.
 	for i := range 3 {
 		if v := send(one, "brisk"); (v.Kind == delivery.Delivered) != (i < 1) {
 			t.Errorf("without Redis, message %d: %+v", i+1, v)

@@ -95,7 +95,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// What a table of an adapter repeats of an answer is held to the same as all else.
+// Texts of a response that an adapter's Judge repeats are redacted and truncated like all others.
 func TestTheWordsOfAServiceHoldNoSecret(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -137,8 +137,8 @@ func TestNothingArrived(t *testing.T) {
 	}
 }
 
-// raw answers each request on its connections as the function says, given the number of the request, and closes the connection when
-// it returns false.
+// raw calls answer for each request on its connections, with the number of the request, and closes the connection when answer returns
+// false.
 func raw(t *testing.T, answer func(n int64, c net.Conn) bool) (base string, seen *atomic.Int64) {
 	t.Helper()
 	seen = new(atomic.Int64)
@@ -192,7 +192,7 @@ func TestAnswersThatBreak(t *testing.T) {
 	}
 }
 
-// A connection that the service closes as soon as a second request is on it: what net/http sends again by itself where it may.
+// The service closes a connection as soon as a second request arrives on it: net/http resends such a request if it may.
 func TestTheTransportSendsNothingAgain(t *testing.T) {
 	t.Parallel()
 	for _, header := range []string{"", "Idempotency-Key", "X-Idempotency-Key"} {
@@ -227,8 +227,8 @@ func TestTheTransportSendsNothingAgain(t *testing.T) {
 	}
 }
 
-// Idle connections that the service closes between two requests: whatever the race, a message that is said to be not sent was not, and
-// none arrives twice.
+// The service closes idle connections between two requests. In every race, a message that is reported as not sent was not sent, and none
+// arrives twice.
 func TestIdleConnectionsThatEnd(t *testing.T) {
 	t.Parallel()
 	var arrived atomic.Int64
@@ -315,7 +315,7 @@ func FuzzRedact(f *testing.F) {
 	f.Add(strconv.Quote(secret)+url.QueryEscape(secret), secret)
 	f.Fuzz(func(t *testing.T, text, s string) {
 		got := chatapi.Redact(text, []string{s})
-		// What stands for a secret may itself hold a short one.
+		// The replacement of a secret may contain a short secret.
 		if len(s) > len("[secret]") && strings.Contains(got, s) {
 			t.Errorf("%q holds %q", got, s)
 		}
@@ -325,7 +325,7 @@ func FuzzRedact(f *testing.F) {
 	})
 }
 
-// The same over HTTP/2, whose transport has ways of its own to send a request again.
+// The same with HTTP/2, whose transport resends requests in other cases.
 func TestHTTP2(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int64

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/providers"
 )
 
-// TestJudge: files go only when their account was certainly removed, for as long as [providers.WorkspacesKept] together.
+// TestJudge: files are removed only if their account was certainly removed for a total of [providers.WorkspacesKept].
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	kept, unknown := providers.WorkspacesKept, errors.New("not known")
@@ -39,7 +39,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// FuzzAbsence: whatever is in the file, an account is not taken for longer removed than it can be, and what was written is read again.
+// FuzzAbsence: whatever the file contains, the time for which an account was removed is within its limits, and what was written is read
+// again.
 func FuzzAbsence(f *testing.F) {
 	f.Add([]byte(`{"seconds":60}`))
 	f.Add([]byte(`{"seconds":-1}`))
@@ -64,8 +65,8 @@ func FuzzAbsence(f *testing.F) {
 	})
 }
 
-// TestRemoveTree: deep trees, folders that forbid to be read, names that it gives itself, and a link that leads out; what fails says where it
-// stopped, and the next try removes the rest.
+// TestRemoveTree: deep trees, unreadable folders, names that RemoveTree itself uses, and a link to the outside. After an error, the next
+// try removes the rest.
 func TestRemoveTree(t *testing.T) {
 	t.Parallel()
 	outside := t.TempDir()

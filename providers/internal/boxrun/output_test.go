@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// FuzzOutput: whatever a command prints and however it comes, nothing of it is lost and nothing of it is obeyed, and a line of the
-// program in the middle of it is recognised.
+// FuzzOutput: whatever a command prints and in whatever pieces, no output is lost or taken for a message, and a message of the program in
+// the middle is recognized.
 func FuzzOutput(f *testing.F) {
 	f.Add([]byte("plain\x01text\x01"), []byte("\x01 0123"), 3)
 	f.Add([]byte("\x010123"), []byte("after"), 1)
 	f.Fuzz(func(t *testing.T, before, after []byte, size int) {
 		const mark = "\x010123456789abcdef "
 		if bytes.Contains(before, []byte(mark)) {
-			return // who knows the secret speaks for the program
+			return // with the secret, the command can forge messages
 		}
 		size = max(1, size%64)
 		var got bytes.Buffer

@@ -24,12 +24,12 @@ import (
 
 const patience = 60 * time.Second
 
-// process is the program on this host, with pipes as its engine.
+// process is the program on this host, with pipes instead of an engine.
 type process struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	outputs [2]io.ReadCloser
-	cut     [2]bool // of the output only the first line is handed over, as where a connection breaks
+	cut     [2]bool // only the first line of the output is passed on, as after a broken connection
 	once    sync.Once
 }
 
@@ -73,7 +73,7 @@ func (p *process) Close() error {
 	return nil
 }
 
-// shells are those that a box may have.
+// shells returns the shells that a sandbox may have.
 func shells(t *testing.T) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
@@ -99,7 +99,7 @@ func shells(t *testing.T) map[string]string {
 	return found
 }
 
-// each runs f with the program in each shell.
+// each runs f for each shell.
 func each(t *testing.T, f func(t *testing.T, b *box)) {
 	t.Helper()
 	for name, shell := range shells(t) {
@@ -110,8 +110,8 @@ func each(t *testing.T, f func(t *testing.T, b *box)) {
 	}
 }
 
-// eachLong is each, with bash alone in the short form: that the others end what they started is shown
-// by TestWhatEndsAllThatWasStarted.
+// eachLong is each, but only with bash in the short form: TestWhatEndsAllThatWasStarted shows that the other shells kill what they
+// started.
 func eachLong(t *testing.T, f func(t *testing.T, b *box)) {
 	t.Helper()
 	each(t, func(t *testing.T, b *box) {
@@ -137,7 +137,7 @@ func (b *box) printed(i int) string {
 	return b.out[i].String()
 }
 
-// start brings a command so far that it is ready.
+// start starts a session and waits until it is ready.
 func (b *box) start(c boxrun.Command) (*boxrun.Session, *process, error) {
 	b.t.Helper()
 	c.Shell = b.shell
@@ -184,7 +184,7 @@ func (b *box) start(c boxrun.Command) (*boxrun.Session, *process, error) {
 	return s, p, s.Ready(ctx)
 }
 
-// run runs a command to its end.
+// run runs a command and waits for it to exit.
 func (b *box) run(c boxrun.Command) boxrun.Exit {
 	b.t.Helper()
 	s, _, err := b.start(c)
@@ -268,7 +268,7 @@ func TestVariablesAndInput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, dir := range left { // others may run at the same time: what is ours ends with ours
+		for _, dir := range left { // others may run at the same time: ours must have ended
 			if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > time.Hour {
 				t.Errorf("%s is left", dir)
 			}
@@ -292,8 +292,8 @@ func TestOutputIsWhole(t *testing.T) {
 	})
 }
 
-// TestAnOutputThatIsCutIsNoEnd: the stream ends when one output was handed over to its end and the other was not. How the command
-// ended is on the first, and what it printed is not known.
+// TestAnOutputThatIsCutIsNoEnd: the stream ends after one output was passed on completely and the other was not. The first contains the
+// exit code, but the command's output is incomplete.
 func TestAnOutputThatIsCutIsNoEnd(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string][2]bool{"stdout is cut": {true, false}, "stderr is cut": {false, true}, "none is": {}} {
@@ -329,7 +329,7 @@ func TestNothingRunsWithoutADirectory(t *testing.T) {
 	})
 }
 
-// deaf prints its pid and cannot be asked to end; its child has left the session and cleared its environment.
+// deaf is a script that prints its pid and ignores SIGTERM. Its child has left the session and cleared its environment.
 const deaf = `trap '' TERM HUP INT; (env -i "$(command -v setsid)" sleep 1000 & echo "$!") ; echo $$; echo begun; while :; do sleep 1000; done`
 
 func TestWhatEndsAllThatWasStarted(t *testing.T) {
@@ -388,7 +388,7 @@ func TestAfterItsLimitACommandEndsByItself(t *testing.T) {
 	})
 }
 
-// TestAProgramWithoutHeartbeatsEnds although its input stays open, as that of a container does which an engine has forgotten.
+// TestAProgramWithoutHeartbeatsEnds although its input stays open, as that of a container does which its engine has lost track of.
 //
 //guarantee:cancelling-kills-and-stopping-finishes
 func TestAProgramWithoutHeartbeatsEnds(t *testing.T) {
@@ -467,7 +467,7 @@ func TestAProgramThatIsKilledCanBeSweptAfter(t *testing.T) {
 	})
 }
 
-// TestAChainOfProcessesIsEnded although none of them lives for long: each starts the next one and ends.
+// TestAChainOfProcessesIsEnded: a chain of processes is killed although each of them starts the next one and exits soon.
 //
 //guarantee:cancelling-kills-and-stopping-finishes
 func TestAChainOfProcessesIsEnded(t *testing.T) {

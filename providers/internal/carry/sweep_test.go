@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestSweeping: a sandbox is ended only where sweeps have repeatedly seen that something stays, up to the end of their time.
+// TestSweeping: a sandbox is ended only if sweeps have repeatedly reported remaining processes, up to the end of their time.
 //
 //guarantee:cancelling-kills-and-stopping-finishes
 func TestSweeping(t *testing.T) {
@@ -19,7 +19,7 @@ func TestSweeping(t *testing.T) {
 	stays := boxrun.SweepResult(75, "")
 	away := errors.New("the connection broke")
 	for name, c := range map[string]struct {
-		sweeps []error // the last one again and again
+		sweeps []error // results; the last one is repeated
 		gone   bool
 		cancel bool
 		code   schemas.Code

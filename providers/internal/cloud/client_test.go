@@ -19,7 +19,7 @@ import (
 
 const token = "sk_0123456789abcdef"
 
-// service answers with h, and is asked by a client with a table.
+// service starts a server with the handler h, and returns a client of it with a table.
 func service(t *testing.T, h http.HandlerFunc, table ...cloud.Retry) *cloud.Client {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -31,7 +31,7 @@ func service(t *testing.T, h http.HandlerFunc, table ...cloud.Retry) *cloud.Clie
 	return &cloud.Client{Base: base, Auth: http.Header{"Authorization": {"Bearer " + token}}, Retries: table}
 }
 
-// answers gives one answer after the other, the last again and again, and counts them.
+// answers returns a handler that uses one handler after the other, the last repeatedly, and counts the requests.
 func answers(n *atomic.Int32, all ...http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { all[min(int(n.Add(1)), len(all))-1](w, r) }
 }
@@ -64,7 +64,7 @@ func TestTableOfRetries(t *testing.T) {
 		method, path string
 		answers      []http.HandlerFunc
 		tries        int32
-		status       int // of the error; 0: it succeeds; -1: there is none
+		status       int // of the error; 0: no error; -1: no status
 	}{
 		"a read is repeated":                       {"GET", "/x", []http.HandlerFunc{status(503, ""), drop, ok}, 3, 0},
 		"not for ever":                             {"GET", "/x", []http.HandlerFunc{status(503, "")}, 3, 503},
@@ -93,7 +93,7 @@ func TestTableOfRetries(t *testing.T) {
 	}
 }
 
-// TestRetryAfterIsKept: who gets the explained error knows when to ask again.
+// TestRetryAfterIsKept: the explained error still contains the requested delay.
 func TestRetryAfterIsKept(t *testing.T) {
 	t.Parallel()
 	_, err := service(t, status(429, "7")).Do(t.Context(), cloud.Call{Method: "POST", Path: "/x"})
@@ -107,7 +107,7 @@ func sent(err error) bool {
 	return errors.As(err, &e) && e.Sent
 }
 
-// TestNoListener: what was not sent is known as such, and is sent again where the table says so.
+// TestNoListener: a request that was not sent is reported as such, and is retried if the table says so.
 func TestNoListener(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -145,7 +145,7 @@ func TestSecretsAreNotSaid(t *testing.T) {
 	}
 }
 
-// TestRedirects: none is followed, to whichever host: what a request has would be sent there.
+// TestRedirects: no redirect is followed, to whatever host, because the request's secrets would be sent there.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
@@ -187,7 +187,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestSlowAnswers: a call ends with its time, and that is no answer.
+// TestSlowAnswers: a call ends at its time limit, without a response.
 func TestSlowAnswers(t *testing.T) {
 	t.Parallel()
 	client := service(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -203,7 +203,7 @@ func TestSlowAnswers(t *testing.T) {
 	}
 }
 
-// trickle answers with a status, and then byte by byte without an end.
+// trickle returns a handler that responds with a status, and then byte by byte without an end.
 func trickle(status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
@@ -216,7 +216,8 @@ func trickle(status int) http.HandlerFunc {
 	}
 }
 
-// TestTricklingAnswers: an answer that comes byte by byte, and would for ever, is cut at the end of the call's time. The caller has no end.
+// TestTricklingAnswers: a response that arrives byte by byte forever is cut off at the time limit of the call. The caller's context has no
+// deadline.
 func TestTricklingAnswers(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{http.StatusOK, http.StatusBadGateway} {

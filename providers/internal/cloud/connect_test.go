@@ -66,11 +66,11 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestSilentStreams: nothing comes, and the reader is let go.
+// TestSilentStreams: nothing arrives, and the read returns an error.
 func TestSilentStreams(t *testing.T) {
 	t.Parallel()
 	client := service(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // else the end of the connection is not seen
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice the end of the connection
 		if r.URL.Path == "/v1/late" {
 			<-r.Context().Done()
 			return

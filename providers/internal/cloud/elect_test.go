@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// lagging is a service without names: lists miss a new sandbox a few times, and times of creation are in any order, or equal.
+// lagging is a service without unique names: lists show a new sandbox late, and creation times are in any order, or equal.
 type lagging struct {
 	mu    sync.Mutex
 	rand  *rand.Rand
@@ -31,7 +31,7 @@ type laggingBox struct {
 	gone     bool
 }
 
-// step takes a random time: others come between.
+// step takes a random time, in which other workers continue.
 func (s *lagging) step() {
 	s.mu.Lock()
 	d := time.Duration(s.rand.IntN(20)) * time.Millisecond
@@ -97,7 +97,7 @@ func (s *lagging) kill(ids []string) {
 	}
 }
 
-// reserve does what providers do. It dies at the step that dies says.
+// reserve does what providers do. It stops at step dies, as if the worker had crashed.
 func (s *lagging) reserve(t *testing.T, dies int) string {
 	for range 100 {
 		ids := s.list()
@@ -112,7 +112,7 @@ func (s *lagging) reserve(t *testing.T, dies int) string {
 			for ids = s.list(); !slices.Contains(ids, mine); ids = s.list() {
 				time.Sleep(time.Millisecond)
 				if len(ids) > 0 && !s.alive(mine) {
-					break // another one has chosen already
+					break // another sandbox was chosen already
 				}
 			}
 		}
@@ -139,8 +139,8 @@ func (s *lagging) alive(id string) bool {
 	return slices.ContainsFunc(s.boxes, func(b *laggingBox) bool { return b.id == id && !b.gone })
 }
 
-// TestElect: several workers reserve one key, in many orders of their steps, with lists that lag behind and times that say nothing, and
-// some die on the way. All who live get the same sandbox, and none is ever chosen beside it.
+// TestElect: several workers reserve one key, with many orders of their steps, lagging lists and meaningless times, and some crash
+// meanwhile. All that survive get the same sandbox, and no other is ever chosen.
 func TestElect(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(400) {
@@ -169,7 +169,8 @@ func TestElect(t *testing.T) {
 	}
 }
 
-// TestElectAmong: who is chosen, and who is lost, by the marks that are there. What is gone is left out, and errors are the marker's.
+// TestElectAmong: which sandbox is chosen and which are lost, by the existing marks. Sandboxes that are gone are left out, and errors are
+// the marker's.
 func TestElectAmong(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("failed")
@@ -186,7 +187,7 @@ func TestElectAmong(t *testing.T) {
 		"the first":                       {marks: []string{"", "", ""}, chosen: "0", lost: []string{"2", "1"}},
 		"one that was chosen before":      {marks: []string{"", "chosen", ""}, chosen: "1", lost: []string{"2", "0"}},
 		"the first of two":                {marks: []string{"", "chosen", "chosen"}, chosen: "1", lost: []string{"0"}},
-		"the first is gone":               {marks: []string{"gone", ""}, lost: []string{"1"}}, // the next who looks makes one
+		"the first is gone":               {marks: []string{"gone", ""}, lost: []string{"1"}}, // the next call creates one
 		"another is gone":                 {marks: []string{"", "gone"}, chosen: "0"},
 		"one of which nobody can be told": {marks: []string{"", "failed"}, err: failed},
 	} {

@@ -15,13 +15,13 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/cloud"
 )
 
-// TestLines: a stream of lines is read to its end, and what is none of that is said to be broken, or refused.
+// TestLines: a stream of lines is read to its end. Anything else is reported as broken or refused.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		answer http.HandlerFunc
 		lines  int
-		says   string // of the error; empty: it ends
+		says   string // of the error; empty: no error
 	}{
 		"to its end": {func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "{\"n\":1}\n\n{\"n\":2}\r\n{\"n\":3}")
@@ -71,7 +71,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestSilentLines: a silent stream is cut only when its reader has been asked, and does not want to wait any longer.
+// TestSilentLines: a silent stream is cut off only after its reader was asked and does not want to wait any longer.
 func TestSilentLines(t *testing.T) {
 	t.Parallel()
 	more := make(chan bool)
@@ -104,7 +104,7 @@ func TestSilentLines(t *testing.T) {
 	}
 }
 
-// TestRead: an answer that is no JSON value is its caller's to read, who may find that it breaks off.
+// TestRead: a response that is not JSON is read by the caller's function, which may report that it broke off.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	tries := 0
@@ -128,7 +128,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// FuzzNextLine: whatever a service sends, reading it ends, and gives as many values as it has lines at most.
+// FuzzNextLine: whatever a service sends, reading ends, and returns at most as many values as there are lines.
 func FuzzNextLine(f *testing.F) {
 	f.Add([]byte("{\"a\":1}\n\n[2]\n"))
 	f.Add([]byte("{\"a\""))

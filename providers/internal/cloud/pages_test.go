@@ -12,7 +12,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestItems: an array is read item by item; an answer that breaks off is read again from its beginning, and what is no array is an error.
+// TestItems: an array is read item by item. After a response that broke off it is read again from its beginning; anything but an array is
+// an error.
 func TestItems(t *testing.T) {
 	t.Parallel()
 	half := func(w http.ResponseWriter, _ *http.Request) {
@@ -50,7 +51,7 @@ func TestItems(t *testing.T) {
 	}
 }
 
-// TestListsAreBounded: a list that has no end is no list, and is not asked for a second time.
+// TestListsAreBounded: a list without end is an error, and is not requested again.
 //
 //guarantee:bounds
 func TestListsAreBounded(t *testing.T) {

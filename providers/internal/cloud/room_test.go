@@ -10,7 +10,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestRoom: what a worker has started counts until a list shows it, or for a minute; what it starts counts in the order of the places.
+// TestRoom: a sandbox that a worker has started counts until a list shows it, or for a minute. Sandboxes being started count in the order
+// of their slots.
 //
 //guarantee:bounds
 func TestRoom(t *testing.T) {
@@ -56,7 +57,7 @@ func TestRoom(t *testing.T) {
 	})
 }
 
-// TestRecount: of too many the newest are ended, and all agree which these are.
+// TestRecount: if there are too many, the newest are ended, and all workers agree which these are.
 func TestRecount(t *testing.T) {
 	t.Parallel()
 	at := func(id string, second int64) Running { return Running{id, time.Unix(second, 0)} }

@@ -28,8 +28,8 @@ func upgrade(w http.ResponseWriter, r *http.Request) {
 	_ = conn.Close()
 }
 
-// TestSocket: a WebSocket is asked for as a request is: with what every request has, again where the table says so, and what the service
-// says instead is an error without secrets.
+// TestSocket: a WebSocket is requested like any other call: with the common headers and retries by the table. Any other response is an
+// error without secrets.
 func TestSocket(t *testing.T) {
 	t.Parallel()
 	call := cloud.Call{Path: "/socket", Auth: http.Header{"X-Config": {"sesame-123"}}, Wait: 5 * time.Second}

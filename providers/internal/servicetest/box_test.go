@@ -9,13 +9,13 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/servicetest"
 )
 
-// TestMain keeps what go test has left open from sandboxes.
+// TestMain prevents sandboxes from inheriting the descriptors that go test has left open.
 func TestMain(m *testing.M) {
 	servicetest.CloseOnExec()
 	os.Exit(m.Run())
 }
 
-// A command in a sandbox is paused, resumed and ended with it: a caller that waits for the command is not left waiting.
+// A command in a sandbox is paused, resumed and then ended with the sandbox: a caller that waits for the command returns.
 func TestACommandEndsAfterItsSandboxStoodStill(t *testing.T) {
 	t.Parallel()
 	servicetest.Need(t)
@@ -44,7 +44,7 @@ func TestACommandEndsAfterItsSandboxStoodStill(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.Signal(syscall.SIGSTOP)
-			time.Sleep(200 * time.Millisecond) // what would stop itself for that does so now
+			time.Sleep(200 * time.Millisecond) // processes that would stop themselves because of that do so now
 			after(b)
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()

@@ -27,7 +27,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// FuzzPieces: whatever a sandbox says, each piece is one that it can have printed, and what it prints arrives as it is.
+// FuzzPieces: whatever a sandbox returns, each piece is valid, and the printed output arrives unchanged.
 func FuzzPieces(f *testing.F) {
 	f.Add("o 1 aGk=\ne 2 AA==\nend\n", []byte("data"))
 	f.Add("gone", []byte{0, '\n'})

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	ttl    = time.Hour       // nothing here waits for its end but the one test that has its own
-	enough = 2 * time.Minute // for what has to come, on a loaded machine
+	ttl    = time.Hour       // no test waits for its expiry, except one with a TTL of its own
+	enough = 2 * time.Minute // timeout for events that must happen, on a loaded machine
 )
 
-// open is a limiter that gives a server on a loaded machine more time than a worker does.
+// open returns a limiter that waits longer for a server on a loaded machine than a worker does.
 func open(t testing.TB, s *redistest.Server) *Limiter {
 	t.Helper()
 	o, err := redisconn.Options(s.URL())
@@ -54,7 +54,7 @@ func TestLimiter(t *testing.T) {
 	})
 }
 
-// pass makes all that is kept older instead of waiting.
+// pass moves all stored times into the past instead of waiting.
 func pass(tb testing.TB, db redis.UniversalClient, d time.Duration) {
 	tb.Helper()
 	script := redis.NewScript(`
@@ -145,7 +145,7 @@ func TestAServerThatIsAwayIsUnavailableAndItsReturnIsNoticed(t *testing.T) {
 	if err != nil || len(lost) != len(held) {
 		t.Fatalf("Renew after the loss = %d lost, %v; want all %d", len(lost), err, len(held))
 	}
-	for _, lease := range lost { // the holder that continues does this
+	for _, lease := range lost { // as a holder does that continues
 		acquire(t, l, lease.Key, lease.Holder, 10)
 	}
 	if _, err := l.Acquire(t.Context(), "a", "eleventh", 10, ttl); !errors.Is(err, schemas.ErrExhausted) {
@@ -176,7 +176,7 @@ func TestAFlushOfTheScriptsIsNotNoticed(t *testing.T) {
 	acquire(t, l, "a", "z", 1)
 }
 
-// The places of a job's box are raced for by many workers: two clients stand for two processes.
+// Many workers race for the slots of a job's sandbox: two clients simulate two processes.
 //
 //guarantee:caps-hold-and-losing-redis-loses-nothing
 func TestTwoProcessesNeverExceedACap(t *testing.T) {
@@ -260,7 +260,7 @@ func TestAServerThatDoesNotAnswerIsNotWaitedForLongerThanAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = hasty.Close() })
-	if _, err := hasty.Acquire(t.Context(), "a", "x", 1, ttl); !errors.Is(err, schemas.ErrUnavailable) { // its own patience
+	if _, err := hasty.Acquire(t.Context(), "a", "x", 1, ttl); !errors.Is(err, schemas.ErrUnavailable) { // its own time limit
 		t.Errorf("Acquire: %v, want an unavailable error", err)
 	}
 }
