@@ -70,7 +70,7 @@ func (s *Sender) fallBack(ctx context.Context, d schemas.Delivery, record schema
 	return to.ID, lifecycle.Deliver(ctx, s.Bus, next)
 }
 
-// publish publishes an event on the conversation, once for each time that a person has requested the delivery again.
+// publish publishes an event on the conversation. Its id contains the number of manual replays, so it is published once for each of them.
 func (s *Sender) publish(ctx context.Context, d schemas.Delivery, t schemas.EventType, data any) error {
 	if schemas.CodeOf(d.Conversation.Validate()) == schemas.Invalid { // it does not belong to a conversation
 		return nil

@@ -122,7 +122,7 @@ type rescue struct {
 	tenure  *streams.Tenure // nil in tests, and counts as held
 	every   time.Duration
 	watched *lifecycle.JobWatch
-	// covered is when the mark of open jobs was last written, by the monotonic clock: the stream's clock may jump at a reconnect.
+	// covered is when Cover was last called, by the monotonic clock: the stream's clock may jump at a reconnect
 	covered time.Time
 
 	leases *leases.Bucket
@@ -214,7 +214,7 @@ func (s *JobRescuer) rescue(tenure *streams.Tenure) *rescue {
 	return w
 }
 
-// cover writes a mark, every two minutes, from which the next watch of jobs can begin, so that it need not read all records.
+// cover reduces, every two minutes, what the next watch of jobs must read, see [lifecycle.JobWatch.Cover].
 func (w *rescue) cover(ctx context.Context) {
 	const every = 2 * time.Minute
 	if time.Since(w.covered) < every {
