@@ -380,12 +380,12 @@ func (w *rescue) lookForCall(ctx context.Context, j openJob) (fate callFate, rea
 // missing leases again for [leases.Settle], because a living worker may need as long to renew its lease after an outage of the NATS
 // server. A lease that is found by then does not count as missing.
 func (w *rescue) lookForWorkers(ctx context.Context, open []openJob) error {
-	missing, doubted := map[string]time.Time{}, map[string]bool{}
+	missing, living := map[string]time.Time{}, map[string]bool{}
 	for _, j := range open {
 		if j.state == schemas.JobWaiting {
 			continue
 		}
-		if _, known := missing[j.worker]; known || doubted[j.worker] {
+		if _, known := missing[j.worker]; known || living[j.worker] {
 			continue
 		}
 		gone, err := w.without(ctx, j.worker)
@@ -398,7 +398,7 @@ func (w *rescue) lookForWorkers(ctx context.Context, open []openJob) error {
 		case gone:
 			missing[j.worker] = time.Now()
 		default:
-			doubted[j.worker] = true
+			living[j.worker] = true
 		}
 	}
 	w.absent = missing

@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestReserving: an attempt that meets changes by others is repeated, eight attempts at most; other errors are final, and so is the end of the context, also
-// while another caller holds the lock.
+// TestReserving: an attempt that meets changes by others is repeated, eight attempts at most; other errors are final, and so is the end of
+// the context, also while another caller holds the lock.
 func TestReserving(t *testing.T) {
 	t.Parallel()
 	conflict := schemas.OpErrorf(schemas.Conflict, "reserve", "changed")
