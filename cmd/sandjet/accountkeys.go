@@ -17,24 +17,25 @@ const (
 	keysRequire = "require"
 )
 
-// ownInstallation is what the installation of accounts' own keys has after the operator's name: so neither side's lists show the other's
-// sandboxes, also where both keys are of one team.
+// ownInstallation is appended to the operator's installation name for sandboxes that are created with accounts' own keys, so that listings
+// with one key never include the sandboxes of the other, even if both keys belong to one team.
 const ownInstallation = "-own"
 
-// keyedBackend is a backend whose credential may be an account's own.
+// keyedBackend describes a backend that can be opened with the operator's credential or with an account's own.
 type keyedBackend struct {
 	name string
-	// installation is the operator's name for it, of at most longest characters; flag sets it.
+	// installation is the operator's name of the installation, which the flag sets. It may have at most longest characters.
 	installation, flag string
 	longest            int
-	// variables are those of an account that hold its key, as the vendor's own tools name them. All of them make one.
+	// variables are the names of the account's variables that hold its key, as the vendor's own tools name them. The key consists of all
+	// of them.
 	variables []string
-	// open opens the provider with the values of these variables, or with the operator's key: nil.
+	// open opens the provider with the values of these variables, or with the operator's key if key is nil.
 	open func(key []string) (accountkeys.Leaf, error)
 }
 
-// check reports an installation whose name leaves no room for that of accounts' own keys. Otherwise only the first call of an account with
-// a key would fail, as if its key were invalid.
+// check returns an error if the installation's name is too long for ownInstallation to be appended. Otherwise only the first call of an
+// account with its own key would fail, as if that key were invalid.
 func (b keyedBackend) check() error {
 	if most := b.longest - len(ownInstallation); len(b.installation) > most {
 		return schemas.Invalidf(b.flag, "%q is too long: with --account-keys it has at most %d characters, for %q is appended for sandboxes "+
@@ -43,7 +44,8 @@ func (b keyedBackend) check() error {
 	return nil
 }
 
-// openKeyed opens a backend with the operator's key, and for accounts that have their own with that, as --account-keys says.
+// openKeyed opens a backend with the operator's key. If --account-keys is prefer or require, accounts with a key of their own get a
+// provider that was opened with that key.
 func (n *node) openKeyed(b keyedBackend) (providers.Provider, error) {
 	operator, err := b.open(nil)
 	if err != nil {

@@ -20,7 +20,7 @@ type accountsCommand struct {
 	RM     accountsRemoveCommand `cmd:"" name:"rm" help:"Remove an account with all its records."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*accountsCommand) Help() string {
 	return `An account is a tenant with sandboxes, workspaces and a key of its own. The administrator is the holder of
 the key that the gateway was started with: --admin-key, or better SANDJET_ADMIN_KEY, there and here.
@@ -32,7 +32,7 @@ Examples:
   sandjet accounts usage`
 }
 
-// adminTarget is a gateway, asked with the administrator's key where there is one.
+// adminTarget is a gateway that is called with the administrator's key if one is set.
 type adminTarget struct {
 	gatewayTarget
 	adminFlag
@@ -44,7 +44,8 @@ func (a *adminTarget) dial(ctx context.Context, t terminal) (*client.Client, err
 	return g.dial(ctx, t)
 }
 
-// dialFor is dial for what concerns an account: without an id it is the one whose key is used, and needs no administrator.
+// dialFor connects for a command on one account. Without an id that is the account of the key in use, and the administrator's key is not
+// needed.
 func (a *adminTarget) dialFor(ctx context.Context, t terminal, id string) (*client.Client, error) {
 	if id == "" {
 		return a.gatewayTarget.dial(ctx, t)
@@ -84,7 +85,7 @@ func (c *accountsCreateCommand) Run(ctx context.Context, t terminal) error {
 	return printKey(t, a.ID, key)
 }
 
-// printKey prints a key, which is shown this once.
+// printKey prints a new key, which cannot be shown again.
 func printKey(t terminal, a schemas.AccountID, key string) error {
 	if t.json {
 		return printJSON(t.out, map[string]any{"account": a, "secret": key})
@@ -147,7 +148,7 @@ type accountsUsageCommand struct {
 	ID string `arg:"" optional:"" help:"Account id. Default: the account of the key in use."`
 }
 
-// Run shows what an account keeps.
+// Run shows what an account stores on the log, and its limits.
 func (c *accountsUsageCommand) Run(ctx context.Context, t terminal) error {
 	cl, err := c.dialFor(ctx, t, c.ID)
 	if err != nil {

@@ -8,14 +8,16 @@ import (
 	"time"
 )
 
-// actor is one long-lived part of a process: run blocks until its context ends. One that is last runs until the others have ended.
+// actor is one long-lived part of a process. run blocks until its context ends. An actor with last set is stopped only when all others
+// have ended.
 type actor struct {
 	name string
 	run  func(context.Context) error
 	last bool
 }
 
-// linger is how long the last actors run after the others, so that what those did at their end still reaches waiting requests.
+// linger is how long the last actors keep running after the others have ended, so that final results of those still reach waiting
+// requests.
 const linger = 250 * time.Millisecond
 
 // runAll runs actors until ctx ends or the first of them does, stops the others and waits for all. It returns the error of the first that
@@ -52,7 +54,8 @@ func runAll(ctx context.Context, actors []actor) error {
 	return cause
 }
 
-// ended judges the end of an actor: an end that was asked for is no error.
+// ended returns the error with which an actor ended: nil if ctx is done and the actor returned nil or context.Canceled. Returning nil
+// before ctx is done is an error.
 func ended(ctx context.Context, a actor, err error) error {
 	told := ctx.Err() != nil
 	switch {

@@ -21,7 +21,7 @@ type agentsCommand struct {
 	Tools  agentsToolsCommand  `cmd:"" help:"Print an agent's tools, ready for a model's API."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*agentsCommand) Help() string {
 	return `An agent says which workspaces a model sees, where its commands run in each, which tools it has, and which model is asked.
 In a workspace without a sandbox only file tools that read are allowed. Forbidden calls are denied without an approval.
@@ -50,7 +50,7 @@ type agentFlags struct {
 	Budget     int64    `placeholder:"TOKENS" use:"" help:"Tokens that a turn may use, read and written."`
 }
 
-// body makes what is sent.
+// body returns the request body that the file and the flags describe. Names of records are resolved to ids.
 func (f agentFlags) body(ctx context.Context, cl *client.Client, stdin io.Reader) (body, error) {
 	b, err := f.read(stdin)
 	if err != nil {
@@ -86,7 +86,7 @@ func (f agentFlags) body(ctx context.Context, cl *client.Client, stdin io.Reader
 	return b, nil
 }
 
-// turns puts what is said of the agent's turns.
+// turns writes the flags about the agent's turns (model, fallbacks, system text, limits) into b.
 func (f agentFlags) turns(ctx context.Context, cl *client.Client, b body) error {
 	switch {
 	case f.Model == nil:
@@ -119,7 +119,8 @@ func (f agentFlags) turns(ctx context.Context, cl *client.Client, b body) error 
 	return nil
 }
 
-// agentWorkspace reads NAME, NAME=WORKSPACE, and either with :SANDBOX or :none.
+// agentWorkspace parses a value of --workspace: NAME or NAME=WORKSPACE, each optionally followed by :SANDBOX or :none. It returns the
+// entry of the agent's configuration.
 func agentWorkspace(ctx context.Context, cl *client.Client, text string) (map[string]any, error) {
 	text, sandbox, placed := strings.Cut(text, ":")
 	name, workspace, ok := strings.Cut(text, "=")
@@ -237,7 +238,7 @@ func agentKind() kind[schemas.AgentDocument] {
 	}
 }
 
-// agentTools are the definitions that the gateway shows for an agent.
+// agentTools returns the tool definitions that an agent with this visibility has, in an API's format.
 func agentTools(e schemas.ToolVisibility, format string, d schemas.Dialect) (any, error) {
 	list, err := tools.Visible(d, e)
 	if err != nil {

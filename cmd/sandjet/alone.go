@@ -20,13 +20,13 @@ type serverCommand struct {
 	dir string
 }
 
-// gatewayIdentity names the account that may publish by plain NATS.
+// gatewayIdentity names the account whose own clients may publish over plain NATS.
 type gatewayIdentity struct {
 	Account string `placeholder:"ID" group:"Gateway" help:"Account whose own NATS clients may connect to the NATS listener, with its key. Default: the one of the data folder."`
 	Key     string `placeholder:"KEY" group:"Gateway" secret:"" help:"Its key. Prefer the environment: other users can see command lines. Default: as --account."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*serverCommand) Help() string {
 	return `The embedded NATS server as a process of its own. It writes its address and a credential for the other
 roles to role.json in the data folder, where "sandjet gateway" and "sandjet worker" find them.
@@ -94,7 +94,7 @@ type gatewayCommand struct {
 	dir string
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*gatewayCommand) Help() string {
 	return `The HTTP edge as a process of its own, with the intake for plain NATS publishers. It keeps no state:
 run as many as you like and kill any of them.
@@ -165,7 +165,7 @@ func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err er
 	}
 	n.addHousekeepers()
 	n.addGatewayHousekeepers()
-	// The first gateway of a data folder is the one that the other commands talk to.
+	// The first gateway on a data folder publishes its address in up.json, where the client commands find it.
 	if err := n.claim(); err != nil {
 		t.log.Info("up.json belongs to another process", "reason", err)
 		return n, nil
@@ -185,7 +185,7 @@ type workerCommand struct {
 	dir string
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*workerCommand) Help() string {
 	return `A worker as a process of its own, beside the sandboxes that it uses. Run as many as you like: each call
 goes to one of them. Workers on several hosts must see the same <data-dir>/workspaces: one that does not
@@ -204,7 +204,7 @@ func (c *workerCommand) AfterApply(root *cli) error {
 	return nil
 }
 
-// workerUp is what a worker says with --json once it is up.
+// workerUp is what a worker prints with --json once it is up.
 type workerUp struct {
 	Provider   string `json:"provider"`
 	MetricsURL string `json:"metrics_url,omitzero"`
@@ -262,7 +262,7 @@ type deliverCommand struct {
 	dir string
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*deliverCommand) Help() string {
 	return `The deliverer posts events to webhooks and sends messages to chats. It is the only process that needs access
 to the internet. It keeps no state: run as many as you like and kill any of them; what
@@ -279,7 +279,7 @@ func (c *deliverCommand) AfterApply(root *cli) error {
 	return nil
 }
 
-// deliverUp is what a deliverer says with --json once it is up.
+// deliverUp is what a deliverer prints with --json once it is up.
 type deliverUp struct {
 	MetricsURL string `json:"metrics_url,omitzero"`
 	PID        int    `json:"pid"`

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// manifestFlags name a manifest.
+// manifestFlags are the flags that name a manifest.
 type manifestFlags struct {
 	gatewayTarget
 
@@ -30,7 +30,7 @@ func (f manifestFlags) load(stdin io.Reader) (sheet, error) {
 	return readManifest(sources)
 }
 
-// connect is dial, which for a manifest that is wrong says that where there is no gateway to ask what else is wrong.
+// connect connects to the gateway. If that fails and the manifest is invalid, it returns the manifest's error.
 func (f manifestFlags) connect(ctx context.Context, t terminal, s sheet) (*client.Client, error) {
 	cl, err := f.dial(ctx, t)
 	if err != nil && s.wrong != nil {
@@ -39,8 +39,9 @@ func (f manifestFlags) connect(ctx context.Context, t terminal, s sheet) (*clien
 	return cl, err
 }
 
-// send asks the gateway; errors name the lines of the files. A manifest that is wrong is sent too: the gateway reports what
-// the account adds to it, all in one list. Without an answer it is what this program found.
+// send applies the manifest at the gateway, or with dry only compares it. Errors name the lines of the files. An invalid manifest is sent
+// too, so that the gateway adds the errors that depend on the account to one list. If the gateway does not answer, the errors found here
+// are returned.
 func (f manifestFlags) send(ctx context.Context, cl *client.Client, s sheet, dry bool) (schemas.ManifestAnswer, error) {
 	const patience = 5 * time.Second
 	bounded := ctx
@@ -66,7 +67,7 @@ type applyCommand struct {
 	DryRun bool `use:"" help:"Change nothing; show what would change."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*applyCommand) Help() string {
 	return `Creates and updates sandboxes, workspaces, models and agents as a manifest says. Applied twice it changes nothing; applied again
 after a failure it creates the rest. Records of another project are refused; records without a project are adopted.
@@ -101,7 +102,8 @@ func (c *applyCommand) Run(ctx context.Context, t terminal) error {
 	return printAnswer(t, answer)
 }
 
-// confirm has a person allow what would be deleted.
+// confirm lists what --prune would delete and asks the user to confirm. Code denied: the user refuses. Code invalid: no answer, or no
+// terminal.
 func (c *applyCommand) confirm(ctx context.Context, cl *client.Client, s sheet, t terminal) error {
 	answer, err := c.send(ctx, cl, s, true)
 	if err != nil {
@@ -133,7 +135,7 @@ func (c *applyCommand) confirm(ctx context.Context, cl *client.Client, s sheet, 
 
 type diffCommand struct{ manifestFlags }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*diffCommand) Help() string {
 	return `Says what "sandjet apply" would change, and changes nothing. It ends with 0 when nothing would change, with 2
 when something would, and with another code when it cannot tell.
@@ -166,7 +168,7 @@ func (c *diffCommand) Run(ctx context.Context, t terminal) error {
 	return nil
 }
 
-// printAnswer says what has changed or would change: a line for each record, and below it what of it.
+// printAnswer prints the changes that were or would be made: a line for each record, and its changed fields below.
 func printAnswer(t terminal, a schemas.ManifestAnswer) error {
 	if t.json {
 		return printJSON(t.out, a)
@@ -175,7 +177,7 @@ func printAnswer(t terminal, a schemas.ManifestAnswer) error {
 	return wrapOutput(err)
 }
 
-// mark is how a change begins, and its color.
+// mark is the sign with which the line of a change begins, and its ANSI color.
 type mark struct{ sign, color string }
 
 func answerText(a schemas.ManifestAnswer, colored bool) string {
@@ -245,7 +247,7 @@ func fieldText(f schemas.FieldChange) string {
 	return printable(f.Path) + ": " + from + " → " + to
 }
 
-// isTerminal reports whether a person is at the other end.
+// isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	if _, ok := stream.(*guarded); ok {
 		return true

@@ -17,7 +17,7 @@ type approvalsCommand struct {
 	Grants  grantsCommand        `cmd:"" aliases:"memory" help:"Manage remembered approvals (grants)."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*approvalsCommand) Help() string {
 	return `In a sandbox whose permission mode is ask, write, edit and bash need a person's approval; with the mode
 edit only bash does. Until then the call waits, for 23 hours at most. The first answer
@@ -33,7 +33,7 @@ Examples:
   sandjet approvals deny appr_01j… --reason "use the staging database"`
 }
 
-// approvalTarget is an approval at a gateway.
+// approvalTarget names an approval and the gateway that has it.
 type approvalTarget struct {
 	gatewayTarget
 
@@ -102,7 +102,7 @@ func (c *approvalsShowCommand) Run(ctx context.Context, t terminal) error {
 	return wrapOutput(err)
 }
 
-// describeApproval reports all that a person must know to answer, one thing on a line, and the whole input.
+// describeApproval returns what a person must know to answer: a line for each field, and the whole input.
 func describeApproval(a schemas.Approval, names recordNames) string {
 	var d details
 	d.line("approval", string(a.ID))
@@ -134,7 +134,7 @@ type approveCommand struct {
 	Remember bool   `use:"" help:"Approve this tool on this conversation for a day, without asking again."`
 }
 
-// Run lets a call run.
+// Run approves a call.
 func (c *approveCommand) Run(ctx context.Context, t terminal) error {
 	if c.Remember {
 		return c.answer(ctx, t, client.Approvals.ApproveAll, c.Reason)
@@ -148,12 +148,12 @@ type denyCommand struct {
 	Reason string `placeholder:"TEXT" use:"" help:"Reason; the model reads it."`
 }
 
-// Run refuses a call.
+// Run denies a call.
 func (c *denyCommand) Run(ctx context.Context, t terminal) error {
 	return c.answer(ctx, t, client.Approvals.Deny, c.Reason)
 }
 
-// answer gives one of the two answers.
+// answer approves or denies the call, as give does, and prints the result.
 func (a *approvalTarget) answer(ctx context.Context, t terminal,
 	give func(client.Approvals, context.Context, schemas.ApprovalID, string) (schemas.Approval, error), reason string,
 ) error {

@@ -19,7 +19,7 @@ type artifactsCommand struct {
 	RM  artifactsRemoveCommand `cmd:"" name:"rm" help:"Remove artifacts."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*artifactsCommand) Help() string {
 	return `Files that calls have left for people: what a call has made or changed below outputs in its workspace, or where a
 sandbox or the call itself says. Each is kept as it was when the call ended, whatever becomes of the file, until a day after
@@ -88,7 +88,7 @@ func (c *artifactsGetCommand) Run(ctx context.Context, t terminal) error {
 	at, err = saveFile(at, func(out io.Writer) (string, error) {
 		name, n, err := cl.Artifacts().Download(ctx, id, out)
 		size = n
-		// What a server says is not trusted with this host's folders.
+		// The file name that the server sends is not trusted: only a plain name inside the folder is used.
 		if err == nil && folder && name != "" && filepath.IsLocal(name) && filepath.Base(name) == name {
 			return filepath.Join(to, name), nil
 		}
@@ -124,7 +124,7 @@ func (c *artifactsRemoveCommand) Run(ctx context.Context, t terminal) error {
 	return nil
 }
 
-// artifactLines say what was left for people, and what was not kept and why.
+// artifactLines returns a line for each artifact that was stored, and for each file that was not, with the reason.
 func artifactLines(a schemas.JobArtifacts) (lines []string) {
 	for _, f := range a.Artifacts {
 		lines = append(lines, fmt.Sprintf("kept %s (%s) as %s", printable(f.Path), count(f.Size, "byte"), f.ID))

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// daytonaFlags are those of the provider daytona: sandboxes of Daytona's service, or of one that speaks as it does.
+// daytonaFlags are the flags of the provider daytona, which runs sandboxes at Daytona's service or a compatible one.
 type daytonaFlags struct {
 	DaytonaAPIKey       string        `name:"daytona-api-key" placeholder:"KEY" group:"Daytona" secret:"" help:"API key. Prefer the environment: other users can see command lines. Default: DAYTONA_API_KEY, or DAYTONA_JWT_TOKEN."`
 	DaytonaAPIURL       string        `name:"daytona-api-url" placeholder:"URL" group:"Daytona" help:"Address of the service. Default: DAYTONA_API_URL, or https://app.daytona.io/api."`
@@ -33,7 +33,7 @@ type daytonaFlags struct {
 
 var _ diagnosing = (*daytonaFlags)(nil)
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f *daytonaFlags) check() error {
 	for _, n := range f.DaytonaNetworks {
 		if !slices.Contains(daytona.Declared().Networks, schemas.NetworkMode(n)) {
@@ -53,7 +53,7 @@ func (f *daytonaFlags) check() error {
 	return nil
 }
 
-// options are the provider's; what no flag says is what the vendor's own tools read.
+// options returns the provider's options. Where a flag is not set, the environment variables of the vendor's own tools apply.
 func (f *daytonaFlags) options() daytona.Options {
 	o := daytona.Options{
 		Key:          cmp.Or(f.DaytonaAPIKey, os.Getenv("DAYTONA_API_KEY"), os.Getenv("DAYTONA_JWT_TOKEN")),
@@ -70,7 +70,7 @@ func (f *daytonaFlags) options() daytona.Options {
 	return o
 }
 
-// open checks the settings; the service is asked with the first call.
+// open creates the provider. It checks the settings only: the service gets no request before the first call.
 func (f *daytonaFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "daytona")
@@ -88,8 +88,8 @@ func (f *daytonaFlags) open(n *node, _ operatorFlags) (providers.Provider, error
 		}})
 }
 
-// diagnose asks the service, where there is a key. Nothing that it finds keeps "up" from working: daytona is one of several
-// providers.
+// diagnose checks the service if a key is set. Problems of the service are only notes and do not keep "up" from working: daytona is one of
+// several providers.
 func (f *daytonaFlags) diagnose(ctx context.Context, _ string) []finding {
 	const about = "daytona"
 	o := f.options()

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// denoFlags are those of the provider deno: sandboxes of Deno Deploy, or of a service that speaks as it does.
+// denoFlags are the flags of the provider deno, which runs sandboxes at Deno Deploy or a compatible one.
 type denoFlags struct {
 	DenoToken        string        `name:"deno-token" placeholder:"TOKEN" group:"Deno" secret:"" help:"Access token. Prefer the environment: other users can see command lines. Default: DENO_DEPLOY_TOKEN."`
 	DenoOrganization string        `name:"deno-organization" placeholder:"SLUG" group:"Deno" help:"Organization, which a personal token needs. Default: DENO_DEPLOY_ORG."`
@@ -32,7 +32,7 @@ type denoFlags struct {
 
 var _ diagnosing = (*denoFlags)(nil)
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f *denoFlags) check() error {
 	for _, n := range f.DenoNetworks {
 		if !slices.Contains(deno.Declared().Networks, schemas.NetworkMode(n)) {
@@ -55,7 +55,7 @@ func (f *denoFlags) check() error {
 	return nil
 }
 
-// options are the provider's; what no flag says is what the vendor's own tools read.
+// options returns the provider's options. Where a flag is not set, the environment variables of the vendor's own tools apply.
 func (f *denoFlags) options() deno.Options {
 	o := deno.Options{
 		Token:        cmp.Or(f.DenoToken, os.Getenv("DENO_DEPLOY_TOKEN")),
@@ -72,7 +72,7 @@ func (f *denoFlags) options() deno.Options {
 	return o
 }
 
-// open checks the settings; the service is asked with the first call.
+// open creates the provider. It checks the settings only: the service gets no request before the first call.
 func (f *denoFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "deno")
@@ -90,7 +90,8 @@ func (f *denoFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 		}})
 }
 
-// diagnose asks the service, where there is a token. Nothing that it finds keeps "up" from working: deno is one of several providers.
+// diagnose checks the service if a token is set. Problems of the service are only notes and do not keep "up" from working: deno is one of
+// several providers.
 func (f *denoFlags) diagnose(ctx context.Context, _ string) []finding {
 	const about = "deno"
 	o := f.options()

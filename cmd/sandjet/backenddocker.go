@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// dockerFlags are those of the provider docker: sandboxes that are containers of an engine.
+// dockerFlags are the flags of the provider docker, whose sandboxes are containers of an engine.
 type dockerFlags struct {
 	DockerHost         string   `placeholder:"URL" group:"Worker" help:"Docker engine that runs sandboxes, such as unix:///run/docker.sock. Default: that of DOCKER_HOST, else the engine's usual socket. Anyone who can use it is root on its host."`
 	DockerImage        string   `placeholder:"IMAGE" default:"sandjet-sandbox" group:"Worker" help:"Image of sandboxes. Default: the one that is built from deploy/sandbox, which is never pulled. At its default: SANDBOX_WORKER_IMAGE, where that is set."`
@@ -36,10 +36,10 @@ type dockerFlags struct {
 
 var _ diagnosing = (*dockerFlags)(nil)
 
-// maxDockerWarm is how many containers may be ready at once.
+// maxDockerWarm is the maximum of --docker-warm.
 const maxDockerWarm = 100
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f *dockerFlags) check() error {
 	const least = 16 << 20
 	_, _, err := f.user()
@@ -64,7 +64,7 @@ func (f *dockerFlags) check() error {
 	return nil
 }
 
-// user reads DockerUser; 0 where it does not say.
+// user parses DockerUser. An id that is not given is 0.
 func (f *dockerFlags) user() (uid, gid int, err error) {
 	if f.DockerUser == "" {
 		return 0, 0, nil
@@ -81,7 +81,7 @@ func (f *dockerFlags) user() (uid, gid int, err error) {
 	return uid, gid, nil
 }
 
-// open connects to the engine and gets the image.
+// open connects to the engine, and pulls the image if --docker-pull says so.
 func (f *dockerFlags) open(n *node, operator operatorFlags) (providers.Provider, error) {
 	o, err := f.options()
 	if err != nil {
@@ -122,7 +122,7 @@ func (f *dockerFlags) options() (docker.Options, error) {
 		image = own
 	}
 	if image == docker.DefaultImage {
-		image = "" // ours, which must not come from a registry
+		image = "" // the default image, which is built from deploy/sandbox and never pulled
 	}
 	gpus, network := f.DockerGPUs, f.DockerGPUNetwork
 	for name, on := range map[string]func(){
@@ -142,8 +142,8 @@ func (f *dockerFlags) options() (docker.Options, error) {
 	}, err
 }
 
-// diagnose asks the engine that the flags name, or else that of the environment. Nothing that it finds keeps "up" from
-// working: docker is one of several providers.
+// diagnose checks the engine that the flags name, or else that of the environment. Problems of the engine are only notes and do not keep
+// "up" from working: docker is one of several providers.
 func (f *dockerFlags) diagnose(ctx context.Context, _ string) []finding {
 	o, err := f.options()
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// e2bFlags are those of the provider e2b: sandboxes of E2B's service, or of one that speaks as it does.
+// e2bFlags are the flags of the provider e2b, which runs sandboxes at E2B's service or a compatible one.
 type e2bFlags struct {
 	E2BAPIKey       string        `name:"e2b-api-key" placeholder:"KEY" group:"E2B" secret:"" help:"API key. Prefer the environment: other users can see command lines. Default: E2B_API_KEY."`
 	E2BDomain       string        `name:"e2b-domain" placeholder:"DOMAIN" group:"E2B" help:"Domain of the service. Default: E2B_DOMAIN, or e2b.app."`
@@ -29,7 +29,7 @@ type e2bFlags struct {
 
 var _ diagnosing = (*e2bFlags)(nil)
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f *e2bFlags) check() error {
 	for _, n := range f.E2BNetworks {
 		if !slices.Contains(e2b.Declared().Networks, schemas.NetworkMode(n)) {
@@ -47,7 +47,7 @@ func (f *e2bFlags) check() error {
 	return nil
 }
 
-// template is the flag's, or what E2B_TEMPLATE says where that is at its default.
+// template returns the template of the flag. If that is the default, E2B_TEMPLATE takes precedence.
 func (f *e2bFlags) template() string {
 	if f.E2BTemplate == e2bTemplate {
 		return cmp.Or(os.Getenv("E2B_TEMPLATE"), e2bTemplate)
@@ -57,7 +57,7 @@ func (f *e2bFlags) template() string {
 
 const e2bTemplate = "base"
 
-// options are the provider's; what no flag says is what the vendor's own tools read.
+// options returns the provider's options. Where a flag is not set, the environment variables of the vendor's own tools apply.
 func (f *e2bFlags) options() e2b.Options {
 	o := e2b.Options{
 		Key: cmp.Or(f.E2BAPIKey, os.Getenv("E2B_API_KEY")), Domain: cmp.Or(f.E2BDomain, os.Getenv("E2B_DOMAIN")),
@@ -71,7 +71,7 @@ func (f *e2bFlags) options() e2b.Options {
 	return o
 }
 
-// open checks the settings; the service is asked with the first call.
+// open creates the provider. It checks the settings only: the service gets no request before the first call.
 func (f *e2bFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "e2b")
@@ -89,8 +89,8 @@ func (f *e2bFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 		}})
 }
 
-// diagnose asks the service, where there is a key. Nothing that it finds keeps "up" from working: e2b is one of several
-// providers.
+// diagnose checks the service if a key is set. Problems of the service are only notes and do not keep "up" from working: e2b is one of
+// several providers.
 func (f *e2bFlags) diagnose(ctx context.Context, _ string) []finding {
 	const about = "e2b"
 	o := f.options()

@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// kubernetesFlags are those of the provider kubernetes: sandboxes that are pods of a cluster.
+// kubernetesFlags are the flags of the provider kubernetes, whose sandboxes are pods of a cluster.
 type kubernetesFlags struct {
 	KubernetesConfig         string        `placeholder:"FILE" group:"Kubernetes" help:"File that says how to reach the cluster. Default: what KUBECONFIG names, ~/.kube/config, or what a pod is given."`
 	KubernetesContext        string        `placeholder:"NAME" group:"Kubernetes" help:"Context of that file. Default: its current one."`
@@ -43,7 +43,7 @@ type kubernetesFlags struct {
 
 var _ diagnosing = (*kubernetesFlags)(nil)
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f *kubernetesFlags) check() error {
 	if f.KubernetesImage == "" {
 		return schemas.Invalidf("kubernetes-image", "is missing: name an image with bash, coreutils, grep and util-linux")
@@ -73,7 +73,7 @@ func (f *kubernetesFlags) check() error {
 	return nil
 }
 
-// splitService reads NAMESPACE/SERVICE.
+// splitService splits NAMESPACE/SERVICE. Code: invalid.
 func splitService(text string) (namespace, service string, err error) {
 	namespace, service, ok := strings.Cut(text, "/")
 	if !ok || namespace == "" || service == "" || strings.Contains(service, "/") {
@@ -83,7 +83,7 @@ func splitService(text string) (namespace, service string, err error) {
 	return namespace, service, nil
 }
 
-// options are the provider's, for the cluster that the flags name.
+// options returns the provider's options, for the cluster that the flags name.
 func (f *kubernetesFlags) options() (kubernetes.Options, error) {
 	config, err := kubernetes.LoadConfig(f.KubernetesConfig, f.KubernetesContext)
 	if err != nil {
@@ -106,7 +106,7 @@ func (f *kubernetesFlags) options() (kubernetes.Options, error) {
 	return o, f.nodes(&o)
 }
 
-// nodes are the options on nodes.
+// nodes sets the options about nodes: GPUs, tolerations and the selector.
 func (f *kubernetesFlags) nodes(o *kubernetes.Options) (err error) {
 	o.GPUs, o.GPUResource = f.KubernetesGPUs, f.KubernetesGPUResource
 	for _, s := range f.KubernetesTolerations {
@@ -120,7 +120,7 @@ func (f *kubernetesFlags) nodes(o *kubernetes.Options) (err error) {
 	return err
 }
 
-// open connects to the cluster, and removes what crashes have left there as long as the process runs.
+// open connects to the cluster. As long as the process runs, a housekeeper removes the objects that crashed processes left there.
 func (f *kubernetesFlags) open(n *node, operator operatorFlags) (providers.Provider, error) {
 	o, err := f.options()
 	if err != nil {
@@ -141,7 +141,7 @@ func (f *kubernetesFlags) open(n *node, operator operatorFlags) (providers.Provi
 	return p, nil
 }
 
-// diagnose looks at the cluster, where an image for it is named.
+// diagnose checks the cluster if --kubernetes-image is set.
 func (f *kubernetesFlags) diagnose(ctx context.Context, _ string) []finding {
 	const about = "kubernetes"
 	if f.KubernetesImage == "" {
@@ -156,7 +156,7 @@ func (f *kubernetesFlags) diagnose(ctx context.Context, _ string) []finding {
 			"name a file with --kubernetes-config or KUBECONFIG, and one of its contexts with --kubernetes-context"}}
 	}
 	if f.KubernetesEgress != "" {
-		namespace, service, _ := splitService(f.KubernetesEgress) // it was checked
+		namespace, service, _ := splitService(f.KubernetesEgress) // check has validated it
 		o.Egress = &kubernetes.Egress{Namespace: namespace, Service: service}
 	}
 	var out []finding

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// lambdaFlags are those of the provider lambda: functions of AWS.
+// lambdaFlags are the flags of the provider lambda, which runs commands in AWS Lambda functions.
 type lambdaFlags struct {
 	LambdaFnMountNet         string   `name:"lambda-fn-mount-net" placeholder:"NAME" group:"Lambda" help:"Function, by name or ARN, of calls with a workspace and the internet. Default: SANDBOX_FN_MOUNT_NET; without either such calls are refused."`
 	LambdaFnMountNoNet       string   `name:"lambda-fn-mount-nonet" placeholder:"NAME" group:"Lambda" help:"Function of calls with a workspace and no network. Default: SANDBOX_FN_MOUNT_NONET."`
@@ -26,7 +26,7 @@ type lambdaFlags struct {
 
 var _ diagnosing = (*lambdaFlags)(nil)
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f *lambdaFlags) check() error {
 	for _, n := range f.LambdaNetworks {
 		if !slices.Contains(lambda.Declared().Networks, schemas.NetworkMode(n)) {
@@ -36,7 +36,7 @@ func (f *lambdaFlags) check() error {
 	return nil
 }
 
-// options are the provider's; what no flag says is what the variables of the functions say.
+// options returns the provider's options. Where a flag is not set, the variable of the environment for that function applies.
 func (f *lambdaFlags) options() lambda.Options {
 	o := lambda.Options{
 		Functions: lambda.Functions{
@@ -53,7 +53,7 @@ func (f *lambdaFlags) options() lambda.Options {
 	return o
 }
 
-// open checks the settings; Lambda is asked with the first call.
+// open creates the provider. It checks the settings only: Lambda gets no request before the first call.
 func (f *lambdaFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "lambda")
@@ -65,7 +65,7 @@ func (f *lambdaFlags) open(n *node, _ operatorFlags) (providers.Provider, error)
 	return p, nil
 }
 
-// diagnose asks Lambda, where a function is named. Nothing that it finds keeps "up" from working: lambda is one of several
+// diagnose checks Lambda if a function is named. Problems there are only notes and do not keep "up" from working: lambda is one of several
 // providers.
 func (f *lambdaFlags) diagnose(ctx context.Context, _ string) []finding {
 	const about = "lambda"

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// localFlags are those of the provider local: sandboxes of namespaces on the worker's host.
+// localFlags are the flags of the provider local, whose sandboxes are Linux namespaces on the worker's host.
 type localFlags struct {
 	roomFlags
 	boxFlags
@@ -29,7 +29,7 @@ type localFlags struct {
 
 var _ diagnosing = (*localFlags)(nil)
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f *localFlags) check() error {
 	switch {
 	case f.MaxBoxes < 1:
@@ -49,11 +49,11 @@ func (f *localFlags) check() error {
 	return f.roomFlags.check()
 }
 
-// open finds out what this host can isolate, and shows what its disk has room for.
+// open opens the provider with the isolation that this host allows, and exports the free space of its disk as metrics and warnings.
 func (f *localFlags) open(n *node, operator operatorFlags) (providers.Provider, error) {
 	pool := f.Pool
 	if pool == 0 {
-		pool = -1 // there, 0 stands for the default
+		pool = -1 // local.Options takes 0 for its default
 	}
 	o := local.Options{
 		StateDir: n.dir.local(), Workspaces: n.dir.workspaces(), Box: f.Box, AllowUnisolated: f.AllowUnisolated, Pool: pool,
@@ -80,14 +80,14 @@ func (f *localFlags) open(n *node, operator operatorFlags) (providers.Provider, 
 	return p, nil
 }
 
-// diagnose makes a few boxes in the folder, and ends them.
+// diagnose starts and ends a few boxes in the folder, to find out what this host can isolate.
 func (f *localFlags) diagnose(ctx context.Context, folder string) []finding {
 	d := local.Diagnose(ctx, local.Options{StateDir: filepath.Join(folder, "local"),
 		Workspaces: filepath.Join(folder, "workspaces"), Box: f.Box})
 	return append(describeIsolation(d, f.AllowUnisolated), describeProgram(d), f.describe())
 }
 
-// describeProgram says which program starts sandboxes.
+// describeProgram reports which program starts sandboxes.
 func describeProgram(d local.Diagnosis) finding {
 	const remedy = "a small program of its own starts sandboxes faster: build both with make build, or name it with --box"
 	switch {
@@ -99,7 +99,8 @@ func describeProgram(d local.Diagnosis) finding {
 	return finding{"box program", good, d.Box, ""}
 }
 
-// describeIsolation words a diagnosis.
+// describeIsolation converts a diagnosis to findings. If allowed is set (--allow-unisolated), missing isolation is a note rather than a
+// failure.
 func describeIsolation(d local.Diagnosis, allowed bool) []finding {
 	var out []finding
 	isolated, weaker := d.Level == "L3", d.Level == "L2"

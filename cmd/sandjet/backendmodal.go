@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// modalFlags are those of the provider modal: sandboxes of Modal's service, or of one that speaks as it does.
+// modalFlags are the flags of the provider modal, which runs sandboxes at Modal's service or a compatible one.
 type modalFlags struct {
 	ModalTokenID      string        `name:"modal-token-id" placeholder:"ID" group:"Modal" secret:"" help:"ID of the token. Prefer the environment: other users can see command lines. Default: MODAL_TOKEN_ID."`
 	ModalTokenSecret  string        `name:"modal-token-secret" placeholder:"SECRET" group:"Modal" secret:"" help:"Secret of the token. Prefer the environment, as for --modal-token-id. Default: MODAL_TOKEN_SECRET."`
@@ -35,7 +35,7 @@ type modalFlags struct {
 
 var _ diagnosing = (*modalFlags)(nil)
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f *modalFlags) check() error {
 	for _, n := range f.ModalNetworks {
 		if !slices.Contains(modal.Declared().Networks, schemas.NetworkMode(n)) {
@@ -57,7 +57,7 @@ func (f *modalFlags) check() error {
 	return nil
 }
 
-// options are the provider's; what no flag says is what the vendor's own tools read.
+// options returns the provider's options. Where a flag is not set, the environment variables of the vendor's own tools apply.
 func (f *modalFlags) options() modal.Options {
 	o := modal.Options{
 		TokenID:     cmp.Or(f.ModalTokenID, os.Getenv("MODAL_TOKEN_ID")),
@@ -73,7 +73,7 @@ func (f *modalFlags) options() modal.Options {
 	return o
 }
 
-// open checks the settings; the service is asked with the first call.
+// open creates the provider. It checks the settings only: the service gets no request before the first call.
 func (f *modalFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "modal")
@@ -91,8 +91,8 @@ func (f *modalFlags) open(n *node, _ operatorFlags) (providers.Provider, error) 
 		}})
 }
 
-// diagnose asks the service, where there is a token. Nothing that it finds keeps "up" from working: modal is one of several
-// providers.
+// diagnose checks the service if a token is set. Problems of the service are only notes and do not keep "up" from working: modal is one of
+// several providers.
 func (f *modalFlags) diagnose(ctx context.Context, _ string) []finding {
 	const about = "modal"
 	o := f.options()

@@ -19,9 +19,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// backends are the providers of sandboxes that this program has: their names, what they can do, their flags and
-// how they are opened. All else that is said of them is derived from this table, and nothing else names one. The
-// first is that of sandboxes which name none.
+// backends returns the providers of this program: their profiles, their flags and how they are opened. Everything else about providers is
+// derived from this table; no other code names one. The first is the default of sandboxes that name none.
 func backends() []backend {
 	return []backend{
 		{profile: local.Declared(), flags: func() backendFlags { return &localFlags{} }},
@@ -36,29 +35,29 @@ func backends() []backend {
 	}
 }
 
-// backend is a provider of this program. Its name, that of --provider, is its profile's.
+// backend is a provider of this program. Its name, the value of --provider, is that of its profile.
 type backend struct {
-	profile schemas.Profile     // the most that it can do on any host
-	flags   func() backendFlags // a new set, for one command
+	profile schemas.Profile     // what it can do at most, on any host
+	flags   func() backendFlags // returns a new set of its flags, for one command
 }
 
-// backendFlags are the flags of one backend: a pointer to a struct, whose fields have kong's tags. All backends'
-// flags are there together, so their names begin with the backend's: acme-region.
+// backendFlags are the flags of one backend: a pointer to a struct whose fields have kong's tags. The flags of all backends share one
+// command line, so their names begin with the backend's: acme-region.
 type backendFlags interface {
 	// check reports the first flag that is out of range.
 	check() error
-	// open opens the provider as the flags say. What it opens it closes by node.onClose.
+	// open opens the provider as the flags say, and registers its closing with node.onClose.
 	open(n *node, operator operatorFlags) (providers.Provider, error)
 }
 
-// diagnosing are flags of a backend that can say what of it works on this host, for the doctor.
+// diagnosing is implemented by the flags of backends that "sandjet doctor" can check on this host.
 type diagnosing interface {
 	backendFlags
-	// diagnose tries out what the provider needs, in a folder that it may fill.
+	// diagnose tries what the provider needs, in a folder that it may write to.
 	diagnose(ctx context.Context, folder string) []finding
 }
 
-// catalog is the profiles of all backends, in the order of the table.
+// catalog returns the profiles of all backends, in the order of the table.
 func catalog() schemas.Catalog {
 	var c schemas.Catalog
 	for _, b := range backends() {
@@ -67,8 +66,7 @@ func catalog() schemas.Catalog {
 	return c
 }
 
-// catalogOf is the same with the provider first that a process of one worker has: it is then that of sandboxes
-// which name none.
+// catalogOf returns the catalog with the named provider first, which makes it the default of sandboxes that name none.
 func catalogOf(first string) schemas.Catalog {
 	c := catalog()
 	if i := slices.Index(c.Names(), first); i > 0 {
@@ -78,7 +76,7 @@ func catalogOf(first string) schemas.Catalog {
 	return c
 }
 
-// pluginsOf makes a set of flags of each backend.
+// pluginsOf returns a new set of flags of each backend.
 func pluginsOf(all []backend) kong.Plugins {
 	var sets kong.Plugins
 	for _, b := range all {
@@ -87,16 +85,16 @@ func pluginsOf(all []backend) kong.Plugins {
 	return sets
 }
 
-// backendChoice says which backends a process has workers for, and how they are opened.
+// backendChoice is the providers for which a process has workers, and the flags of all backends.
 type backendChoice struct {
 	Providers []string     `name:"provider" placeholder:"NAME" default:"${provider}" enum:"${providers}" group:"Worker" help:"Provider of sandboxes: ${providers}, or several, separated by commas. The first is the default of sandboxes that name none."`
 	Backends  kong.Plugins `embed:""`
 }
 
-// fill gives it the flags of the backends.
+// fill sets the flags of the backends.
 func (c *backendChoice) fill(sets kong.Plugins) { c.Backends = sets }
 
-// first is the provider of sandboxes which name none.
+// first returns the provider of sandboxes that name none.
 func (c backendChoice) first() string {
 	if len(c.Providers) == 0 {
 		return ""
@@ -104,7 +102,8 @@ func (c backendChoice) first() string {
 	return c.Providers[0]
 }
 
-// chosen are the flags of the backends that Providers names, by their names.
+// chosen returns the flags of the backends that Providers names, by name. Code invalid: Providers is empty, or has an unknown name or one
+// twice.
 func (c backendChoice) chosen() (map[string]backendFlags, error) {
 	all := map[string]backendFlags{}
 	for _, name := range c.Providers {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// vercelFlags are those of the provider vercel: sandboxes of Vercel's service, or of one that speaks as it does.
+// vercelFlags are the flags of the provider vercel, which runs sandboxes at Vercel's service or a compatible one.
 type vercelFlags struct {
 	VercelToken        string        `name:"vercel-token" placeholder:"TOKEN" group:"Vercel" secret:"" help:"Access token with the team as its scope. Prefer the environment: other users can see command lines. Default: VERCEL_TOKEN."`
 	VercelTeam         string        `name:"vercel-team" placeholder:"ID" group:"Vercel" help:"Team. Default: VERCEL_TEAM_ID."`
@@ -33,7 +33,7 @@ type vercelFlags struct {
 
 var _ diagnosing = (*vercelFlags)(nil)
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f *vercelFlags) check() error {
 	for _, n := range f.VercelNetworks {
 		if !slices.Contains(vercel.Declared().Networks, schemas.NetworkMode(n)) {
@@ -53,7 +53,7 @@ func (f *vercelFlags) check() error {
 	return nil
 }
 
-// options are the provider's; what no flag says is what the vendor's own tools read.
+// options returns the provider's options. Where a flag is not set, the environment variables of the vendor's own tools apply.
 func (f *vercelFlags) options() vercel.Options {
 	o := vercel.Options{
 		Token:   cmp.Or(f.VercelToken, os.Getenv("VERCEL_TOKEN")),
@@ -69,7 +69,7 @@ func (f *vercelFlags) options() vercel.Options {
 	return o
 }
 
-// open checks the settings; the service is asked with the first call.
+// open creates the provider. It checks the settings only: the service gets no request before the first call.
 func (f *vercelFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "vercel")
@@ -87,8 +87,8 @@ func (f *vercelFlags) open(n *node, _ operatorFlags) (providers.Provider, error)
 		}})
 }
 
-// diagnose asks the service, where there is a token. Nothing that it finds keeps "up" from working: vercel is one of several
-// providers.
+// diagnose checks the service if a token is set. Problems of the service are only notes and do not keep "up" from working: vercel is one
+// of several providers.
 func (f *vercelFlags) diagnose(ctx context.Context, _ string) []finding {
 	const about = "vercel"
 	o := f.options()

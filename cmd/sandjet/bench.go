@@ -27,7 +27,7 @@ type benchCommand struct {
 	DockerImage string `placeholder:"IMAGE" default:"sandjet-sandbox" help:"Docker image to measure with. It is not pulled." use:""`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*benchCommand) Help() string {
 	return `Measures Sandjet beside the bare engine under it, in the same run, and prints the tables of
 docs/BENCHMARKS.md. Nothing outside a temporary folder is touched.
@@ -58,7 +58,7 @@ Examples:
 Take ratios within one run seriously, and single figures of a busy machine not at all.`
 }
 
-// Run measures.
+// Run runs the benchmarks and prints their reports.
 func (c *benchCommand) Run(ctx context.Context, t terminal) error {
 	const latencies, perRound, inFlight, keptBoxes, flood, fileSize = 500, 40, 5000, 200, 10_000, 128 << 20
 	self, err := os.Executable()

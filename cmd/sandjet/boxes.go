@@ -7,7 +7,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// boxFlags bound what one sandbox of the provider local has beside its room on the disk.
+// boxFlags are the limits of one sandbox of the provider local, except those of disk space.
 type boxFlags struct {
 	TmpQuota     byteSize `placeholder:"SIZE" default:"256MiB" group:"Limits" help:"Maximum size of /tmp in one sandbox. It is memory, and counts as the sandbox's."`
 	MaxFileSize  byteSize `placeholder:"SIZE" default:"1GiB" group:"Limits" help:"Largest file that a command in a sandbox can write."`
@@ -15,7 +15,7 @@ type boxFlags struct {
 	MaxOpenFiles int      `placeholder:"N" default:"1024" group:"Limits" help:"Files that one process in a sandbox may have open; never more than this process may have."`
 }
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f boxFlags) check() error {
 	const leastBytes, leastFiles, most = 1 << 20, 64, 1 << 20
 	switch {
@@ -31,12 +31,12 @@ func (f boxFlags) check() error {
 	return nil
 }
 
-// set puts the flags into the provider's options.
+// set copies the flags to the provider's options.
 func (f boxFlags) set(o *local.Options) {
 	o.Tmp, o.FileSize, o.Processes, o.OpenFiles = int64(f.TmpQuota), int64(f.MaxFileSize), f.MaxProcesses, f.MaxOpenFiles
 }
 
-// describe says what a sandbox has, for the doctor.
+// describe returns the limits of a sandbox, for the doctor.
 func (f boxFlags) describe() finding {
 	return finding{"box limits", good,
 		fmt.Sprintf("%s of memory unless its record says more, /tmp %s (--tmp-quota), a file %s (--max-file-size), "+

@@ -16,13 +16,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// target says which Sandjet a client command talks to.
+// target names the gateway that a client command calls.
 type target struct {
 	URL string `name:"url" placeholder:"URL" group:"Target" help:"Gateway URL. Default: the one that runs on the data folder."`
 	Key string `placeholder:"KEY" group:"Target" secret:"" help:"API key. Prefer the environment: other users can see command lines. Default: as --url."`
 }
 
-// open finds the gateway: what was named, else what runs on the data folder. If it is unreachable later, that is printed to out.
+// open returns a client of the gateway at --url, or else of the one that runs on the data folder. The client prints to out when the
+// gateway becomes unreachable.
 func (g target) open(ctx context.Context, dir string, out io.Writer) (*client.Client, error) {
 	e := endpoint{URL: g.URL, Key: g.Key}
 	if e.URL == "" {
@@ -48,25 +49,26 @@ func (g target) open(ctx context.Context, dir string, out io.Writer) (*client.Cl
 	return cl, nil
 }
 
-// patient prints to the user what the client waits for while it keeps trying: a gateway that is unreachable, or one that answers that it
-// cannot do its work now, such as without its log.
+// patient is an http.RoundTripper that prints to the user why the client keeps trying: the gateway is unreachable, or it answers that it
+// cannot work now, for instance because its log does not respond.
 type patient struct {
 	out   io.Writer
 	at    string
-	quiet time.Duration // before a word about the latter. 0: patientFor
+	quiet time.Duration // how long the latter must last before it is printed; 0: patientFor
 	away  atomic.Bool
 
 	mu      sync.Mutex
-	refused time.Time // since when it refuses; zero while it does not
-	printed bool      // whether that was printed
+	refused time.Time // since when the gateway answers 503; zero while it does not
+	printed bool      // whether the reason was printed
 }
 
-// patientFor is how long nothing is said: most of what passes has passed by then.
+// patientFor is how long a delay must last before it is explained: most are over by then.
 const patientFor = 2 * time.Second
 
-// RoundTrip is net/http's, with a word at what lasts and at its end.
+// RoundTrip sends the request by the default transport. It prints when the gateway becomes unreachable, when it is back, and why a request
+// takes long.
 func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodGet && r.URL.RawQuery == "" { // else it may be meant to wait
+	if r.Method != http.MethodGet && r.URL.RawQuery == "" { // a GET or a query may ask the gateway to wait
 		defer time.AfterFunc(cmp.Or(p.quiet, patientFor), func() { p.say("the log does not answer") }).Stop()
 	}
 	resp, err := http.DefaultTransport.RoundTrip(r)
@@ -84,7 +86,8 @@ func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// answered looks at an answer: whether it says that the gateway cannot do its work now, and since when.
+// answered records since when the gateway answers 503, which means that it cannot work now, and prints the reason once that has lasted for
+// p.quiet. Any other answer resets the record.
 func (p *patient) answered(resp *http.Response, now time.Time) {
 	if resp.StatusCode != http.StatusServiceUnavailable {
 		p.mu.Lock()
@@ -93,7 +96,7 @@ func (p *patient) answered(resp *http.Response, now time.Time) {
 		return
 	}
 	const most = 64 << 10
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, most)) // what is not there is not shown
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, most)) // an unreadable body counts as empty
 	_ = resp.Body.Close()
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	why := cmp.Or(reasonIn(body), "the log does not answer")
@@ -108,7 +111,7 @@ func (p *patient) answered(resp *http.Response, now time.Time) {
 	}
 }
 
-// say says once why it takes so long.
+// say prints the reason for the delay, once.
 func (p *patient) say(why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +143,7 @@ type callCommand struct {
 	dir string
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*callCommand) Help() string {
 	return `The arguments of each tool:
   bash COMMAND                     one argument: quote the command
@@ -181,7 +184,7 @@ func (c *callCommand) AfterApply(root *cli) error {
 	return nil
 }
 
-// Run makes the call, shows its output as it comes, and ends with its exit code.
+// Run makes the call, prints its output as it arrives, and exits with its exit code.
 func (c *callCommand) Run(ctx context.Context, t terminal) error {
 	input, err := toolInput(schemas.Tool(c.Tool), c.Args, t.in)
 	if err != nil {
@@ -234,7 +237,7 @@ func (c *callCommand) Run(ctx context.Context, t terminal) error {
 	return &exitError{code: resultCode(result)}
 }
 
-// group is the group that the flags name, or nil.
+// group returns the group that the flags name; nil if they name none.
 func (c *callCommand) group() (*schemas.GroupRef, error) {
 	switch {
 	case c.Group == "" && c.GroupSize == 0:

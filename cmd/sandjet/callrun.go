@@ -17,7 +17,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// callRun is one call on its way.
+// callRun submits one call and follows it until its result.
 type callRun struct {
 	client  *client.Client
 	request schemas.Request
@@ -25,17 +25,17 @@ type callRun struct {
 	verbose bool
 
 	mu      sync.Mutex
-	failed  error            // the first of writing to stdout
-	printed map[string]int64 // how far each stream was shown, in bytes; allShown where that is not known
+	failed  error            // first error of writing to stdout
+	printed map[string]int64 // bytes shown of each stream; allShown if their number is unknown
 }
 
-// allShown says of a stream that nothing is added to what was shown of it.
+// allShown marks a stream of which nothing more is printed.
 const allShown = math.MaxInt64
 
 func (c *callRun) do(ctx context.Context) (schemas.Result, error) {
-	// The call outlives the wish to stop it: until its result is there, this only asks for its end.
+	// Ctrl-C does not end the call, it only asks for its cancellation. So this context lives until the result arrives.
 	on, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	var live chan schemas.Result // nil while nothing is shown: then nothing comes from there
+	var live chan schemas.Result // nil while no output is shown; no result arrives on it then
 	var showing sync.WaitGroup
 	defer showing.Wait()
 	defer end(nil)
@@ -46,7 +46,7 @@ func (c *callRun) do(ctx context.Context) (schemas.Result, error) {
 		return attached
 	}
 	wanted := c.request.Tool == schemas.ToolBash && !c.t.json
-	if wanted && c.request.Conversation != "" { // its history may be long: attach at its end, before the call
+	if wanted && c.request.Conversation != "" { // its history may be long: read from its end, and before the call is submitted
 		select {
 		case <-attach(c.request.Conversation, schemas.Tail):
 		case <-ctx.Done():
@@ -56,12 +56,12 @@ func (c *callRun) do(ctx context.Context) (schemas.Result, error) {
 	state, err := c.client.Submit(ctx, c.request)
 	if err != nil {
 		if ctx.Err() != nil {
-			_ = c.askForEnd(on) // it may have arrived
+			_ = c.askForEnd(on) // the request may have arrived
 			return schemas.Result{}, cancelledBefore()
 		}
 		return schemas.Result{}, err
 	}
-	if wanted && c.request.Conversation == "" && state.Result == nil { // a new one, or that of a call made before
+	if wanted && c.request.Conversation == "" && state.Result == nil { // the conversation is new, or that of an earlier call with this id
 		attach(state.Conversation, schemas.Cursor{})
 	}
 	c.say("call %s on conversation %s", state.ID, state.Conversation)
@@ -80,7 +80,7 @@ func (c *callRun) do(ctx context.Context) (schemas.Result, error) {
 		}
 		return result, err
 	}
-	end(nil) // what comes now would be printed beside the rest
+	end(nil) // output that arrives now must not be mixed with what print adds
 	showing.Wait()
 	return result, c.print(result)
 }
@@ -89,7 +89,7 @@ func cancelledBefore() error {
 	return &exitError{code: exitCancelled, err: errors.New("stopped before the call was accepted")}
 }
 
-// wait returns the result, from whichever comes first: the stream of events or the answer to asking.
+// wait returns the result as soon as it arrives, on the event stream (live) or as the answer to a waiting request.
 func (c *callRun) wait(ctx context.Context, state client.State, live <-chan schemas.Result) (schemas.Result, error) {
 	if state.Result != nil {
 		return *state.Result, nil
@@ -119,7 +119,7 @@ func (c *callRun) wait(ctx context.Context, state client.State, live <-chan sche
 		if live == nil {
 			return a.result, nil
 		}
-		// All output is on the conversation before the result: give it a moment to be shown.
+		// All output is on the conversation before the result: wait briefly until it is shown.
 		const moment = 2 * time.Second
 		select {
 		case <-live:
@@ -129,8 +129,8 @@ func (c *callRun) wait(ctx context.Context, state client.State, live <-chan sche
 	}
 }
 
-// explain says what the call waits for, once it has waited for a while: a place behind other calls, or a worker. That the gateway or the
-// log does not answer says the client's transport, and the approval was named before.
+// explain prints what a queued call waits for, once it has waited for patientFor: other calls before it, or a worker. It leaves an
+// unresponsive gateway or log to the client's transport, and a needed approval to do, which has printed it.
 func (c *callRun) explain(ctx context.Context, state client.State) {
 	const many = 100
 	if !wait.Sleep(ctx, patientFor) || state.Approval != "" {
@@ -147,7 +147,7 @@ func (c *callRun) explain(ctx context.Context, state client.State) {
 	fmt.Fprintf(c.t.err, "sandjet: %s\n", whyQueued(state.ID, calls))
 }
 
-// whyQueued says what a queued call waits for, by the account's newest calls.
+// whyQueued describes what a queued call waits for, from the list of the account's newest calls.
 func whyQueued(id schemas.CallID, calls []schemas.CallSummary) string {
 	running, before, found := 0, 0, false
 	for _, s := range calls {
@@ -171,8 +171,8 @@ func whyQueued(id schemas.CallID, calls []schemas.CallSummary) string {
 	return fmt.Sprintf("queued behind %s, while %s running (Ctrl-C cancels)", count(before, "call"), are(running, "call"))
 }
 
-// show prints the call's output as it comes, until its result came or ctx ends. It closes attached
-// once nothing of what follows can be missed.
+// show prints the call's output as it arrives, until the result, which it sends to live, or until ctx ends. It closes attached when it has
+// caught up with the conversation, so that no later event is missed.
 func (c *callRun) show(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor,
 	attached chan<- struct{}, live chan<- schemas.Result,
 ) {
@@ -200,7 +200,7 @@ func (c *callRun) show(ctx context.Context, conversation schemas.ConversationID,
 	}
 }
 
-// piece prints one piece of output.
+// piece prints one chunk of output and records how much was shown.
 func (c *callRun) piece(d schemas.OutputData) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,15 +223,14 @@ func (c *callRun) piece(d schemas.OutputData) {
 	}
 	switch {
 	case c.printed[d.Stream] == allShown:
-	case d.Bytes != len(d.Text): // it was not UTF-8: its text in the result has other lengths
+	case d.Bytes != len(d.Text): // the output was not UTF-8, so offsets in the result differ
 		c.printed[d.Stream] = allShown
 	default:
 		c.printed[d.Stream] = d.Offset + int64(d.Bytes)
 	}
 }
 
-// rest is what was not shown of a stream's output: all of it, or what the live stream did not bring
-// before it ended.
+// rest returns the part of a stream's output that was not shown live; empty if it cannot be determined.
 func (c *callRun) rest(stream, output string, truncated bool) string {
 	shown := c.printed[stream]
 	if shown > 0 && truncated || shown > int64(len(output)) {
@@ -240,7 +239,7 @@ func (c *callRun) rest(stream, output string, truncated bool) string {
 	return output[shown:]
 }
 
-// print shows what was not shown yet.
+// print prints what was not shown live: the rest of the output, notices, artifacts and the status.
 func (c *callRun) print(r schemas.Result) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,7 +247,7 @@ func (c *callRun) print(r schemas.Result) error {
 		return printJSON(c.t.out, r)
 	}
 	switch o := r.Output; {
-	case r.StatusID != "": // the id alone, for scripts; the words for people
+	case r.StatusID != "": // the id alone on stdout, for scripts; the hint for people on stderr
 		if _, err := fmt.Fprintln(c.t.out, r.StatusID); err != nil {
 			return wrapOutput(err)
 		}
@@ -259,10 +258,10 @@ func (c *callRun) print(r schemas.Result) error {
 			if _, err := fmt.Fprintln(c.t.out, r.Text); err != nil {
 				return wrapOutput(err)
 			}
-		case r.Error == nil || !strings.Contains(r.Text, r.Error.Message): // else it is said below
+		case r.Error == nil || !strings.Contains(r.Text, r.Error.Message): // else the error below includes it
 			fmt.Fprintln(c.t.err, r.Text)
 		}
-	case o != nil && o.Denied == nil: // what was refused is reported below
+	case o != nil && o.Denied == nil: // a denied command is reported below
 		_, err := io.WriteString(c.t.out, c.rest("stdout", o.Stdout, o.Truncated))
 		if err := cmp.Or(c.failed, err); err != nil {
 			return wrapOutput(err)
@@ -283,7 +282,7 @@ func (c *callRun) print(r schemas.Result) error {
 			fmt.Fprintf(c.t.err, "sandjet: the whole output is in %s in the workspace\n", printable(o.FullOutput))
 		}
 	}
-	if r.Tool == schemas.ToolBash || r.StatusID != "" { // texts of other tools have them
+	if r.Tool == schemas.ToolBash || r.StatusID != "" { // the texts of other tools include the notices
 		for _, n := range r.Notices {
 			fmt.Fprintf(c.t.err, "sandjet: %s\n", printable(n))
 		}
@@ -302,19 +301,18 @@ func (c *callRun) print(r schemas.Result) error {
 	return nil
 }
 
-// printArtifacts says what the call has left for people, and what it would have.
+// printArtifacts prints the artifacts of the call and, for bash, the files that were not stored.
 func (c *callRun) printArtifacts(r schemas.Result) {
 	a := schemas.JobArtifacts{Artifacts: r.Artifacts, SkippedArtifacts: r.SkippedArtifacts}
 	if r.Tool != schemas.ToolBash {
-		a.SkippedArtifacts = nil // texts of other tools have them
+		a.SkippedArtifacts = nil // the texts of other tools include them
 	}
 	for _, line := range artifactLines(a) {
 		fmt.Fprintf(c.t.err, "sandjet: %s\n", line)
 	}
 }
 
-// askForEnd cancels the call, because the person in front of it wants to stop. A call that has ended
-// already is no error.
+// askForEnd cancels the call because the user pressed Ctrl-C. A call that has already ended, or never arrived, is no error.
 func (c *callRun) askForEnd(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, cancelPatience)
 	defer stop()

@@ -17,7 +17,7 @@ type callsCommand struct {
 	Cancel callsCancelCommand `cmd:"" help:"Cancel a call."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*callsCommand) Help() string {
 	return `Calls are listed for 24 hours. "sandjet tail" prints all events of a conversation, for seven days.
 
@@ -63,9 +63,9 @@ func (c *callsListCommand) Run(ctx context.Context, t terminal) error {
 	})
 }
 
-// pages asks for one page after the other until there are limit entries, each once, or there is no more.
+// pages requests one page after the other until it has limit distinct entries or there are no more.
 func pages[T any](limit int, page func(limit int, before schemas.CallID) ([]T, schemas.CallID, error), id func(T) string) ([]T, error) {
-	const most, tries = 100, 20 // of a page; pages, which may be empty
+	const most, tries = 100, 20 // entries of a page; most pages to request, as some may be empty
 	var (
 		list   []T
 		before schemas.CallID
@@ -122,13 +122,13 @@ func (c *callsShowCommand) Run(ctx context.Context, t terminal) error {
 			Approval     schemas.ApprovalID     `json:"approval,omitzero"`
 		}{state.ID, state.Conversation, state.Status, state.Approval})
 	}
-	listed, _, _ := cl.Calls(ctx, client.CallsQuery{ID: id}) // a gateway of before cannot be asked so: then these lines are not there
+	listed, _, _ := cl.Calls(ctx, client.CallsQuery{ID: id}) // older gateways do not support this query: the lines of the request are then missing
 	listed = append(listed, schemas.CallSummary{})
 	_, err = io.WriteString(t.out, describeCall(state, listed[0], namesOf(ctx, t, cl)))
 	return wrapOutput(err)
 }
 
-// describeCall is a call as a person reads it, one thing on a line, and its output.
+// describeCall returns a call as text for people: a line for each field, then its output.
 func describeCall(s client.State, of schemas.CallSummary, names recordNames) string {
 	var d details
 	r := cmp.Or(s.Result, &schemas.Result{})
@@ -192,7 +192,7 @@ type conversationsCommand struct {
 	LS conversationsListCommand `cmd:"" name:"ls" help:"List conversations, the one with the newest call first."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*conversationsCommand) Help() string {
 	return `A conversation holds the events of related calls, such as those of one chat. The list has those with
 calls in the last 24 hours; "sandjet tail" prints the events of a conversation for seven days.

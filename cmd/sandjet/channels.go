@@ -20,8 +20,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// chats are the chat services that this program speaks to. All else that is said of them is derived from this table, and nothing
-// else names one.
+// chats returns the chat services of this program. Everything else about them is derived from this table; no other code names one.
 func chats() []chatService {
 	return []chatService{
 		{new: func(base string) channel.Adapter { return opened(telegram.New(channel.Options{Base: base})) }},
@@ -33,7 +32,7 @@ func chats() []chatService {
 	}
 }
 
-// opened is an adapter whose address is that of its service, or was looked at before.
+// opened returns the adapter. It panics on an error: the address is the service's own, or was validated before.
 func opened[A channel.Adapter](a A, err error) channel.Adapter {
 	if err != nil {
 		panic(err)
@@ -41,13 +40,13 @@ func opened[A channel.Adapter](a A, err error) channel.Adapter {
 	return a
 }
 
-// chatService is a chat service. Its name is that of its profile.
+// chatService is a chat service. Its name is the kind in its adapter's profile.
 type chatService struct {
-	// new makes its adapter. A base URL other than the service's own, which is meant by "", is for tests and proxies.
+	// new returns its adapter. baseURL is empty for the service's own address; tests and proxies pass another.
 	new func(baseURL string) channel.Adapter
 }
 
-// channelKinds are the services as the gateway knows them.
+// channelKinds returns the services as the gateway needs them: their names and secrets, and how routes are validated.
 func channelKinds(all []chatService) []channels.Kind {
 	var kinds []channels.Kind
 	for _, c := range all {
@@ -65,7 +64,7 @@ func channelKinds(all []chatService) []channels.Kind {
 	return kinds
 }
 
-// chatReceiver finds what reads the posts of a service.
+// chatReceiver returns a lookup of the receiver that reads the webhook requests of a service; false if the service has none.
 func chatReceiver(all []chatService) func(kind string) (channel.Receiver, bool) {
 	receivers := map[string]channel.Receiver{}
 	for _, c := range all {
@@ -80,7 +79,7 @@ func chatReceiver(all []chatService) func(kind string) (channel.Receiver, bool) 
 	}
 }
 
-// openChats makes the adapters of all services, at their own addresses or at those of urls: KIND=URL.
+// openChats returns the adapters of all services. An entry KIND=URL of urls replaces a service's own address. Code: invalid.
 func openChats(all []chatService, urls []string) ([]channel.Adapter, error) {
 	elsewhere := map[string]string{}
 	for _, text := range urls {
@@ -106,7 +105,7 @@ func openChats(all []chatService, urls []string) ([]channel.Adapter, error) {
 	return adapters, nil
 }
 
-// rendered is how documents are written for chats.
+// rendered renders a Markdown document as the parts of a chat message, and reports whether it was cut.
 func rendered(document string, l chat.Layout) ([]chat.Part, bool) {
 	r := markdown.Render(document, markdown.Options{Format: l.Format, Limit: l.Limit, Unit: l.Unit, MaxParts: l.MaxParts})
 	parts := make([]chat.Part, len(r.Parts))

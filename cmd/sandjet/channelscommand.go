@@ -27,7 +27,7 @@ type channelsCommand struct {
 	Kinds    channelsKindsCommand    `cmd:"" help:"List the chat services and the secrets that they need."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*channelsCommand) Help() string {
 	return `A channel is a bot of yours at a chat service: its credential, the chats and people that it listens to, and the agent that
 answers. Results of background jobs go back to the chat that a conversation came from. Secrets are encrypted in the log.
@@ -40,7 +40,7 @@ Examples:
   sandjet channels update support --fallback other --fallback-route '{"channel":"C042"}'`
 }
 
-// channelFlags say what a channel is.
+// channelFlags are the settings of a channel.
 type channelFlags struct {
 	Description   *string           `placeholder:"TEXT" use:"" help:"Free-text description."`
 	Agent         *string           `placeholder:"AGENT" use:"" help:"Agent (id or name) whose turns the messages become."`
@@ -54,7 +54,7 @@ type channelFlags struct {
 	FallbackRoute string            `placeholder:"JSON" use:"" help:"Route in that channel, as JSON."`
 }
 
-// patch makes of the flags what is sent. Names of others become ids.
+// patch returns the request that the flags describe. Names of agents, workspaces and channels are resolved to ids.
 func (f *channelFlags) patch(ctx context.Context, cl *client.Client) (client.ChannelPatch, error) {
 	p := client.ChannelPatch{Description: f.Description, Settings: f.Setting, OnAmbiguous: (*schemas.OnAmbiguous)(f.OnAmbiguous)}
 	if f.Place != nil {
@@ -103,7 +103,7 @@ func (f *channelFlags) patch(ctx context.Context, cl *client.Client) (client.Cha
 	return p, nil
 }
 
-// readSecrets reads secrets from where the command line says they are.
+// readSecrets reads the values of secrets: from the environment for env:VARIABLE, from a file for @FILE, else the text itself.
 func readSecrets(given map[string]string) (map[string]string, error) {
 	var out map[string]string
 	for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -187,7 +187,7 @@ func deref[T any](p *T) T {
 	return *p
 }
 
-// channelTarget is a channel at a gateway.
+// channelTarget names a channel and its gateway.
 type channelTarget struct {
 	gatewayTarget
 

@@ -27,26 +27,27 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// double is a service that can be tried without an account there.
+// double is a local stand-in for a chat service, with which channels can be tried without an account there.
 type double struct {
 	*chatfake.Server
 
-	// says makes the request of a service that signs with a key of its own; nil: the gateway makes those up.
+	// says returns the signed request for a person's action, of a service that signs with a key of its own. If it is nil, the gateway
+	// simulates requests itself.
 	says func(doubleSaid) channel.Request
-	key  string // by which they are verified
+	key  string // public key that verifies the signatures
 }
 
 // doubleSaid is a simulated action of a person, for which a double makes the service's request.
 type doubleSaid struct {
 	channel.Said
 
-	Press string `json:"press,omitzero"` // the data of a button
+	Press string `json:"press,omitzero"` // data of the button that is pressed
 }
 
-// plainDouble is one of a service whose requests the gateway makes up.
+// plainDouble returns a double of a service whose requests the gateway simulates.
 func plainDouble(s *chatfake.Server) double { return double{Server: s} }
 
-// discordDouble is one that signs.
+// discordDouble returns a double of Discord, which signs its requests.
 func discordDouble() double {
 	s := discordtest.New(discordtest.Options{})
 	return double{Server: s.Server, key: s.PublicKey(), says: func(said doubleSaid) channel.Request {
@@ -57,7 +58,7 @@ func discordDouble() double {
 	}}
 }
 
-// doubles are the services that can be tried without an account there, by the names of their profiles.
+// doubles returns the constructors of the doubles, by the kind of the service.
 func doubles() map[string]func() double {
 	return map[string]func() double{
 		"telegram": func() double { return plainDouble(telegramtest.New(telegramtest.Options{})) },
@@ -75,7 +76,7 @@ type channelsFakeCommand struct {
 	File   []string `placeholder:"PATH" use:"" help:"A file that it has, for \"sandjet channels simulate --file NAME\"; may be given several times."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*channelsFakeCommand) Help() string {
 	return `A double of a chat service, to try channels without an account there: it takes the requests of the real one, keeps what it is
 sent in memory, and prints it. Whatever looks like a token is taken. Give its address to "sandjet up", and write to the channel
@@ -108,7 +109,7 @@ func (c *channelsFakeCommand) Run(ctx context.Context, t terminal) error {
 			"Content-Type": {cmp.Or(mime.TypeByExtension(filepath.Ext(name)), "application/octet-stream")},
 		}, Body: content}, nil)
 	}
-	var mu sync.Mutex // what is printed for one message stays together
+	var mu sync.Mutex // keeps the lines of one message together
 	double.Kept = func(m chatfake.Message) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -146,13 +147,13 @@ func (c *channelsFakeCommand) Run(ctx context.Context, t terminal) error {
 	return nil
 }
 
-// signedRequest is a request of a service.
+// signedRequest is a signed request as a service would post it.
 type signedRequest struct {
 	Header http.Header `json:"header"`
 	Body   []byte      `json:"body"`
 }
 
-// signed answers what a service would post.
+// signed answers with the signed request that the service would post for the action in the body.
 func signed(w http.ResponseWriter, r *http.Request, says func(doubleSaid) channel.Request) {
 	var said doubleSaid
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, inbound.MaxBody))
@@ -163,10 +164,10 @@ func signed(w http.ResponseWriter, r *http.Request, says func(doubleSaid) channe
 	}
 	request := says(said)
 	w.Header().Set("Content-Type", "application/json")
-	_ = printJSON(w, signedRequest{request.Header, request.Body}) // who asked has gone
+	_ = printJSON(w, signedRequest{request.Header, request.Body}) // the client may have disconnected
 }
 
-// keptMessage is a message as people read it.
+// keptMessage returns a message that the double received, as text for people.
 func keptMessage(m chatfake.Message) string {
 	var b strings.Builder
 	verb := "message"

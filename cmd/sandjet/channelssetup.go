@@ -10,7 +10,7 @@ type channelsSetupCommand struct {
 	PublicURL string `arg:"" help:"URL at which chat services reach the gateway: https://HOST."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*channelsSetupCommand) Help() string {
 	return `Chat services post messages to the gateway's address /webhooks/ACCOUNT/CHANNEL. Telegram, Zalo and Discord are told that address,
 by the channel's credential; for Discord the commands are registered too. Of the others the address is printed, to be entered

@@ -28,7 +28,7 @@ type channelsSimulateCommand struct {
 	User   string   `placeholder:"USER" use:"" help:"User who appears to have written it. Default: the first of the channel's users."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*channelsSimulateCommand) Help() string {
 	return `The gateway makes up a request as the service would post it, signs it with the channel's secret, and then verifies, reads and
 takes it as every request of the service. So a channel can be tried without a bot: what is answered goes to the service, see
@@ -44,7 +44,7 @@ Examples:
   sandjet channels simulate dc --press approve:appr_… --double http://127.0.0.1:8765`
 }
 
-// Run has the message taken and prints the result.
+// Run sends the simulated message and prints the result.
 func (c *channelsSimulateCommand) Run(ctx context.Context, t terminal) error {
 	cl, found, err := c.find(ctx, t)
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *channelsSimulateCommand) Run(ctx context.Context, t terminal) error {
 	return say(t, "Taken as %s %s, on the conversation %s.", article(out.Done), out.Done, out.Conversation)
 }
 
-// posted has a double sign the request, and posts it to the gateway as the service does.
+// posted has a double sign the request, and posts it to the gateway as the service would.
 func (c *channelsSimulateCommand) posted(
 	ctx context.Context, t terminal, gateway string, found schemas.ChatChannel, m client.ChannelMessage,
 ) error {
@@ -134,7 +134,7 @@ func post(ctx context.Context, to string, h http.Header, body []byte) (status in
 	return res.StatusCode, answer, err
 }
 
-// article is what stands before a word.
+// article returns the indefinite article of a word.
 func article(word string) string {
 	if word != "" && strings.ContainsRune("aeiou", rune(word[0])) {
 		return "an"
@@ -142,7 +142,7 @@ func article(word string) string {
 	return "a"
 }
 
-// named is the first of a list that is not all of them.
+// named returns the first entry that is not the wildcard "*"; empty if there is none.
 func named(list []string) string {
 	if i := slices.IndexFunc(list, func(s string) bool { return s != "*" }); i >= 0 {
 		return list[i]

@@ -17,7 +17,7 @@ type channelsTestCommand struct {
 	Timeout time.Duration `placeholder:"DURATION" default:"1m" use:"" help:"How long to wait for the chat's answer."`
 }
 
-// Run sends a message and waits for what becomes of it.
+// Run sends a message and waits until it was delivered or has failed.
 func (c *channelsTestCommand) Run(ctx context.Context, t terminal) error {
 	if !json.Valid([]byte(c.To)) {
 		return schemas.Invalidf("to", "is not JSON: write the place, such as '{\"chat_id\":4711}'")
@@ -46,14 +46,14 @@ func (c *channelsTestCommand) Run(ctx context.Context, t terminal) error {
 		case schemas.DeliveryFailed:
 			d, _ := decode[schemas.DeliveryFailedData](e)
 			return schemas.Errorf(schemas.Unavailable, "the message was not sent: %s", printable(d.Reason))
-		default: // the conversation has nothing else
+		default: // no other types occur on this conversation
 		}
 	}
 	return schemas.Errorf(schemas.Timeout, "nothing is known of %s after %s: does a deliverer run (sandjet up, sandjet deliver)? "+
 		"sandjet tail %s will show it", tested.Delivery, c.Timeout, tested.Conversation)
 }
 
-// printSent prints what a chat has.
+// printSent prints the messages that the chat has accepted.
 func printSent(t terminal, e schemas.Event) error {
 	d, ok := decode[schemas.DeliverySentData](e)
 	if !ok {

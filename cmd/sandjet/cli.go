@@ -73,8 +73,8 @@ type commands struct {
 	Help          helpCommand          `cmd:"" help:"Show the help of a command."`
 }
 
-// commandsFor returns what a command line needs of the commands that begins with this word: the one of that name, or all where there is
-// none, as before a flag. All have six hundred flags, and to make them takes longer than most commands.
+// commandsFor returns the commands that are needed to parse a command line that begins with this word: the one of that name, or all if
+// there is none, as before a flag. All have six hundred flags together, and building those takes longer than most commands run.
 func commandsFor(word string) any {
 	all := reflect.TypeFor[commands]()
 	for f := range all.Fields() {
@@ -85,13 +85,13 @@ func commandsFor(word string) any {
 	return new(commands)
 }
 
-// parsed is a command line that has been understood.
+// parsed is a command line that was parsed, with the command to run.
 type parsed struct {
 	*cli
 	command command
 }
 
-// helpError is the help text, asked for.
+// helpError is the error of a request for help. It is the help text.
 type helpError string
 
 func (helpError) Error() string { return "help was asked for" }
@@ -107,7 +107,7 @@ First steps:
   sandjet calls ls                    what ran, and how it ended
   sandjet tail -f CONVERSATION        the events of a conversation, as they happen`
 
-// precedence stands below the help of the roles: only they have the flag of its example.
+// precedence is printed below the help of the roles: only they have the flag of its example.
 const precedence = `
 Settings come from, first wins:
   1. flags                    --listen 127.0.0.1:9000
@@ -120,7 +120,7 @@ const moreHelp = `
 Run "sandjet help COMMAND" for the flags and examples of a command.
 `
 
-// grammar builds the parser of c, with all commands where it has none yet, and with the flags of all backends.
+// grammar builds the parser of c. It adds all commands if c has none, and the flags of all backends.
 func grammar(c *cli, with ...kong.Option) (*kong.Kong, error) {
 	if c.Commands == nil {
 		c.Commands = new(commands)
@@ -179,7 +179,7 @@ func parse(args []string, env func(string) (string, bool)) (*parsed, error) {
 	return &parsed{cli: &c, command: cmd}, nil
 }
 
-// footer is what stands below the help text of a command.
+// footer returns the text that is printed below the help of a command.
 func footer(text string) string {
 	switch {
 	case strings.Contains(text, "--listen="):

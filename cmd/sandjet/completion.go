@@ -20,7 +20,7 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"Shell: bash, zsh or fish."`
 }
 
-// Help says where each shell wants it.
+// Help returns the detailed help, with the line to add for each shell.
 func (*completionCommand) Help() string {
 	return `Completes commands, flags, tools and the values that a flag can have; ids and names of what the running Sandjet
 knows (sandboxes, workspaces, agents, models, conversations, calls, jobs, approvals); where none of these fits, file names.
@@ -37,7 +37,7 @@ func (c *completionCommand) Run(_ context.Context, t terminal) error {
 	return err
 }
 
-// completionScript is the function by which a shell asks for candidates: a line for each.
+// completionScript returns the shell function that asks this program for candidates, one per line.
 func completionScript(shell string) string {
 	switch shell {
 	case "zsh":
@@ -64,10 +64,10 @@ complete -o default -F _sandjet sandjet
 	}
 }
 
-// knownWithin is how long the one at the keyboard waits for what a gateway knows.
+// knownWithin limits how long completion waits for a gateway.
 const knownWithin = 2 * time.Second
 
-// completeCommand is what the scripts run.
+// completeCommand prints candidates for completion. The scripts run it.
 type completeCommand struct {
 	gatewayTarget
 
@@ -88,10 +88,10 @@ func (c *completeCommand) Run(ctx context.Context, t terminal) error {
 	return nil
 }
 
-// knownKind is of what a gateway knows.
+// knownKind is a kind of records whose names or ids a gateway lists.
 type knownKind string
 
-// The kinds, by the names of flags.
+// The kinds, named like flags.
 const (
 	kindSandbox      knownKind = "sandbox"
 	kindWorkspace    knownKind = "workspace"
@@ -103,7 +103,7 @@ const (
 	kindApproval     knownKind = "approval"
 )
 
-// known are the ids and names of what the gateway knows; none where it is not reached in time.
+// known returns the names or ids of a kind that the gateway lists; none if it does not answer in time.
 func (c *completeCommand) known(ctx context.Context, k knownKind) (words []string) {
 	const most = 100
 	ctx, cancel := context.WithTimeout(ctx, knownWithin)
@@ -112,7 +112,7 @@ func (c *completeCommand) known(ctx context.Context, k knownKind) (words []strin
 	if err != nil {
 		return nil
 	}
-	switch k { // what is not known is not offered, whatever the reason
+	switch k { // errors are ignored: nothing is offered then
 	case kindSandbox:
 		list, _ := cl.Sandboxes(client.Me).List(ctx)
 		return each(list, func(s schemas.SandboxDocument) string { return s.Name })
@@ -148,13 +148,13 @@ func each[T any](list []T, word func(T) string) (words []string) {
 	return words
 }
 
-// candidates are what the last of the words can become, in order. Known are the ids and names that a gateway knows of a kind.
+// candidates returns the sorted completions of the last word. known returns the ids or names of a kind that a gateway lists.
 func candidates(root *kong.Node, words []string, known func(knownKind) []string) []string {
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	at, last := walk(root, words[:len(words)-1]), words[len(words)-1]
-	if at.value != nil && last == "=" { // bash makes it a word of its own
+	if at.value != nil && last == "=" { // bash passes it as a separate word
 		last = ""
 	}
 	var found []string
@@ -189,26 +189,26 @@ func candidates(root *kong.Node, words []string, known func(knownKind) []string)
 	return slices.Compact(found)
 }
 
-// place is where the words of a command line lead.
+// place is the position in the grammar to which the words of a command line lead.
 type place struct {
 	node      *kong.Node
-	value     *kong.Flag // whose value is the next word
-	arguments int        // so many the command has
+	value     *kong.Flag // flag whose value is the next word; nil if none
+	arguments int        // number of positional arguments so far
 }
 
-// walk follows words that are whole.
+// walk returns the place to which complete words lead.
 func walk(root *kong.Node, words []string) place {
 	p := place{node: root}
 	for _, word := range words {
 		switch child := childOf(p.node, word); {
-		case p.value != nil && word == "=": // bash makes it a word of its own
+		case p.value != nil && word == "=": // bash passes it as a separate word
 		case p.value != nil:
 			p.value = nil
 		case strings.HasPrefix(word, "-"):
 			if f := flagOf(p.node, word); f != nil && !f.IsBool() {
 				p.value = f
 			}
-		case child != nil && child.Name == "help": // commands follow, as if it were not there
+		case child != nil && child.Name == "help": // skipped: commands follow
 		case child != nil:
 			p.node, p.arguments = child, 0
 		default:
@@ -227,7 +227,7 @@ func childOf(n *kong.Node, name string) *kong.Node {
 	return nil
 }
 
-// flagOf finds a flag as it is written; one that has its value behind "=" is none.
+// flagOf returns the flag that is written as --name or -n; nil for an unknown one, or if "=" and a value follow.
 func flagOf(n *kong.Node, word string) *kong.Flag {
 	for _, group := range n.AllFlags(true) {
 		for _, f := range group {
@@ -239,7 +239,7 @@ func flagOf(n *kong.Node, word string) *kong.Flag {
 	return nil
 }
 
-// arguments are what a command's argument can be.
+// arguments returns the values that a positional argument can have; nil if they are not a fixed list.
 func arguments(n *kong.Node, v *kong.Value) []string {
 	if n.Name == "call" && v.Name == "tool" {
 		var names []string
@@ -251,7 +251,8 @@ func arguments(n *kong.Node, v *kong.Value) []string {
 	return values(v)
 }
 
-// kindOf is of what an argument is the id or the name: of the collection whose command it is, unless that makes a new one.
+// kindOf returns the kind of record that an argument names: that of the collection to which the command belongs. It is empty if the
+// argument is no id or name, or if the command creates or lists records.
 func kindOf(n *kong.Node, v *kong.Value) knownKind {
 	if n.Name == "tail" {
 		return kindConversation
@@ -262,7 +263,7 @@ func kindOf(n *kong.Node, v *kong.Value) knownKind {
 	return knownKind(strings.TrimSuffix(strings.Replace(n.Parent.Name, "sandboxes", "sandbox", 1), "s"))
 }
 
-// values are what a flag or an argument can be where that is a list.
+// values returns the allowed values of a flag or an argument; nil if they are not a fixed list.
 func values(v *kong.Value) []string {
 	if v.Enum == "" {
 		return nil

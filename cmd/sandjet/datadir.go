@@ -34,8 +34,8 @@ func (d dataDir) store() string        { return filepath.Join(string(d), "nats")
 func (d dataDir) workspaces() string   { return filepath.Join(string(d), "workspaces") }
 func (d dataDir) local() string        { return filepath.Join(string(d), "local") }
 
-// openDataDir makes the folder when it is not there and returns its absolute path. Codes: denied (it cannot be made or written),
-// and those of checkFormat.
+// openDataDir creates the folder if it is missing and returns its absolute path. Codes: denied (it cannot be created or written), and
+// those of checkFormat.
 func openDataDir(path string) (dataDir, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -50,8 +50,8 @@ func openDataDir(path string) (dataDir, error) {
 
 const defaultDataDir = "./.sandjet"
 
-// clientDir is the data folder that a client command means: what was named, or else the nearest one of this folder and those above
-// it, as git finds its own. One of another user is skipped: its up.json could lead anywhere.
+// clientDir returns the data folder of a client command: the one that was named, or else the nearest .sandjet in this folder or those
+// above it, as git finds its own. Above this folder those of other users are skipped: their up.json could lead anywhere.
 func clientDir(named string) string {
 	if named != defaultDataDir {
 		return named
@@ -80,13 +80,13 @@ func ownedByUs(info fs.FileInfo) bool {
 	return ok && int(s.Uid) == os.Geteuid()
 }
 
-// secure makes sure that no other user can replace what is in the folder, and logs what it changed. A folder that belongs to another user
-// is used nevertheless: volumes of containers are often made so.
+// secure removes other users' permission to write to the folder, with which they could replace files in it, and logs the change. A folder
+// that belongs to another user is used nevertheless, with a warning: volumes of containers are often created like that.
 func (d dataDir) secure(log *slog.Logger) {
 	const othersWrite = 0o022
 	info, err := os.Stat(string(d))
 	if err != nil {
-		return // what is done with the folder next says more
+		return // the next use of the folder reports a better error
 	}
 	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && int(s.Uid) != os.Geteuid() {
 		log.Warn("data folder belongs to another user, who can replace files in it", "folder", d, "uid", s.Uid)
@@ -103,7 +103,7 @@ func (d dataDir) secure(log *slog.Logger) {
 	log.Warn("other users could write to the data folder: their write permission was removed", "folder", d, "mode", mode.String())
 }
 
-// endpoint is what a client needs to reach a running Sandjet; it is kept in up.json while it runs.
+// endpoint is how a client reaches a running Sandjet. It is stored in up.json while that runs.
 type endpoint struct {
 	URL     string            `json:"url"`
 	NATSURL string            `json:"nats_url"` // with the account's credential; empty when there is no listener
@@ -111,7 +111,7 @@ type endpoint struct {
 	Key     string            `json:"key"`
 	PID     int               `json:"pid"`
 
-	SecretsKeys []string `json:"secrets_keys,omitempty"` // the ids of the keys for secrets that the process has
+	SecretsKeys []string `json:"secrets_keys,omitempty"` // ids of the process's keys that encrypt secrets
 }
 
 // credentials puts a user and a password into a NATS address.
@@ -123,13 +123,13 @@ func credentials(url, user, password string) string {
 	return scheme + "://" + user + ":" + password + "@" + rest
 }
 
-// identity is the account that up and gateway make at their first start.
+// identity is the account, with its key, that up and gateway create at their first start.
 type identity struct {
 	Account schemas.AccountID `json:"account"`
 	Key     string            `json:"key"`
 }
 
-// role is the credential by which Sandjet's own parts reach the log. It may do everything there.
+// role is the credential of Sandjet's own processes for the log. It has all permissions there.
 type role struct {
 	URL      string `json:"url"`
 	User     string `json:"user"`
@@ -138,8 +138,9 @@ type role struct {
 
 const roleUser = "sandjet"
 
-// identity returns the identity of this folder, made once: of two processes that start together, both
-// get the same. A folder that had one and has lost it gets no other: all that it has belongs to that account.
+// identity returns the identity of this folder. It is created once: two processes that start together get the same. If the file of an
+// existing one is lost, no other is created, because everything in the folder belongs to that account. Codes: not_found (it is lost),
+// invalid (it is incomplete).
 func (d dataDir) identity() (identity, error) {
 	had, err := d.account()
 	if err != nil {
@@ -164,12 +165,12 @@ func (d dataDir) identity() (identity, error) {
 	return got, err
 }
 
-// role returns the role credential of this folder, made once. Its URL is that of the last server.
+// role returns the role credential of this folder, which is created once. Its URL is that of the last server.
 func (d dataDir) role() (role, error) {
 	return once(d.roleFile(), role{User: roleUser, Password: rand.Text()})
 }
 
-// once returns what is in the file, after writing v to it if it is not there.
+// once returns the content of the file, after writing v to it if it does not exist.
 func once[T any](path string, v T) (got T, err error) {
 	b, err := encode(path, v)
 	if err != nil {
@@ -181,8 +182,8 @@ func once[T any](path string, v T) (got T, err error) {
 	return readJSON[T](path)
 }
 
-// makeOnce writes the file unless it is there. It appears whole or not at all, so a crash leaves no half
-// of a credential, and of two processes that start together one writes it.
+// makeOnce writes the file unless it exists. The file appears whole or not at all: a crash leaves no partial credential, and of two
+// processes that start together one writes it.
 func makeOnce(path string, b []byte) error {
 	if _, err := os.Lstat(path); err == nil {
 		return nil
@@ -191,7 +192,7 @@ func makeOnce(path string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	err = os.Link(tmp, path) // fails where the name is taken: the other process was first
+	err = os.Link(tmp, path) // fails if the name exists: the other process was first
 	_ = os.Remove(tmp)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("keep %s: %w", filepath.Base(path), err)
@@ -248,7 +249,7 @@ func syncDir(path string) error {
 	return nil
 }
 
-// readJSON reads a file that Sandjet wrote. A missing one is fs.ErrNotExist.
+// readJSON reads a file that Sandjet wrote. If it is missing, the error wraps fs.ErrNotExist.
 func readJSON[T any](path string) (v T, err error) {
 	b, err := os.ReadFile(path) // our own file
 	if err != nil {
@@ -260,18 +261,18 @@ func readJSON[T any](path string) (v T, err error) {
 	return v, nil
 }
 
-// lock is the right to be the one Sandjet that runs on a data folder. The kernel ends it with the
-// process, however that dies, so a stale one does not exist.
+// lock is the exclusive right to run a Sandjet on a data folder. The kernel releases it when the process ends, also by a crash, so there
+// are no stale locks.
 type lock struct{ f *os.File }
 
-// claim takes the lock of the folder. Code conflict: another process has it; what it wrote to up.json
-// is named. A stale up.json, left by a process that was killed, is removed.
+// claim takes the lock of the folder, and removes an up.json that a killed process left. Code conflict: another process has the lock; the
+// error names it by its up.json.
 func (d dataDir) claim() (*lock, error) {
 	f, err := os.OpenFile(d.lockFile(), os.O_RDWR|os.O_CREATE, privateFile)
 	if err != nil {
 		return nil, schemas.Errorf(schemas.Denied, "cannot write to the data folder: %v: choose another with --data-dir", err)
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) // a descriptor fits
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) // a file descriptor fits
 	if err == nil {
 		if err = os.Remove(d.upFile()); err == nil || errors.Is(err, fs.ErrNotExist) {
 			return &lock{f}, nil
@@ -288,10 +289,10 @@ func (d dataDir) claim() (*lock, error) {
 	return nil, schemas.Errorf(schemas.Conflict, "%s runs on %s already: use that one, stop it, or choose another folder with --data-dir", who, d)
 }
 
-// release gives the lock back. The file stays: removing it could take the lock of a newcomer away.
+// release releases the lock. The file stays: another process may just have locked it.
 func (l *lock) release() { _ = l.f.Close() }
 
-// running finds the Sandjet that runs on the folder. Code unavailable: there is none.
+// running returns the endpoint of the Sandjet that runs on the folder. Code unavailable: none runs.
 func (d dataDir) running() (endpoint, error) {
 	e, err := readJSON[endpoint](d.upFile())
 	switch {

@@ -9,22 +9,22 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// dataFormat is the number of the layout of a data folder that this version writes. It grows when an older version could not
-// use a folder any more; a folder without a number is of format 1, from before there was one.
+// dataFormat is the number of the layout of a data folder that this version writes. It increases when older versions cannot use the folder
+// any more. A folder without a number has format 1, which is older than the numbers.
 const dataFormat = 1
 
-// folderFormat is what format.json says.
+// folderFormat is the content of format.json.
 type folderFormat struct {
 	Format  int               `json:"format"`
-	Account schemas.AccountID `json:"account,omitzero"` // whose key identity.json has; empty until one was made here
+	Account schemas.AccountID `json:"account,omitzero"` // account of the key in identity.json; empty until one was created here
 }
 
-// checkFormat sees that this version can use the folder, and writes the format into one that has none. Code unsupported: a newer
-// version has written it; nothing was changed. Code invalid: its format cannot be read.
+// checkFormat checks that this version can use the folder, and writes the format into a folder that has none. Code unsupported: a newer
+// version has written it, and nothing was changed. Code invalid: its format cannot be read.
 func (d dataDir) checkFormat() error {
 	got, err := once(d.formatFile(), folderFormat{Format: dataFormat})
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		_, err = d.account() // a folder that is only read: what writes to it says more
+		_, err = d.account() // a read-only folder: the first write reports a better error
 		return err
 	}
 	return d.judgeFormat(got, err)
@@ -45,13 +45,13 @@ func (d dataDir) judgeFormat(got folderFormat, err error) error {
 	return nil
 }
 
-// account is the account whose identity was made in the folder; empty when there was none.
+// account returns the account whose identity was created in the folder; empty if there was none.
 func (d dataDir) account() (schemas.AccountID, error) {
 	got, err := readJSON[folderFormat](d.formatFile())
 	return got.Account, d.judgeFormat(got, err)
 }
 
-// remember notes whose identity the folder has. Of two processes that do so at once both note the same.
+// remember records the account whose identity the folder has. Two processes that do so at once write the same.
 func (d dataDir) remember(a schemas.AccountID) error {
 	return writeJSON(d.formatFile(), folderFormat{Format: dataFormat, Account: a})
 }

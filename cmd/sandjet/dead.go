@@ -16,7 +16,7 @@ type deadCommand struct {
 	Redrive deadRedriveCommand `cmd:"" help:"Send dead letters again, to the stream they came from."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*deadCommand) Help() string {
 	return `A message that cannot be handled (malformed, or failed again and again) is not lost: it goes to the
 dead letters with the reason, and stays there for 30 days. A call among them has its result all the
@@ -31,7 +31,7 @@ Examples:
   sandjet dead redrive INTAKE.17`
 }
 
-// deadFlags are those of every dead command.
+// deadFlags are the flags of every dead command.
 type deadFlags struct{ logFlags }
 
 // open connects to the log. The caller closes the node.

@@ -21,7 +21,7 @@ type demoCommand struct {
 	Keep            bool `use:"" help:"Keep the temporary folder and print its path."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*demoCommand) Help() string {
 	return `Starts everything in a temporary folder and leads through it by the public interfaces alone: the HTTP API,
 its event stream and plain NATS. Each step says what happens and why, and is checked: the exit code is
@@ -34,13 +34,13 @@ Examples:
 
 const demoLimit = 5 * time.Minute // the tour takes ten seconds, and some times that on a busy machine; beyond, something hangs
 
-// Run leads through the tour.
+// Run runs the tour.
 func (c *demoCommand) Run(ctx context.Context, t terminal) (err error) {
 	ctx, stop := context.WithTimeout(ctx, demoLimit)
 	defer stop()
 	ctx, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
-	// The reader of the output may stop reading, as head does: then writing fails, and the tour ends as at Ctrl-C, and cleans up.
+	// The reader of the output may stop reading, as head does. Writing then fails, and the tour ends and cleans up as after Ctrl-C.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	t.out = &broken{to: t.out, failed: leave}
 	dir, err := os.MkdirTemp("", "sandjet-demo-")
@@ -75,7 +75,7 @@ func (c *demoCommand) Run(ctx context.Context, t terminal) (err error) {
 	return d.farewell(time.Since(begun))
 }
 
-// removeFolder removes a folder to which something that is ending may still write.
+// removeFolder removes a folder, and retries while ending processes still write to it.
 func removeFolder(dir string) (err error) {
 	const tries, between = 20, 50 * time.Millisecond
 	for range tries {
@@ -102,7 +102,7 @@ func (b *broken) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// demoLog keeps what the parts log out of the tour, for the case that it fails.
+// demoLog opens the log file of the tour. Its end is printed only if the tour fails.
 func demoLog(dir string) (*slog.Logger, io.Closer, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "demo.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, privateFile) // our own folder
 	if err != nil {
@@ -124,7 +124,7 @@ func lastLines(path string) string {
 	return "\n--- the end of the log\n" + string(b)
 }
 
-// demo is one tour.
+// demo is one run of the tour.
 type demo struct {
 	t          terminal
 	dir        string
@@ -138,11 +138,11 @@ type demo struct {
 	number int
 }
 
-// lead starts everything, goes from step to step, and stops everything.
+// lead starts everything, runs one step after the other, and stops everything.
 func (d *demo) lead(ctx context.Context) (err error) {
 	d.print("Sandjet runs the tool calls of AI agents. This tour starts all of it in a temporary folder:\n" +
 		"a NATS server, the HTTP gateway and, as a process of its own, a worker. It takes about ten seconds.\n")
-	n, err := d.start(context.WithoutCancel(ctx)) // it is short, and a server that is left while it starts would keep writing
+	n, err := d.start(context.WithoutCancel(ctx)) // not cancelled: it is short, and a server that is abandoned while it starts would keep writing
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (d *demo) start(ctx context.Context) (_ *node, err error) {
 	return n, nil
 }
 
-// step carries out one step and reports how long it took.
+// step runs one step and reports how long it took.
 func (d *demo) step(ctx context.Context, s step) error {
 	d.number++
 	d.print("\n━━ %d. %s\n   %s\n", d.number, s.title, s.why)

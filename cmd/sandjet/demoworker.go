@@ -36,7 +36,7 @@ func (d *demo) startWorker(ctx context.Context) (*workerProcess, error) {
 	cmd.Args[0] = filepath.Join(filepath.Dir(program), "sandjet")
 	cmd.Env = withoutSettings(os.Environ())
 	cmd.Stderr = said
-	// It must not outlive the tour, however that ends, nor get the terminal's Ctrl-C before it.
+	// It must not outlive the tour, however that ends, nor receive the terminal's Ctrl-C.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -69,7 +69,7 @@ func (d *demo) startWorker(ctx context.Context) (*workerProcess, error) {
 	return w, nil
 }
 
-// freeze stops the process where it stands, as a host does that swaps to death.
+// freeze suspends the process (SIGSTOP), like a host that swaps heavily.
 func (w *workerProcess) freeze() error {
 	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("freeze the worker: %w", err)
@@ -77,7 +77,7 @@ func (w *workerProcess) freeze() error {
 	return nil
 }
 
-// kill is kill -9, and waits for the end.
+// kill kills the process (SIGKILL) and waits until it has exited.
 func (w *workerProcess) kill() {
 	if w == nil {
 		return
@@ -86,7 +86,7 @@ func (w *workerProcess) kill() {
 	<-w.gone
 }
 
-// withoutSettings returns the environment without the settings of this installation.
+// withoutSettings returns the environment without Sandjet's settings, SANDJET_….
 func withoutSettings(env []string) []string {
 	out := make([]string, 0, len(env))
 	for _, e := range env {

@@ -16,7 +16,7 @@ type devCommand struct {
 	manifestFlags
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*devCommand) Help() string {
 	return `Applies a manifest now and after every change of its files, until it is stopped. While a file is wrong, what
 was applied last stays. With --prune it deletes without asking.
@@ -26,7 +26,7 @@ Examples:
   sandjet dev -f deploy/ --prune`
 }
 
-// Run applies until ctx ends.
+// Run applies the manifest now and after each change of its files, until ctx ends.
 func (c *devCommand) Run(ctx context.Context, t terminal) error {
 	if slices.Contains(c.File, "-") {
 		return schemas.Invalidf("file", "stdin does not change: use sandjet apply")
@@ -57,9 +57,9 @@ func (c *devCommand) Run(ctx context.Context, t terminal) error {
 	}
 }
 
-// once applies what the files say now.
+// once applies the files as they are now.
 func (c *devCommand) once(ctx context.Context, cl *client.Client, t terminal) error {
-	const patience = 20 * time.Second // with a gateway that is unreachable
+	const patience = 20 * time.Second // for a gateway that is unreachable
 	s, err := c.load(nil)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (c *devCommand) once(ctx context.Context, cl *client.Client, t terminal) er
 	return wrapOutput(err)
 }
 
-// text is all that the files say.
+// text returns the content of all files.
 func (c *devCommand) text() ([]byte, error) {
 	sources, err := readSources(c.File, nil)
 	if err != nil {
@@ -94,17 +94,17 @@ func (c *devCommand) text() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// watched reports when a text has changed and is stable again: an editor writes in several steps.
+// watched reports when a text has changed and is stable again: editors write files in several steps.
 type watched struct {
 	read  func() ([]byte, error)
-	again bool // what was applied last is to be applied again
+	again bool // the last text must be applied again
 
 	begun          bool
 	applied, newer []byte
 }
 
-// changed reports whether there is something to apply, at most once for each text. The first text is to be applied
-// at once. A file that cannot be read counts as empty: applying says why.
+// changed reports whether there is a text to apply, at most once for each text. The first text is applied at once. If reading fails, the
+// error is taken as the text, so that applying reports it.
 func (w *watched) changed() bool {
 	now, err := w.read()
 	if err != nil {

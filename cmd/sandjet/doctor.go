@@ -28,7 +28,7 @@ type doctorCommand struct {
 
 	NATSURL  string       `name:"nats-url" placeholder:"URL" group:"Log" help:"Outside NATS server or cluster to check. Default: the embedded server."`
 	Listen   address      `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Where the gateway would listen."`
-	Backends kong.Plugins `embed:""` // the flags of all providers: each is examined as they say
+	Backends kong.Plugins `embed:""` // flags of all providers: each is checked with its own
 
 	dir string
 }
@@ -38,10 +38,10 @@ type serverAddress struct {
 	NATSListen address `name:"nats-listen" placeholder:"HOST:PORT" default:"127.0.0.1:4222" group:"Log" help:"Where the embedded server would listen."`
 }
 
-// fill gives it the flags of the backends.
+// fill sets the flags of the backends.
 func (c *doctorCommand) fill(sets kong.Plugins) { c.Backends = sets }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*doctorCommand) Help() string {
 	return `Tries out what "sandjet up" needs and says what would be in the way, with the remedy: the level of
 isolation that this host reaches and what is missing from it, the programs that commands use, the data
@@ -57,7 +57,7 @@ func (c *doctorCommand) AfterApply(root *cli) error {
 	return nil
 }
 
-// finding is one line of the doctor.
+// finding is the result of one check of the doctor.
 type finding struct {
 	About  string `json:"about"`
 	Level  level  `json:"level"`
@@ -65,16 +65,16 @@ type finding struct {
 	Remedy string `json:"remedy,omitzero"`
 }
 
-// level says how bad a finding is.
+// level is the severity of a finding.
 type level string
 
 const (
 	good    level = "ok"
-	worth   level = "note" // works, could be better
+	worth   level = "note" // up works, but could work better
 	failing level = "fail" // up would not work
 )
 
-// Run examines the host.
+// Run checks the host.
 func (c *doctorCommand) Run(ctx context.Context, t terminal) error {
 	findings := []finding{examineHost()}
 	findings = append(findings, c.examineBackends(ctx)...)
@@ -137,7 +137,7 @@ func examineHost() finding {
 		runtime.NumCPU(), syscall.Getuid()), ""}
 }
 
-// examinePrograms looks for programs where a box looks for them, which may be elsewhere than where this process does.
+// examinePrograms looks for programs in the PATH of sandboxes, which may differ from that of this process.
 func examinePrograms(ctx context.Context, path string) []finding {
 	const missing = "is not there: sandboxes of the provider local have this host's programs, and so none"
 	var out []finding
@@ -157,7 +157,7 @@ func examinePrograms(ctx context.Context, path string) []finding {
 			out = append(out, p.absent)
 			continue
 		}
-		b, err := exec.CommandContext(ctx, path, "--version").Output() // one of two names
+		b, err := exec.CommandContext(ctx, path, "--version").Output() // path is that of a program listed above
 		if err != nil {
 			out = append(out, finding{p.absent.About, p.absent.Level, fmt.Sprintf("%s does not run: %v", path, err), "install it again"})
 			continue
@@ -168,7 +168,7 @@ func examinePrograms(ctx context.Context, path string) []finding {
 	return out
 }
 
-// lookIn finds a program in a list of folders, as a shell does; "" where there is none.
+// lookIn returns the path of a program that it finds in a list of folders, as a shell does; "" if there is none.
 func lookIn(folders, name string) string {
 	for _, folder := range filepath.SplitList(folders) {
 		if path, err := exec.LookPath(filepath.Join(folder, name)); err == nil {
@@ -200,7 +200,7 @@ func (c *doctorCommand) examinePorts(ctx context.Context) []finding {
 	return out
 }
 
-// examineNATS sees whether the servers of an outside log are reached. It does not log in.
+// examineNATS checks that the servers of an external log accept connections. It does not log in.
 func examineNATS(ctx context.Context, urls string) []finding {
 	const long = 3 * time.Second
 	var out []finding
@@ -265,7 +265,7 @@ func examineLimits() []finding {
 	return []finding{f}
 }
 
-// examineRedis asks the Redis server of the caps, where one is named.
+// examineRedis checks the Redis server of --redis-url, if one is named.
 func (f limiterFlags) examineRedis(ctx context.Context) []finding {
 	if f.RedisURL == "" {
 		return nil
@@ -284,7 +284,7 @@ func (f limiterFlags) examineRedis(ctx context.Context) []finding {
 		"it answers: caps hold over all workers that use it, and the pace of chats over all deliverers", ""}}
 }
 
-// examineBackends asks the backends that can say what of them works here.
+// examineBackends runs the checks of the backends that have some.
 func (c *doctorCommand) examineBackends(ctx context.Context) []finding {
 	dir, err := os.MkdirTemp("", "sandjet-doctor-")
 	if err != nil {
@@ -300,7 +300,7 @@ func (c *doctorCommand) examineBackends(ctx context.Context) []finding {
 	return out
 }
 
-// minFree is what the provider on this host leaves free of the data folder's disk.
+// minFree returns how much of the data folder's disk the provider local leaves free.
 func (c *doctorCommand) minFree() minFree {
 	for _, b := range c.Backends {
 		if f, ok := b.(*localFlags); ok {

@@ -18,7 +18,7 @@ type egressCommand struct {
 	Key   egressKeyCommand   `cmd:"" help:"Print the public key with which the proxy verifies the passes of workers."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*egressCommand) Help() string {
 	return `The proxy by which sandboxes of the provider kubernetes reach the names that their network lists. It runs as
 pods of the cluster (deploy/kubernetes/egress.yaml), and network policies let those sandboxes reach nothing
@@ -38,10 +38,10 @@ type egressServeCommand struct {
 	PrivateNetworks []netip.Prefix `placeholder:"CIDR" group:"Security" help:"Networks that sandboxes may reach though they are not public, such as 10.20.0.0/16, where their network is restricted and lists them too. Workers and gateways should say the same."`
 }
 
-// mostEgressKeys is how many keys the proxy tries.
+// mostEgressKeys is the maximum number of --egress-keys.
 const mostEgressKeys = 8
 
-// egressUp is what the proxy says with --json once it is up.
+// egressUp is what the proxy prints with --json once it is up.
 type egressUp struct {
 	URL string `json:"url"`
 	PID int    `json:"pid"`
@@ -110,7 +110,8 @@ func (c *egressKeyCommand) Run(ctx context.Context, t terminal) error {
 	return wrapOutput(err)
 }
 
-// egressKey signs what sandboxes show to the proxy. It is derived from the first key for secrets, so that all workers have it.
+// egressKey returns the key that signs the passes which sandboxes present to the proxy. It is derived from the first key for secrets, so
+// that all workers have the same.
 func egressKey(ring *seal.Ring) (ed25519.PrivateKey, error) {
 	_, seed, err := ring.Derive("", "kubernetes egress", nil)
 	if err != nil {
@@ -119,7 +120,7 @@ func egressKey(ring *seal.Ring) (ed25519.PrivateKey, error) {
 	return ed25519.NewKeyFromSeed(seed), nil
 }
 
-// egressOf is the proxy that a flag names, NAMESPACE/SERVICE.
+// egressOf returns the proxy that --kubernetes-egress names as NAMESPACE/SERVICE, with the key that signs passes for it.
 func egressOf(service string, ring *seal.Ring, private []netip.Prefix) (*kubernetes.Egress, error) {
 	namespace, name, err := splitService(service)
 	if err != nil {

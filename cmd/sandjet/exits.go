@@ -22,7 +22,7 @@ const (
 	exitCancelled   = 130 // as a shell says of SIGINT
 )
 
-// exitError ends the process with a code; with a nil err nothing more is to be said.
+// exitError is an error that ends the process with an exit code. If err is nil, nothing is printed.
 type exitError struct {
 	code int
 	err  error
@@ -75,7 +75,7 @@ func resultCode(r schemas.Result) int {
 			return exitTimeout
 		case r.Output != nil && r.Output.ExitCode != 0:
 			return r.Output.ExitCode
-		case r.Output == nil && r.Error != nil && r.Error.Code == schemas.Exhausted: // a background job too many
+		case r.Output == nil && r.Error != nil && r.Error.Code == schemas.Exhausted: // too many background jobs
 			return exitTryLater
 		}
 		return exitFailure

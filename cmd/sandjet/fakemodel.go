@@ -22,7 +22,7 @@ type fakemodelCommand struct {
 	Script string `placeholder:"FILE" use:"" help:"YAML file that says what is answered. Default: it echoes, and \"run: COMMAND\" calls the tool bash."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*fakemodelCommand) Help() string {
 	return `A server of language models without a model, to try agents offline: it speaks Anthropic's Messages API (POST /v1/messages) and
 OpenAI's Chat Completions API (POST /v1/chat/completions), streaming and not. It refuses what the services refuse, such as a use of a
@@ -73,7 +73,7 @@ func (c *fakemodelCommand) Run(ctx context.Context, t terminal) error {
 	return nil
 }
 
-// readScript reads a script of YAML; without a path it is the empty one.
+// readScript reads a script in YAML; without a path it returns an empty one. Code: invalid.
 func readScript(path string) (s fakemodel.Script, err error) {
 	if path == "" {
 		return s, nil

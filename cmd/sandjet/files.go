@@ -24,7 +24,7 @@ type filesCommand struct {
 	Mkdir filesMkdirCommand  `cmd:"" help:"Create a folder with its parents."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*filesCommand) Help() string {
 	return `Files of workspaces, without a call: byte by byte as they are, of any size up to 16 GiB. A worker of the
 workspace's provider must run. Where only sandboxes see the files, each piece is a run in one: that is faster while a
@@ -41,16 +41,16 @@ Examples:
   sandjet files rm --recursive docs:tmp`
 }
 
-// remoteFile is what WORKSPACE:PATH names.
+// remoteFile is a parsed WORKSPACE:PATH.
 type remoteFile struct {
 	workspace string
 	path      string
 }
 
-// defaultWorkspace is the name of the workspace that accounts begin with.
+// defaultWorkspace is the name of the workspace that each account has from the start.
 const defaultWorkspace = "default"
 
-// parseRemote reads WORKSPACE:PATH. It is not ok where there is no colon before the first slash.
+// parseRemote parses WORKSPACE:PATH. ok is false if there is no colon before the first slash.
 func parseRemote(s string) (f remoteFile, ok bool) {
 	before, after, ok := strings.Cut(s, ":")
 	if !ok || strings.Contains(before, "/") {
@@ -62,7 +62,8 @@ func parseRemote(s string) (f remoteFile, ok bool) {
 	return remoteFile{before, strings.Trim(after, "/")}, true
 }
 
-// at finds the workspace of WORKSPACE:PATH.
+// remoteAt resolves WORKSPACE:PATH to the workspace's id and the path. Errors name the field. Codes: invalid, and those of looking up the
+// workspace.
 func remoteAt(ctx context.Context, cl *client.Client, field, s string) (schemas.WorkspaceID, string, error) {
 	f, ok := parseRemote(s)
 	if !ok {
@@ -106,7 +107,7 @@ func (c *filesListCommand) Run(ctx context.Context, t terminal) error {
 	})
 }
 
-// allFiles is all pages of a folder.
+// allFiles returns the entries of a folder, from all pages of its list.
 func allFiles(
 	ctx context.Context, t terminal, cl *client.Client, w schemas.WorkspaceID, p string, recursive bool,
 ) ([]schemas.FileInfo, error) {
@@ -137,7 +138,7 @@ type filesCopyCommand struct {
 	Create    bool   `use:"" help:"Refuse to replace files that are there."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*filesCopyCommand) Help() string {
 	return `One side is WORKSPACE:PATH, the other a path of this host. A path that ends in / is a folder that gets the file.
 An upload that breaks off goes on where it was; the file is there once it is whole. Links, devices and the folder .sandjet at the
@@ -175,7 +176,7 @@ func (c *filesCopyCommand) Run(ctx context.Context, t terminal) error {
 	return c.down(ctx, t, cl, w, p)
 }
 
-// up copies to a workspace.
+// up copies a file or a folder to a workspace.
 func (c *filesCopyCommand) up(ctx context.Context, t terminal, cl *client.Client, w schemas.WorkspaceID, to string) error {
 	o := client.UploadOptions{IfNoneMatch: c.Create}
 	if c.From == "-" {
@@ -210,7 +211,7 @@ func (c *filesCopyCommand) up(ctx context.Context, t terminal, cl *client.Client
 			files++
 		}
 	}
-	if c.Create { // an archive would replace what is there
+	if c.Create { // an archive would replace existing files
 		err = c.eachUp(ctx, cl, w, to, list)
 	} else {
 		u := treeUp{cl: cl, w: w, to: to, root: root, progress: newProgress(t, files, bytesOf(list))}
@@ -222,7 +223,7 @@ func (c *filesCopyCommand) up(ctx context.Context, t terminal, cl *client.Client
 	return copied(t, files, len(left))
 }
 
-// eachUp uploads files one by one, none over one that is there.
+// eachUp uploads files one by one, and fails if one exists already.
 func (c *filesCopyCommand) eachUp(ctx context.Context, cl *client.Client, w schemas.WorkspaceID, to string, list []treeFile) (err error) {
 	for _, f := range list {
 		if at := path.Join(to, f.path); f.folder {
@@ -261,7 +262,7 @@ func uploadFile(ctx context.Context, cl *client.Client, w schemas.WorkspaceID, f
 	return nil
 }
 
-// down copies from a workspace.
+// down copies a file or a folder from a workspace.
 func (c *filesCopyCommand) down(ctx context.Context, t terminal, cl *client.Client, w schemas.WorkspaceID, from string) error {
 	if c.To == "-" {
 		_, err := cl.Files(w).Download(ctx, from, t.out)
@@ -305,7 +306,7 @@ func (c *filesCopyCommand) down(ctx context.Context, t terminal, cl *client.Clie
 	return copied(t, n, left)
 }
 
-// downloadFile writes to a file beside the one that is meant, which is replaced once all of it is there.
+// downloadFile downloads a file. An existing one is replaced only when all of it has arrived.
 func (c *filesCopyCommand) downloadFile(ctx context.Context, cl *client.Client, w schemas.WorkspaceID, from, to string) (err error) {
 	if _, err := os.Lstat(to); err == nil && c.Create {
 		return schemas.OpErrorf(schemas.Conflict, "to", "%s is there already", to)
@@ -320,7 +321,8 @@ func (c *filesCopyCommand) downloadFile(ctx context.Context, cl *client.Client, 
 	return nil
 }
 
-// saveFile writes what fetch gives to a file beside to, and gives it the name that fetch returns once all of it is there.
+// saveFile has fetch write to a temporary file beside to, and then renames that to the name that fetch returns. On an error the temporary
+// file is removed.
 func saveFile(to string, fetch func(io.Writer) (name string, err error)) (name string, err error) {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // as mkdir does
 		return "", schemas.Wrap(schemas.Invalid, "to", err.Error(), err)

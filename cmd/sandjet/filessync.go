@@ -27,7 +27,7 @@ type filesSyncCommand struct {
 	Exclude []string `sep:"none" placeholder:"PATTERN" use:"" help:"Ignore matching files on both sides: *.log anywhere, build/* relative to the folder. Repeatable."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*filesSyncCommand) Help() string {
 	return `Makes one folder like another: one is of this host, the other in a workspace. What has another size or another content is
 copied, what the second has beside it stays, or goes with --delete. Content is compared by SHA-256; what is known of files that did
@@ -70,7 +70,7 @@ func (c *filesSyncCommand) Run(ctx context.Context, t terminal) error {
 	}
 	s.root, err = os.OpenRoot(local)
 	if errors.Is(err, fs.ErrNotExist) && !up {
-		empty, terr := os.MkdirTemp("", "sandjet") // a dry run makes no folder: an empty one stands for it
+		empty, terr := os.MkdirTemp("", "sandjet") // a dry run creates no folder: compare with an empty one
 		if terr != nil {
 			return fmt.Errorf("make a folder: %w", terr)
 		}
@@ -119,7 +119,7 @@ type syncChange struct {
 	Size int64  `json:"size,omitzero"`
 }
 
-// finish runs it, and keeps what is known of files however it ends.
+// finish runs the synchronization. Checksums are saved even if it fails.
 func (s *syncing) finish(ctx context.Context) error {
 	err := s.run(ctx)
 	s.known.save()
@@ -178,7 +178,7 @@ func (s *syncing) run(ctx context.Context) error {
 	return s.show(p)
 }
 
-// same compares two files of one size. What is known of each saves reading it.
+// same reports whether two files of the same size have the same content. A stored checksum saves reading the file.
 func (s *syncing) same(ctx context.Context, p syncPair) (bool, error) {
 	mine, ok := s.known.local(p.local)
 	if !ok {
@@ -213,8 +213,8 @@ func sumOf(r io.Reader) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// send copies to the workspace. What the files there are named by is asked for afterwards: only what has the size and the second that
-// were sent is known to be what was sent.
+// send copies to the workspace and then lists the files there. The checksum that was sent is recorded only for a file whose listed size
+// and time, in seconds, are those that were sent.
 func (s *syncing) send(ctx context.Context, p syncPlan) error {
 	list := p.folders
 	for _, pair := range p.copies {
@@ -248,7 +248,7 @@ func (s *syncing) send(ctx context.Context, p syncPlan) error {
 	return nil
 }
 
-// fetch copies to this host.
+// fetch copies from the workspace to this host.
 func (s *syncing) fetch(ctx context.Context, p syncPlan) error {
 	total := int64(0)
 	for _, pair := range p.copies {
@@ -275,7 +275,7 @@ func (s *syncing) fetch(ctx context.Context, p syncPlan) error {
 	return nil
 }
 
-// remove removes files and folders, which are in an order in which folders are empty when they come. One that is not stays.
+// remove removes files and folders. In list, the content of a folder precedes the folder. A folder that is not empty stays.
 func (s *syncing) remove(ctx context.Context, list []string) error {
 	for _, name := range list {
 		var err error

@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// mostInTree is how many files and folders one copy or comparison looks at, on each side.
+	// mostInTree is the most files and folders that one copy or comparison handles, on each side.
 	mostInTree = 200_000
-	// ownFolder is what Sandjet keeps at the root of a workspace, and of a folder that it runs in. It is never copied.
+	// ownFolder is Sandjet's own folder, at the root of a workspace and in each folder that it runs in. It is never copied.
 	ownFolder = ".sandjet"
 )
 
-// treeFile is a file or a folder below the folder of this host that is copied.
+// treeFile is a file or a folder within the local folder that is copied.
 type treeFile struct {
-	path       string // from that folder, with slashes
+	path       string // relative to that folder, with slashes
 	folder     bool
 	size       int64
 	modified   time.Time
 	executable bool
 }
 
-// localTree lists what is below a folder of this host, in the order of the paths' bytes. Links, devices and other things that are no
-// files, and what has a name that a workspace cannot have, are in left. A file is never followed out of the folder.
+// localTree lists everything below a local folder, sorted by path. Links, devices and other special files, and entries whose names a
+// workspace cannot have, are returned in left. Links are not followed. Codes: invalid, exhausted.
 func localTree(root *os.Root, excluded patterns) (list []treeFile, left []string, err error) {
 	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		switch {
@@ -69,8 +69,8 @@ func localTree(root *os.Root, excluded patterns) (list []treeFile, left []string
 	return list, left, err
 }
 
-// remoteTree lists all that is below a folder of a workspace, with paths from that folder on. Above what one listing looks at, it goes
-// folder by folder. Codes: those of Files, exhausted.
+// remoteTree lists everything below a folder of a workspace, with paths relative to that folder. If it is too much for one recursive
+// listing, it lists folder by folder. Codes: those of Files, exhausted.
 func remoteTree(ctx context.Context, t terminal, cl *client.Client, w schemas.WorkspaceID, dir string, excluded patterns) (
 	list []schemas.FileInfo, err error,
 ) {
@@ -83,7 +83,7 @@ func remoteTree(ctx context.Context, t terminal, cl *client.Client, w schemas.Wo
 	}
 	for _, f := range all {
 		rel, err := filepath.Rel("/"+filepath.FromSlash(dir), "/"+filepath.FromSlash(f.Path))
-		if err != nil || !filepath.IsLocal(rel) { // what a server says is not trusted with this host's folders
+		if err != nil || !filepath.IsLocal(rel) { // the server's paths are not trusted, as they name files of this host
 			return nil, schemas.OpErrorf(schemas.Internal, "from", "the server lists %q, which is not in the folder", schemas.Quotable(f.Path))
 		}
 		f.Path = filepath.ToSlash(rel)
@@ -115,7 +115,8 @@ func byFolder(ctx context.Context, t terminal, cl *client.Client, w schemas.Work
 	return all, nil
 }
 
-// patterns are names that are left alone: of a file or folder anywhere, or with a slash of a path.
+// patterns are the values of --exclude. One without a slash matches files and folders of that name anywhere, one with a slash matches
+// paths.
 type patterns []string
 
 func (p patterns) check() error {
@@ -133,12 +134,12 @@ func (p patterns) match(name string) bool {
 		if !strings.Contains(one, "/") {
 			what = path.Base(name)
 		}
-		ok, _ := path.Match(strings.Trim(one, "/"), what) // check has seen it
+		ok, _ := path.Match(strings.Trim(one, "/"), what) // check has validated it
 		return ok
 	})
 }
 
-// matchAny is match of a path, or of a folder above it.
+// matchAny reports whether a pattern matches the path or a folder above it.
 func (p patterns) matchAny(name string) bool {
 	for ; name != "."; name = path.Dir(name) {
 		if p.match(name) {
@@ -148,7 +149,7 @@ func (p patterns) matchAny(name string) bool {
 	return false
 }
 
-// progress says on a terminal, or in a log, how far a long copy has come. Its methods may be called from several goroutines.
+// progress prints how far a long copy has got, every progressEvery. It is safe for concurrent use.
 type progress struct {
 	mu           sync.Mutex
 	t            terminal
@@ -163,7 +164,7 @@ func newProgress(t terminal, files int, bytes int64) *progress {
 	return &progress{t: t, next: time.Now().Add(progressEvery), of: files, total: bytes}
 }
 
-// add counts what has been copied.
+// add counts copied files and bytes.
 func (p *progress) add(files int, bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,7 +176,7 @@ func (p *progress) add(files int, bytes int64) {
 	}
 }
 
-// bytesOf is the sum of the sizes of files.
+// bytesOf returns the total size of files.
 func bytesOf(list []treeFile) (n int64) {
 	for _, f := range list {
 		n += f.size

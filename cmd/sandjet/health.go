@@ -20,7 +20,7 @@ type healthCommand struct {
 	dir string
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*healthCommand) Help() string {
 	return `Asks /healthz once, as a container's health check does. The exit code is 0 when it answers well, else 69.
 With --ready it asks /readyz: use that where traffic is sent by the answer, /healthz where the process is
@@ -63,8 +63,8 @@ func (c *healthCommand) Run(ctx context.Context, t terminal) error {
 	return wrapOutput(err)
 }
 
-// askHealth asks a process once whether it is well, so that a wrong address is an error at once.
-// Codes: invalid (no address), unavailable; errNotWell: it answers, and is not well.
+// askHealth requests the health of a process once, without retries, so that a wrong address is an error at once. Codes: invalid (base is
+// not a URL), unavailable. The error wraps errNotWell if the process answers that it is unhealthy.
 func askHealth(ctx context.Context, base, path string) ([]byte, error) {
 	const patience, most = 20 * time.Second, 64 << 10 // an address where nothing listens is reported at once
 	ctx, stop := context.WithTimeout(ctx, patience)
@@ -92,7 +92,7 @@ func askHealth(ctx context.Context, base, path string) ([]byte, error) {
 	return body, nil
 }
 
-// healthURL is the address of a path below a gateway's.
+// healthURL returns the URL of a path at a gateway. Code: invalid.
 func healthURL(base, path string) (string, error) {
 	at := strings.TrimRight(base, "/") + path
 	if u, err := url.Parse(at); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -103,7 +103,7 @@ func healthURL(base, path string) (string, error) {
 
 var errNotWell = schemas.Errorf(schemas.Unavailable, "is not well")
 
-// reasonIn is what an answer says of why it is not well.
+// reasonIn returns the reason that the body of an unhealthy answer gives.
 func reasonIn(body []byte) string {
 	var told struct {
 		Error *schemas.Error `json:"error"`

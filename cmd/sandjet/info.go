@@ -19,7 +19,7 @@ type infoCommand struct {
 	dir string
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*infoCommand) Help() string {
 	return `Prints where Sandjet can be reached, and with which key, from up.json of the data folder; --url and --key (SANDJET_URL
 and SANDJET_KEY) win over it. With --shell the lines set SANDJET_URL, SANDJET_KEY, SANDJET_ACCOUNT and
@@ -49,14 +49,14 @@ type information struct {
 	Server  string            `json:"server"`  // version of the gateway; empty where it does not answer
 }
 
-// Run prints what is known.
+// Run prints the information.
 func (c *infoCommand) Run(ctx context.Context, t terminal) error {
 	i := information{URL: c.URL, Key: c.Key, Version: readBuild().Version}
 	dir := dataDir(c.dir)
 	switch e, err := dir.running(); {
 	case i.URL == "" && err != nil:
 		return err
-	case i.URL == "" || err == nil && i.URL == e.URL: // it may also have been named by what --shell printed
+	case i.URL == "" || err == nil && i.URL == e.URL: // --url may be what --shell printed before
 		i.URL, i.NATSURL, i.Account, i.Key, i.DataDir, i.PID = e.URL, e.NATSURL, e.Account, cmp.Or(c.Key, e.Key),
 			cmp.Or(absolute(string(dir)), string(dir)), e.PID
 	}
@@ -77,7 +77,7 @@ func (c *infoCommand) Run(ctx context.Context, t terminal) error {
 		orDash(string(i.Account)), orDash(i.Key), orDash(i.DataDir), i.Version, cmp.Or(i.Server, "does not answer"))
 }
 
-// printShell prints lines that any POSIX shell reads.
+// printShell prints export lines for a POSIX shell.
 func printShell(t terminal, i information) error {
 	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 	for _, v := range []struct{ name, value string }{
@@ -93,7 +93,7 @@ func printShell(t terminal, i information) error {
 	return nil
 }
 
-// versionIn is the version in the answer of a gateway's /healthz.
+// versionIn returns the version in a gateway's answer to /healthz; empty if there is none.
 func versionIn(body []byte) string {
 	var answer struct {
 		Version string `json:"version"`
@@ -102,7 +102,7 @@ func versionIn(body []byte) string {
 	return printable(answer.Version)
 }
 
-// absolute is the absolute form of a path, empty where there is none.
+// absolute returns the absolute form of a path; empty if that fails.
 func absolute(path string) string {
 	abs, err := filepath.Abs(path)
 	if err != nil {

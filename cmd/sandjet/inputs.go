@@ -10,8 +10,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// toolInput makes a tool's input from the arguments of the command line: one JSON object as it is,
-// else the arguments by their place. A content of - is read from stdin.
+// toolInput returns a tool's input: a single argument that is a JSON object, as it is, else an object of the positional arguments. A
+// content of "-" is read from stdin. Code: invalid.
 func toolInput(tool schemas.Tool, args []string, stdin io.Reader) (json.RawMessage, error) {
 	if len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "{") {
 		var object map[string]json.RawMessage
@@ -19,7 +19,7 @@ func toolInput(tool schemas.Tool, args []string, stdin io.Reader) (json.RawMessa
 		switch {
 		case err == nil:
 			return json.RawMessage(args[0]), nil
-		case strings.HasPrefix(strings.TrimSpace(args[0]), `{"`): // no shell has such a command
+		case strings.HasPrefix(strings.TrimSpace(args[0]), `{"`): // no shell command begins like that
 			return nil, schemas.Invalidf("input", "begins as a JSON object and is not one: %v", err)
 		}
 	}
@@ -50,7 +50,7 @@ func toolInput(tool schemas.Tool, args []string, stdin io.Reader) (json.RawMessa
 	return b, nil
 }
 
-// unreadInput reports whether stdin is a file that nothing has been read from: the caller expects the command to read it.
+// unreadInput reports whether stdin is a file from which nothing was read: the user then probably expects the command to read it.
 func unreadInput(stdin io.Reader) bool {
 	f, ok := stdin.(*os.File)
 	if !ok {
@@ -64,7 +64,7 @@ func unreadInput(stdin io.Reader) bool {
 	return err == nil && at == 0
 }
 
-// inBackground adds to the input of bash that it is to be a background job.
+// inBackground returns the input of bash with background set. Code invalid: another tool.
 func inBackground(tool schemas.Tool, input json.RawMessage) (json.RawMessage, error) {
 	if tool != schemas.ToolBash {
 		return nil, schemas.Invalidf("background", "only bash runs in the background, not %s", schemas.Quotable(string(tool)))
@@ -81,10 +81,10 @@ func inBackground(tool schemas.Tool, input json.RawMessage) (json.RawMessage, er
 	return b, nil
 }
 
-// form says which arguments a tool takes, by their place.
+// form is the positional arguments of a tool.
 type form struct {
 	fields []string
-	least  int // how many must be there
+	least  int // how many are required
 }
 
 func forms() map[schemas.Tool]form {

@@ -24,7 +24,7 @@ type instancesCommand struct {
 	Sweep  instancesSweepCommand  `cmd:"" help:"Find instances without a record, and records without an instance (for operators)."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*instancesCommand) Help() string {
 	return `A persistent sandbox keeps one instance for each workspace that it is used with: the next call finds what earlier
 calls installed or started. The first call creates the instance. It ends after the sandbox's idle timeout or maximum
@@ -83,7 +83,7 @@ func (c *instancesListCommand) Run(ctx context.Context, t terminal) error {
 	})
 }
 
-// placeOf puts the ids of a sandbox and a workspace that are meant by id or name, empty for any, into a query.
+// placeOf sets the sandbox and the workspace of a query. Both are given by id or name; empty means any.
 func placeOf(ctx context.Context, cl *client.Client, sandbox, workspace string, q *client.InstancesQuery) error {
 	if sandbox != "" {
 		id, err := sandboxKind().id(ctx, cl, sandbox)
@@ -110,7 +110,7 @@ type instanceArg struct {
 	Workspace string `short:"w" placeholder:"NAME" use:"" help:"Workspace of the instance (id or name), where its sandbox has several."`
 }
 
-// find finds the instance that is meant.
+// find resolves the argument to the id of an instance.
 func (a *instanceArg) find(ctx context.Context, t terminal) (*client.Client, schemas.InstanceID, error) {
 	id := schemas.InstanceID(a.Instance)
 	whole := strings.Contains(a.Instance, ".") && id.Validate() == nil
@@ -133,7 +133,7 @@ func (a *instanceArg) find(ctx context.Context, t terminal) (*client.Client, sch
 	return cl, id, err
 }
 
-// onlyInstance is the id of the one instance of what was named.
+// onlyInstance returns the id of the only instance in list. Codes: not_found (none), invalid (several).
 func onlyInstance(named string, list []schemas.InstanceDocument) (schemas.InstanceID, error) {
 	switch len(list) {
 	case 0:
@@ -171,7 +171,7 @@ func (c *instancesShowCommand) Run(ctx context.Context, t terminal) error {
 	return wrapOutput(err)
 }
 
-// describeInstance is an instance as a person reads it, one thing on a line.
+// describeInstance returns an instance as text for people, a line for each field.
 func describeInstance(i schemas.InstanceDocument, names recordNames) string {
 	var d details
 	d.line("instance", string(i.ID))
@@ -203,7 +203,7 @@ type instanceChange struct {
 	NoWait bool `use:"" help:"Return as soon as it is requested. Default: wait until it is done."`
 }
 
-// until asks for a state of the instance until it is there, and prints the instance as it is then.
+// until repeats ask until the instance has the wanted state, and prints the instance. With --no-wait it asks once.
 func (n *instanceChange) until(ctx context.Context, t terminal, want schemas.InstanceState,
 	ask func(client.Instances, context.Context, schemas.InstanceID, time.Duration) (schemas.InstanceDocument, error),
 ) error {
@@ -225,7 +225,7 @@ func (n *instanceChange) until(ctx context.Context, t terminal, want schemas.Ins
 			within = 0
 		}
 		i, err := ask(cl.Instances(), ctx, id, within)
-		if !first && want == schemas.InstanceRemoved && schemas.CodeOf(err) == schemas.NotFound { // between two questions
+		if !first && want == schemas.InstanceRemoved && schemas.CodeOf(err) == schemas.NotFound { // removed between two requests
 			i, err = schemas.InstanceDocument{ID: id, State: want}, nil
 		}
 		if err != nil {
@@ -248,7 +248,7 @@ func (n *instanceChange) until(ctx context.Context, t terminal, want schemas.Ins
 	}
 }
 
-// word is a state as it stands in a sentence.
+// word returns the name of a state in a sentence.
 func word(s schemas.InstanceState) string {
 	if s == schemas.InstanceReady {
 		return "awake"
@@ -258,7 +258,7 @@ func word(s schemas.InstanceState) string {
 
 type instancesPauseCommand struct{ instanceChange }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*instancesPauseCommand) Help() string {
 	return `The next call wakes it. What stays meanwhile is up to the provider: containers of docker keep their processes and their
 memory, boxes of kubernetes their home folder; local cannot pause. While a call or a background job is in it that is
@@ -276,7 +276,7 @@ func (c *instancesPauseCommand) Run(ctx context.Context, t terminal) error {
 
 type instancesResumeCommand struct{ instanceChange }
 
-// Run wakes an instance.
+// Run resumes an instance.
 func (c *instancesResumeCommand) Run(ctx context.Context, t terminal) error {
 	return c.until(ctx, t, schemas.InstanceReady, client.Instances.Resume)
 }
@@ -304,7 +304,7 @@ type instancesExecCommand struct {
 	Verbose      bool          `short:"v" use:"" help:"Print the call's id, conversation and status on stderr."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*instancesExecCommand) Help() string {
 	return `This is a call of bash like any other: it waits for its turn, a person must allow it where the sandbox says so, its
 events are on its conversation, and it counts as use of the instance. One that is paused wakes. The exit code is
@@ -346,7 +346,8 @@ func (c *instancesExecCommand) Run(ctx context.Context, t terminal) error {
 	return &exitError{code: resultCode(result)}
 }
 
-// stillRunsAt refuses an instance in which no call runs any more, because its sandbox has moved to another provider or keeps nothing.
+// stillRunsAt returns an error if no call enters the instance any more, because its sandbox has moved to another provider or is no longer
+// persistent. Code: conflict.
 func stillRunsAt(ctx context.Context, cl *client.Client, i schemas.InstanceDocument) error {
 	s, err := cl.Sandboxes(client.Me).Get(ctx, string(i.Sandbox))
 	if err != nil {

@@ -65,7 +65,7 @@ type jobsStdinCommand struct {
 	EOF  bool   `name:"eof" use:"" help:"Close the job's stdin afterwards (always after -)."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*jobsStdinCommand) Help() string {
 	return `Examples:
   sandjet jobs stdin job_01j… yes
@@ -103,12 +103,13 @@ func (c *jobsStdinCommand) Run(ctx context.Context, t terminal) error {
 	return say(t, "Wrote %s to %s%s", count(n, "byte"), id, closed)
 }
 
-// jobWriter is what writeJob needs of a client.
+// jobWriter is the part of a client that writeJob needs.
 type jobWriter interface {
 	Write(ctx context.Context, id schemas.JobID, data []byte, eof bool) (int, error)
 }
 
-// writeJob copies all of r to a job's standard input, piece by piece as the job reads.
+// writeJob copies all of r to a job's standard input, in chunks, as the job reads them. It returns the number of bytes written. Code
+// timeout: the job does not read.
 func writeJob(ctx context.Context, w jobWriter, id schemas.JobID, r io.Reader, eof bool) (int64, error) {
 	var total int64
 	piece := make([]byte, schemas.MaxJobStdin)

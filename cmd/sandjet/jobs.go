@@ -23,7 +23,7 @@ type jobsCommand struct {
 	Wait   jobsWaitCommand   `cmd:"" help:"Wait for a job and exit with its exit code."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*jobsCommand) Help() string {
 	return `A background job is what "sandjet call --background bash …" starts. It keeps running when the call has its
 result and nobody is connected, for 24 hours unless its sandbox says otherwise. Its end is reported once: on
@@ -37,7 +37,7 @@ Examples:
   sandjet jobs wait job_01j…`
 }
 
-// gatewayTarget is the target of commands that need nothing else of the process.
+// gatewayTarget is the gateway of a client command, with the data folder on which a running one is found.
 type gatewayTarget struct {
 	target
 
@@ -54,7 +54,7 @@ func (g *gatewayTarget) dial(ctx context.Context, t terminal) (*client.Client, e
 	return g.open(ctx, g.dir, t.err)
 }
 
-// dialAbout connects to ask about one thing, whose id is checked before anything is dialled.
+// dialAbout connects to the gateway for a command about one record. The id is validated first.
 func dialAbout[ID interface {
 	~string
 	Validate() error
@@ -66,7 +66,7 @@ func dialAbout[ID interface {
 	return cl, id, err
 }
 
-// jobTarget is a job at a gateway.
+// jobTarget names a job and the gateway that has it.
 type jobTarget struct {
 	gatewayTarget
 
@@ -116,7 +116,7 @@ func jobStates() string {
 	return strings.Join(names, ", ")
 }
 
-// exitOf is a job's exit code as text, a dash where there is none.
+// exitOf returns a job's exit code as text; a dash if there is none.
 func exitOf(j schemas.Job) string {
 	if j.Completion == nil || j.Completion.ExitCode == nil {
 		return "-"
@@ -146,7 +146,7 @@ func (c *jobsShowCommand) Run(ctx context.Context, t terminal) error {
 	return wrapOutput(err)
 }
 
-// describeJob reports all that a person wants to know of a job, one thing on a line.
+// describeJob returns a job as text for people, a line for each field.
 func describeJob(j schemas.Job, names recordNames) string {
 	var d details
 	d.line("job", string(j.ID))
@@ -201,7 +201,7 @@ type jobsLogsCommand struct {
 	Tail   int   `placeholder:"N" use:"" help:"Start this many bytes before the end, at most 262144."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*jobsLogsCommand) Help() string {
 	return `Prints standard output and standard error as the job printed them, byte by byte. Its sandbox keeps the
 last 64 MiB while it is there; after that the last 32 KiB remain. With --json each piece is a line with
@@ -255,7 +255,7 @@ func (c *jobsLogsCommand) Run(ctx context.Context, t terminal) error {
 	}
 }
 
-// printPage prints a piece of a log: its bytes as they are, or as JSON.
+// printPage prints a page of a log: its bytes, or with --json a line with them.
 func printPage(t terminal, p client.JobLogPage) error {
 	if !t.json {
 		_, err := t.out.Write(p.Data)
@@ -279,7 +279,7 @@ func printPage(t terminal, p client.JobLogPage) error {
 
 type jobsWaitCommand struct{ jobTarget }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*jobsWaitCommand) Help() string {
 	return `Waits until the job has ended and prints how on stderr; with --json it prints the job. Ctrl-C stops the
 waiting, not the job.
@@ -317,7 +317,7 @@ func (c *jobsWaitCommand) Run(ctx context.Context, t terminal) error {
 	return &exitError{code: jobCode(*j.Completion)}
 }
 
-// waitJob polls a job until it has ended. It asks rather than listens: a job whose call never started it ends without an event.
+// waitJob polls a job until it has ended. It does not wait for an event, because a job that its call never started ends without one.
 func waitJob(ctx context.Context, cl *client.Client, id schemas.JobID) (schemas.Job, error) {
 	for look := 1; ; look++ {
 		j, err := cl.Jobs().Get(ctx, id)
@@ -333,7 +333,7 @@ func waitJob(ctx context.Context, cl *client.Client, id schemas.JobID) (schemas.
 	}
 }
 
-// jobCode is the exit code of waiting for a job.
+// jobCode returns the exit code of "sandjet jobs wait".
 func jobCode(c schemas.Completion) int {
 	switch c.State {
 	case schemas.JobExpired:
@@ -355,7 +355,7 @@ func jobCode(c schemas.Completion) int {
 	return exitFailure
 }
 
-// jobLine says in one line how a job ended.
+// jobLine returns a line about how a job ended.
 func jobLine(r schemas.JobResult) string {
 	s := fmt.Sprintf("%s %s", r.Job, r.State)
 	if r.ExitCode != nil {
@@ -370,7 +370,7 @@ func jobLine(r schemas.JobResult) string {
 	return s
 }
 
-// unlessLeft is err, or the exit code of Ctrl-C when that is how the person in front has left.
+// unlessLeft returns err, or the exit code of Ctrl-C if that has ended ctx.
 func unlessLeft(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return left()
@@ -378,7 +378,7 @@ func unlessLeft(ctx context.Context, err error) error {
 	return err
 }
 
-// left ends the process as Ctrl-C does: the job that was followed continues elsewhere.
+// left returns the exit code of Ctrl-C. What was followed continues elsewhere.
 func left() error { return &exitError{code: exitCancelled} }
 
 // say prints a line.

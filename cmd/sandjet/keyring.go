@@ -13,7 +13,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// ring reads the keys that the flags name, else those of the data folder, which get their first key here.
+// ring returns the keys for secrets: those that the flags name, else those of the data folder, where the first key is created if there is
+// none.
 func (f secretsFlags) ring(ctx context.Context, dir dataDir) (*seal.Ring, error) {
 	if !f.named() {
 		first := seal.Generate().Line() + "\n"
@@ -27,7 +28,7 @@ func (f secretsFlags) ring(ctx context.Context, dir dataDir) (*seal.Ring, error)
 // named reports whether the flags name any keys.
 func (f secretsFlags) named() bool { return f.SecretsKeyFile != "" || f.SecretsKeys != "" }
 
-// known is ring without making a first key, which would be a surprise on a host that only looks.
+// known returns the keys as ring does, but never creates a first one, which would be a surprise on a host that only reads.
 func (f secretsFlags) known(ctx context.Context, dir dataDir) (*seal.Ring, error) {
 	switch {
 	case f.SecretsKeyFile != "" && f.SecretsKeys != "":
@@ -49,13 +50,13 @@ func (f secretsFlags) known(ctx context.Context, dir dataDir) (*seal.Ring, error
 	return r, err
 }
 
-// load reads a ring, whose wrapped keys their services open: once, here.
+// load parses a key ring. Wrapped keys are unwrapped here, once, by their key services.
 func (f secretsFlags) load(ctx context.Context, text []byte) (*seal.Ring, error) {
 	r, err := seal.Load(ctx, text, map[string]seal.Unwrapper{awskms.Name: awskms.Service{Endpoint: f.KMSEndpoint}})
 	return r, err
 }
 
-// readRing reads a file of keys. Codes: invalid, denied, and those of a key service.
+// readRing reads a key ring from a file. Codes: invalid, denied, and those of a key service.
 func (f secretsFlags) readRing(ctx context.Context, path string) (*seal.Ring, error) {
 	b, err := readKeys(path, seal.MaxRingText+1)
 	if err != nil {
@@ -68,8 +69,8 @@ func (f secretsFlags) readRing(ctx context.Context, path string) (*seal.Ring, er
 	return r, nil
 }
 
-// readKeys reads a file of keys, at most some bytes of it. It must not be open to other users; its group may
-// read it, as that is how some orchestrators hand out secrets. Code: denied.
+// readKeys reads a file of keys, up to most bytes. Other users must have no access to it; its group may read it, because some
+// orchestrators mount secrets like that. Code: denied.
 func readKeys(path string, most int64) ([]byte, error) {
 	const othersOrGroupWrite = 0o027
 	file, err := os.Open(path) // the operator's own file

@@ -46,7 +46,7 @@ func (a address) loopback() bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// allow refuses an address that other hosts reach, unless the operator asked for that.
+// allow returns an error for an address that other hosts can reach, unless remote is set. Code: denied.
 func (a address) allow(flag string, remote bool) error {
 	if remote || a.loopback() {
 		return nil
@@ -55,7 +55,7 @@ func (a address) allow(flag string, remote bool) error {
 		"--%s %s is reachable from other hosts, without TLS: add --allow-remote if that is meant, and put a TLS proxy in front", flag, a)
 }
 
-// listen opens the address.
+// listen opens the address. Codes: conflict (it is in use), denied.
 func (a address) listen(ctx context.Context, flag string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", a.String())
 	if err == nil {
@@ -72,7 +72,7 @@ func (a address) listen(ctx context.Context, flag string) (net.Listener, error) 
 	return nil, fmt.Errorf("--%s %s: %w", flag, a, err)
 }
 
-// free reports whether the address can be opened now.
+// free returns an error if the address cannot be opened now.
 func (a address) free(ctx context.Context, flag string) error {
 	l, err := a.listen(ctx, flag)
 	if err != nil {
@@ -81,7 +81,7 @@ func (a address) free(ctx context.Context, flag string) error {
 	return l.Close()
 }
 
-// reach is the address by which a client on this host reaches a listener.
+// reach returns the address by which a client on this host reaches a listener.
 func reach(l net.Listener) string {
 	host, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
@@ -93,7 +93,7 @@ func reach(l net.Listener) string {
 	return net.JoinHostPort(host, port)
 }
 
-// dials reports whether something listens at a NATS address.
+// dials reports whether a server accepts connections at a NATS address.
 func dials(ctx context.Context, address string) bool {
 	const patience = 2 * time.Second
 	u, err := url.Parse(address)

@@ -21,7 +21,7 @@ type listTarget struct {
 	watchFlag
 }
 
-// list prints a list, with --watch again and again.
+// list prints a list, and with --watch prints it again whenever it changes.
 func (l *listTarget) list(ctx context.Context, t terminal, show func(context.Context, terminal, *client.Client) error) error {
 	cl, err := l.dial(ctx, t)
 	if err != nil {
@@ -30,12 +30,12 @@ func (l *listTarget) list(ctx context.Context, t terminal, show func(context.Con
 	return l.repeat(ctx, t, func(ctx context.Context, t terminal) error { return show(ctx, t, cl) })
 }
 
-// watchFlag is --watch of commands that print a list.
+// watchFlag is the flag --watch of commands that print a list.
 type watchFlag struct {
 	Watch bool `use:"" help:"Print the list again whenever it changes, until Ctrl-C."`
 }
 
-// repeat shows a list, with --watch again and again.
+// repeat calls show once. With --watch it calls it again and again until ctx ends, and prints the list whenever it has changed.
 func (l *watchFlag) repeat(ctx context.Context, t terminal, show func(context.Context, terminal) error) error {
 	if !l.Watch {
 		return show(ctx, t)
@@ -64,15 +64,15 @@ func (l *watchFlag) repeat(ctx context.Context, t terminal, show func(context.Co
 	}
 }
 
-// colored reports whether a person sees colors there and has not refused them, see https://no-color.org.
+// colored reports whether the output is displayed in colors: on a terminal whose user has not disabled them, see https://no-color.org.
 func (t terminal) colored() bool {
 	return t.colors || isTerminal(t.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// printList prints a list as a table, as JSON, or as what stands in the first column; none is said in place of an empty table.
+// printList prints a list as a table, as JSON, or as its first column alone. The text none is printed in place of an empty table.
 //
-// Columns have one order everywhere: what other commands take first (an id or a name), the name, the state, the time, what it
-// belongs to, and last what is longest. A column whose head ends with * is of -o wide alone.
+// All tables have their columns in one order: first the argument of other commands (an id or a name), then the name, the state, the time,
+// related records, and last the longest value. A column whose head ends with * is shown by -o wide only.
 func printList[T any](t terminal, list []T, none, header string, row func(T) string) error {
 	if len(list) == 0 && !t.json && !t.names {
 		return say(t, "%s", none)
@@ -80,7 +80,7 @@ func printList[T any](t terminal, list []T, none, header string, row func(T) str
 	return printTable(t, list, header, row)
 }
 
-// printTable is printList that prints an empty table.
+// printTable is printList with a table even for an empty list.
 func printTable[T any](t terminal, list []T, header string, row func(T) string) error {
 	if t.json {
 		return printEach(t, list)
@@ -119,7 +119,7 @@ func printTable[T any](t terminal, list []T, header string, row func(T) string) 
 	return wrapOutput(err)
 }
 
-// colorTable makes the head of a table bold and gives the words in its column STATE or STATUS their colors.
+// colorTable makes the head of a table bold and colors the words in its column STATE or STATUS.
 func colorTable(text string) string {
 	const bold, reset = "\x1b[1m", "\x1b[0m"
 	head, body, _ := strings.Cut(text, "\n")
@@ -158,10 +158,10 @@ func stateColor(state string) string {
 	return ""
 }
 
-// recordNames are the names of an account's sandboxes, workspaces and agents by their ids.
+// recordNames maps ids to names, of an account's sandboxes, workspaces, models and agents.
 type recordNames map[string]string
 
-// namesOf asks for the names, for people alone. Without them there are the ids.
+// namesOf reads the names, unless the output is JSON or ids. Errors are ignored: ids are shown instead.
 func namesOf(ctx context.Context, t terminal, cl *client.Client) recordNames {
 	names := recordNames{}
 	if t.json || t.names {
@@ -186,12 +186,12 @@ func namesOf(ctx context.Context, t terminal, cl *client.Client) recordNames {
 	return names
 }
 
-// of is the name of a record, or its id; a dash for none.
+// of returns the name of a record, or its id if the name is unknown; a dash for an empty id.
 func (n recordNames) of(id string) string {
 	return orDash(printable(cmp.Or(n[id], id)))
 }
 
-// both is the name of a record with its id.
+// both returns the name of a record and its id.
 func (n recordNames) both(id string) string {
 	if name := n[id]; name != "" {
 		return fmt.Sprintf("%s (%s)", printable(name), id)
@@ -199,14 +199,14 @@ func (n recordNames) both(id string) string {
 	return orDash(printable(id))
 }
 
-// dated is a time with its date, and how long ago it is or how long until then.
+// dated returns a time as text: its date, and how far from now it is.
 func dated(when time.Time) string {
 	return fmt.Sprintf("%s (%s)", when.Local().Format(time.DateTime), ago(when))
 }
 
-// ago is a time as a person reads it: how long ago or until then within a week, else the date; a dash for none.
+// ago returns a time as text: within a week how far from now it is, else the date; a dash for the zero time.
 func ago(when time.Time) string {
-	const day, skew = 24 * time.Hour, 30 * time.Second // of the clocks of two hosts
+	const day, skew = 24 * time.Hour, 30 * time.Second // skew: between the clocks of two hosts
 	switch d := time.Since(when); {
 	case when.IsZero():
 		return "-"
@@ -220,7 +220,7 @@ func ago(when time.Time) string {
 		return fmt.Sprintf("in %dm", int(-d.Minutes()))
 	case d < -skew:
 		return fmt.Sprintf("in %ds", int(-d.Seconds()))
-	case d < time.Second: // or of a clock ahead
+	case d < time.Second: // or slightly ahead, by another host's clock
 		return "now"
 	case d < time.Minute:
 		return fmt.Sprintf("%ds ago", int(d.Seconds()))

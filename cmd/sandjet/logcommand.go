@@ -15,7 +15,7 @@ type logCommand struct {
 	Replicas logReplicasCommand `cmd:"" help:"Set the number of replicas of all streams."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*logCommand) Help() string {
 	return `The log is what NATS keeps: calls, events, records. How many replicas each stream has is set when the log is
 created, by --replicas of the process that creates it, and is stored in the log. No role changes it later.
@@ -66,7 +66,7 @@ type logReplicasCommand struct {
 	Wait time.Duration `placeholder:"DURATION" default:"10m" use:"" help:"How long to wait until all replicas are complete."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*logReplicasCommand) Help() string {
 	return `Sandjet keeps running meanwhile; the servers copy the data. A lower number removes replicas: from then on fewer
 servers may be lost. Streams with several replicas are not compressed: streams that were compressed before stop

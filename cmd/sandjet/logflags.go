@@ -2,7 +2,7 @@ package main
 
 import "context"
 
-// logFlags are those of the commands that talk to the log itself.
+// logFlags are the flags of commands that connect to the log.
 type logFlags struct {
 	natsFlags
 
@@ -15,15 +15,14 @@ func (f *logFlags) AfterApply(root *cli) error {
 	return nil
 }
 
-// reach connects to the log: the one that is named, or the one that runs on the data folder. The caller
-// closes the node.
+// reach connects to the log that the flags name, or else to the one that runs on the data folder. The caller closes the node.
 func (f *logFlags) reach(ctx context.Context, t terminal) (*node, error) {
 	n, err := newNode(t.log, f.dir)
 	if err != nil {
 		return nil, err
 	}
 	if f.NATSURL == "" {
-		if _, err := n.dir.running(); err != nil { // an old role.json would only lead to waiting
+		if _, err := n.dir.running(); err != nil { // a stale role.json would only cause a long wait
 			if r, rerr := readJSON[role](n.dir.roleFile()); rerr != nil || !dials(ctx, r.URL) {
 				return nil, err
 			}

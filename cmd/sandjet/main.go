@@ -16,20 +16,20 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// terminal has the output and input of a command.
+// terminal is the input and output of a command, with the format of the output.
 type terminal struct {
 	in       io.Reader
 	out, err io.Writer
 	json     bool
-	names    bool // of a list, the first column alone
-	wide     bool // of a list, all columns
-	colors   bool // out is shown to a person who sees colors, whatever it is
+	names    bool // print the first column of a list alone
+	wide     bool // print all columns of a list
+	colors   bool // out is displayed in colors, even if it is not a terminal itself
 	log      *slog.Logger
 }
 
-// command is what parsing returns: the words of one use, ready to be carried out.
+// command is a parsed command line, ready to run.
 type command interface {
-	// Run carries the command out. The end of ctx is the wish of the person in front of it to stop.
+	// Run runs the command. When ctx ends, the user wants it to stop.
 	Run(ctx context.Context, t terminal) error
 }
 
@@ -62,7 +62,7 @@ func execute(args []string, env func(string) (string, bool), t terminal) int {
 }
 
 // interruptible returns a context that ends with the first SIGINT or SIGTERM, and a function that ends it too. A second signal ends the
-// process at once, from before the context ends: a caller that sees it end may send that.
+// process at once. The handler is removed before the context ends, because a caller that sees the end may send the second signal.
 func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, os.Interrupt, syscall.SIGTERM)
@@ -108,17 +108,17 @@ func (t terminal) complain(err error) {
 	if len(e.Errors) > 0 {
 		said["errors"] = eachError(err, e.Errors)
 	}
-	_ = printJSON(t.err, said) // there is nowhere else to write it
+	_ = printJSON(t.err, said) // an error of writing to stderr cannot be reported
 }
 
-// placedError is one of the things that are wrong, with where it is in a file.
+// placedError is one of several errors, with its position in a file.
 type placedError struct {
 	*schemas.Error
 
 	Place string `json:"place,omitzero"` // file:line
 }
 
-// eachError is the things that an error lists, with the places that it knows.
+// eachError returns the errors that err lists, with their positions where known.
 func eachError(err error, all []*schemas.Error) []placedError {
 	out := make([]placedError, len(all))
 	m, placed := errors.AsType[*manifestError](err)
@@ -131,7 +131,7 @@ func eachError(err error, all []*schemas.Error) []placedError {
 	return out
 }
 
-// wantsJSON reports whether errors are wanted as JSON, also those of a command line that cannot be parsed.
+// wantsJSON reports whether errors are to be printed as JSON. It reads the arguments itself, so that errors of parsing are included.
 func wantsJSON(args []string, env func(string) (string, bool)) bool {
 	words, _, _ := strings.Cut("\x00"+strings.Join(args, "\x00")+"\x00", "\x00--\x00")
 	for _, form := range []string{"--json", "--json=true", "-ojson", "--output=json", "-o\x00json", "--output\x00json"} {
@@ -144,7 +144,7 @@ func wantsJSON(args []string, env func(string) (string, bool)) bool {
 	return err == nil && on
 }
 
-// interrupted turns the error of a command that a signal ended into the exit code that shells know for it.
+// interrupted returns the exit code of an interrupted program if a signal ended the command, else err.
 func interrupted(ctx context.Context, err error) error {
 	if _, ends := errors.AsType[*exitError](err); err == nil || ends || ctx.Err() == nil {
 		return err

@@ -28,8 +28,8 @@ type source struct {
 	text []byte
 }
 
-// readSources reads what -f names: files, folders (their .yaml, .yml and .json, by name, not what is in folders
-// below) and - for stdin. Code: invalid.
+// readSources reads the files that -f names: files, folders (their .yaml, .yml and .json files in the order of names, without subfolders)
+// and - for stdin. Code: invalid.
 func readSources(paths []string, stdin io.Reader) ([]source, error) {
 	var out []source
 	total := 0
@@ -70,7 +70,7 @@ func readSources(paths []string, stdin io.Reader) ([]source, error) {
 	return out, nil
 }
 
-// filesOf is a file itself, or the manifests in a folder.
+// filesOf returns a file itself, or the manifests in a folder. Code: invalid.
 func filesOf(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -95,20 +95,20 @@ func filesOf(path string) ([]string, error) {
 	return out, nil
 }
 
-// sheet is a manifest with where each part of it stands.
+// sheet is a manifest with the positions of its parts in the files.
 type sheet struct {
-	raw      json.RawMessage // as the files have it, which need not be a manifest
+	raw      json.RawMessage // all documents as JSON, which may be an invalid manifest
 	manifest schemas.Manifest
 	places   places
-	wrong    error // what this program finds wrong; the gateway finds more
+	wrong    error // the errors found here; the gateway may find more
 }
 
-// places are files with lines, by the field of the manifest.
+// places maps a field of the manifest to its position, file:line.
 type places map[string]string
 
-// readManifest makes one manifest of all documents of all sources. Each is a manifest, whose version and project may
-// be left out where another says them. Errors name file and line. Code: invalid (a document is no YAML, or they are not of
-// one manifest); what else is wrong is in the sheet.
+// readManifest merges all documents of all sources into one manifest. Each document is a manifest, whose version and project may be
+// omitted if another document has them. Errors name file and line. Code invalid: a document is no YAML mapping, or two contradict each
+// other. Other errors are in the sheet.
 func readManifest(sources []source) (sheet, error) {
 	var (
 		merged   = map[string]any{}
@@ -157,7 +157,7 @@ func readManifest(sources []source) (sheet, error) {
 	return sheet{b, m, where, where.name(err)}, nil
 }
 
-// merge adds one document to what was read before it.
+// merge adds a document, whose positions are at, to those before it. It returns the list of all resources.
 func (p places) merge(merged map[string]any, list []any, part map[string]any, at places) ([]any, error) {
 	for _, name := range []string{"version", "project"} {
 		value, given := part[name]
@@ -181,13 +181,13 @@ func (p places) merge(merged map[string]any, list []any, part map[string]any, at
 		}
 	}
 	delete(part, "resources")
-	for name, value := range part { // for the decoder to refuse
+	for name, value := range part { // unknown fields are kept for the decoder to report
 		merged[name], p[name] = value, at[name]
 	}
 	return append(list, resources...), nil
 }
 
-// documentOf is a YAML mapping as JSON has it.
+// documentOf converts a YAML mapping to the values that encoding/json decodes.
 func documentOf(body ast.Node) (map[string]any, error) {
 	var v map[string]any
 	if err := yaml.NodeToValue(body, &v, yaml.Strict()); err != nil {
@@ -206,7 +206,7 @@ func documentOf(body ast.Node) (map[string]any, error) {
 	return v, nil
 }
 
-// note remembers where a node and all below it stand.
+// note records the positions of a node and of all nodes below it.
 func (p places) note(file string, n ast.Node, path string) {
 	if n == nil {
 		return
@@ -245,7 +245,7 @@ func line(n ast.Node) int {
 	return 1
 }
 
-// of is where a field stands, or the nearest thing around it.
+// of returns the position of a field, or of the nearest field around it.
 func (p places) of(field string) string {
 	for {
 		if place, ok := p[field]; ok || field == "" {
@@ -255,19 +255,20 @@ func (p places) of(field string) string {
 	}
 }
 
-// manifestError is what is wrong with a manifest, with the place of each thing in its files.
+// manifestError is the errors of a manifest, with their positions in its files.
 type manifestError struct {
 	err    *schemas.Error
-	places []string // of each of its Errors, as file:line; empty where none is known
+	places []string // of each of err.Errors, as file:line; empty if unknown
 }
 
 // Unwrap returns the error with its code.
 func (e *manifestError) Unwrap() error { return e.err }
 
-// Error lists everything that is wrong, each with file and line.
+// Error returns all errors, each with file and line.
 func (e *manifestError) Error() string { return e.err.Message }
 
-// name puts file and line into an error that names fields of the manifest. Its code stays.
+// name returns an error that names fields of the manifest with their files and lines added. The code stays the same. It returns nil for
+// nil.
 func (p places) name(err error) error {
 	if err == nil {
 		return nil
@@ -277,7 +278,7 @@ func (p places) name(err error) error {
 	if len(all) == 0 {
 		all = []*schemas.Error{public}
 	}
-	slices.SortStableFunc(all, func(a, b *schemas.Error) int { // as the files have them
+	slices.SortStableFunc(all, func(a, b *schemas.Error) int { // in the order of the files
 		return cmp.Or(cmp.Compare(schemas.ResourceIndex(a.Field), schemas.ResourceIndex(b.Field)), cmp.Compare(p.line(a.Field), p.line(b.Field)))
 	})
 	var lines, where []string
@@ -292,7 +293,7 @@ func (p places) name(err error) error {
 	return named
 }
 
-// describe is one thing that is wrong, as file:line: field: message.
+// describe returns one error as file:line: field: message.
 func (p places) describe(e *schemas.Error) string {
 	mentioned := regexp.MustCompile(`\bresources\[\d+\]`)
 	message := mentioned.ReplaceAllStringFunc(e.Message, func(field string) string { return cmp.Or(p.of(field), field) })
@@ -307,7 +308,7 @@ func (p places) describe(e *schemas.Error) string {
 	return strings.Join(parts, ": ")
 }
 
-// line is the number of the line where a field stands, 0 where that is not known.
+// line returns the number of a field's line; 0 if unknown.
 func (p places) line(field string) int {
 	place := p.of(field)
 	n, err := strconv.Atoi(place[strings.LastIndexByte(place, ':')+1:])
@@ -317,7 +318,7 @@ func (p places) line(field string) int {
 	return n
 }
 
-// oneLine is an error of the YAML parser without the excerpt below it.
+// oneLine returns an error of the YAML parser without the excerpt below it.
 func oneLine(err error) string {
 	text, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")
 	return text

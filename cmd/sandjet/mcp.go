@@ -20,7 +20,7 @@ type mcpCommand struct {
 	Install mcpInstallCommand `cmd:"" help:"Print, or write, what a client program needs to start it."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*mcpCommand) Help() string {
 	return `A server of the Model Context Protocol: programs such as Claude Code, Claude Desktop, Cursor, VS Code and Codex use
 Sandjet's tools by it. They start "sandjet mcp" themselves; "sandjet mcp install" says, or writes, how.
@@ -46,7 +46,7 @@ type mcpServeCommand struct {
 	config string
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*mcpServeCommand) Help() string {
 	return `Speaks the Model Context Protocol on stdin and stdout, for the client program that started it; logs are on stderr.
 Without --up it needs a Sandjet that runs: the one of the data folder, or the one of --url with SANDJET_KEY.
@@ -90,7 +90,7 @@ func (c *mcpServeCommand) Run(ctx context.Context, t terminal) error {
 		return schemas.Invalidf("up", "starts a Sandjet here, and --url names one elsewhere: leave one of them out")
 	}
 	n, err := c.everything(ctx, t)
-	if errors.Is(err, schemas.ErrConflict) { // it runs already
+	if errors.Is(err, schemas.ErrConflict) { // another process runs on the data folder
 		t.log.Info("Sandjet runs on the data folder already: it is used", "folder", c.dir)
 		return c.serve(ctx, t)
 	}
@@ -101,7 +101,8 @@ func (c *mcpServeCommand) Run(ctx context.Context, t terminal) error {
 	return c.beside(ctx, t, n)
 }
 
-// everything builds what up starts, by the settings of up but on ports of its own.
+// everything builds the node that "sandjet up" would run, with the settings of up but on free ports. Code conflict: one runs on the data
+// folder already.
 func (c *mcpServeCommand) everything(ctx context.Context, t terminal) (*node, error) {
 	args := []string{"up", "--data-dir", c.dir, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0"}
 	if c.config != "" {
@@ -118,7 +119,8 @@ func (c *mcpServeCommand) everything(ctx context.Context, t terminal) (*node, er
 	return up.build(ctx, t)
 }
 
-// beside runs a node and the protocol. Each ends with the other: the protocol first, so that no client waits for a node that has ended.
+// beside runs the node and serves the client until one of them ends, and then stops the other, so that no client waits for a node that has
+// ended. It returns the node's error, or else that of serving.
 func (c *mcpServeCommand) beside(ctx context.Context, t terminal, n *node) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -135,7 +137,7 @@ func (c *mcpServeCommand) beside(ctx context.Context, t terminal, n *node) error
 	return err
 }
 
-// serve speaks the protocol with a gateway behind it.
+// serve speaks the protocol on stdin and stdout, and makes the calls at a gateway.
 func (c *mcpServeCommand) serve(ctx context.Context, t terminal) error {
 	dir := c.dir
 	cl, err := c.open(ctx, dir, t.err)
@@ -168,7 +170,7 @@ func (c *mcpServeCommand) serve(ctx context.Context, t terminal) error {
 	return nil
 }
 
-// agent is the id of the agent that is named.
+// agent returns the id of the agent that --agent names; empty if it names none. Code: not_found.
 func (c *mcpServeCommand) agent(ctx context.Context, cl *client.Client) (schemas.AgentID, error) {
 	if c.Agent == "" {
 		return "", nil
@@ -185,8 +187,8 @@ func (c *mcpServeCommand) agent(ctx context.Context, cl *client.Client) (schemas
 	return "", &schemas.Error{Code: schemas.NotFound, Field: "agent", Message: "there is no agent " + schemas.Quotable(c.Agent)}
 }
 
-// conversationHere is the conversation of a folder: the same whenever a client starts the command there again, so that a call that it
-// repeats is found.
+// conversationHere returns the default conversation of this folder, agent and workspace. It is the same each time that a client starts the
+// command, so that a repeated call is found.
 func conversationHere(agent schemas.AgentID, workspace string) (schemas.ConversationID, error) {
 	at, err := os.Getwd()
 	if err != nil {
@@ -197,14 +199,15 @@ func conversationHere(agent schemas.AgentID, workspace string) (schemas.Conversa
 	return schemas.ConversationID("mcp-" + hex.EncodeToString(sum[:bytes])), nil
 }
 
-// cancellable reads until ctx ends, for a reader that cannot be interrupted. A goroutine that still reads then ends with the process.
+// cancellable returns a reader of from that ends with io.EOF when ctx ends. Its goroutine may still block in a read then; it ends with the
+// process.
 func cancellable(ctx context.Context, from io.Reader) io.Reader {
 	r, w := io.Pipe()
 	read := make(chan struct{}) // nothing waits for it: a read of stdin ends with the process
 	go func() {
 		defer close(read)
 		_, err := io.Copy(w, from)
-		_ = w.CloseWithError(err) // it returns none
+		_ = w.CloseWithError(err) // it always returns nil
 	}()
 	context.AfterFunc(ctx, func() { _ = w.CloseWithError(io.EOF) })
 	return r

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// mcpClient carries out calls by a gateway's HTTP API. It waits for an unreachable gateway as long as a client waits for a result.
+// mcpClient implements [mcp.Caller] with a gateway's HTTP API. It retries an unreachable gateway for at most patience.
 type mcpClient struct {
 	*client.Client
 
@@ -109,7 +109,7 @@ type artifactsPage struct {
 	next schemas.ArtifactID
 }
 
-// Artifact implements [mcp.Caller]. The gateway answers what an artifact is in the list of its conversation only.
+// Artifact implements [mcp.Caller]. The gateway describes an artifact only in the list of its conversation.
 func (c mcpClient) Artifact(ctx context.Context, of schemas.ConversationID, id schemas.ArtifactID, most int64) (
 	a schemas.Artifact, content []byte, err error,
 ) {
@@ -137,7 +137,7 @@ func (c mcpClient) Artifact(ctx context.Context, of schemas.ConversationID, id s
 	return a, got.Bytes(), nil
 }
 
-// artifactOf finds an artifact in the list of a conversation, which is bounded. Code: not_found.
+// artifactOf searches the list of a conversation, which is bounded, for an artifact. Code: not_found.
 func (c mcpClient) artifactOf(ctx context.Context, of schemas.ConversationID, id schemas.ArtifactID) (schemas.Artifact, error) {
 	const page = 200
 	for after := schemas.ArtifactID(""); ; {
@@ -156,7 +156,7 @@ func (c mcpClient) artifactOf(ctx context.Context, of schemas.ConversationID, id
 	}
 }
 
-// atMost takes so many bytes, and refuses more.
+// atMost is a buffer of at most that many bytes. A write beyond them fails and sets over. Code: exhausted.
 type atMost struct {
 	bytes.Buffer
 
@@ -190,7 +190,8 @@ func mcpState(st client.State) mcp.State {
 	}
 }
 
-// patiently asks for at most so long. The client itself would ask for as long as its context lasts.
+// patiently calls ask with a time limit. Without one the client would retry as long as its context lasts. Code unavailable: the limit was
+// reached.
 func patiently[T any](ctx context.Context, most time.Duration, ask func(context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

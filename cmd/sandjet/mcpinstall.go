@@ -28,7 +28,7 @@ type mcpInstallCommand struct {
 	dir string
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*mcpInstallCommand) Help() string {
 	return `Says how a client program starts "sandjet mcp --up", or reaches a gateway elsewhere, and where that is to be put. With --write
 it puts it there: an entry "sandjet" is added or replaced, everything else in the file stays byte for byte, and what was there
@@ -49,13 +49,13 @@ func (c *mcpInstallCommand) AfterApply(root *cli) error {
 	return nil
 }
 
-// mcpHost is a client program: where its file is, and how that says which servers there are.
+// mcpHost is a client program: where its configuration file is, and how servers are written in it.
 type mcpHost struct {
-	file string // relative to the folder, or to the user's
+	file string // relative to the current folder, or with home to the user's
 	home bool
-	key  string // of the servers in a JSON file; empty: the file is TOML
-	kind bool   // a server says its type
-	env  string // how a variable stands in a header; empty: the client cannot ask by HTTP
+	key  string // of the object with the servers in a JSON file; empty: the file is TOML
+	kind bool   // a server has a field type
+	env  string // how a header refers to the variable with the key; empty: the client does not speak HTTP
 }
 
 func mcpHosts() map[string]mcpHost {
@@ -72,7 +72,7 @@ func mcpHosts() map[string]mcpHost {
 	}
 }
 
-// mcpServer is a server as the files of clients have it.
+// mcpServer is the entry of a server in the files of clients.
 type mcpServer struct {
 	Type    string            `json:"type,omitzero"`
 	Command string            `json:"command,omitzero"`
@@ -81,9 +81,9 @@ type mcpServer struct {
 	Headers map[string]string `json:"headers,omitzero"`
 }
 
-const mcpName = "sandjet" // of the entry
+const mcpName = "sandjet" // name of the entry
 
-// Run prints what is to be put where, or puts it there.
+// Run prints the entry and the file that it belongs in, or with --write writes it there.
 func (c *mcpInstallCommand) Run(_ context.Context, t terminal) error {
 	h := mcpHosts()[c.Client]
 	server, err := c.server(h)
@@ -120,7 +120,7 @@ func (c *mcpInstallCommand) Run(_ context.Context, t terminal) error {
 	return wrapOutput(err)
 }
 
-// server is what the client is to start or ask.
+// server returns the entry: the program that the client starts, or the gateway that it calls.
 func (c *mcpInstallCommand) server(h mcpHost) (s mcpServer, err error) {
 	if c.URL != "" {
 		return c.remote(h)
@@ -174,7 +174,7 @@ func (c *mcpInstallCommand) remote(h mcpHost) (mcpServer, error) {
 	return s, nil
 }
 
-// fileOf is the file that the client reads.
+// fileOf returns the path of the client's configuration file.
 func (c *mcpInstallCommand) fileOf(h mcpHost) (string, error) {
 	if c.File != "" {
 		return filepath.Abs(c.File)
@@ -189,7 +189,7 @@ func (c *mcpInstallCommand) fileOf(h mcpHost) (string, error) {
 	return filepath.Join(at, filepath.FromSlash(h.file)), nil
 }
 
-// with is the text of a client's file with the server in it. The error says what is wrong with the text that was there.
+// with returns the text of a client's file with the server added or replaced in it. It fails if it cannot parse the text.
 func (h mcpHost) with(was []byte, s mcpServer) ([]byte, error) {
 	if h.key != "" {
 		return jsonWith(was, h.key, mcpName, s)
@@ -208,7 +208,7 @@ func (h mcpHost) with(was []byte, s mcpServer) ([]byte, error) {
 	return []byte(text), err
 }
 
-// quotedText is a string of JSON, and a basic one of TOML, which knows JSON's escapes.
+// quotedText returns s as a JSON string. It is a basic string of TOML too, which has JSON's escapes.
 func quotedText(s string) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -217,7 +217,7 @@ func quotedText(s string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(b.String(), "\n"), "\x7f", `\u007f`)
 }
 
-// replaceKeeping replaces a file, and keeps what was there in a copy beside it.
+// replaceKeeping replaces a file, after copying its previous content to a file beside it.
 func replaceKeeping(file string, was, text []byte) error {
 	const dirMode, fileMode = 0o755, 0o644
 	if err := os.MkdirAll(filepath.Dir(file), dirMode); err != nil {
@@ -232,7 +232,7 @@ func replaceKeeping(file string, was, text []byte) error {
 	}
 	place, err := filepath.EvalSymlinks(file)
 	if err != nil {
-		place = file // it is not there
+		place = file // it does not exist
 	}
 	tmp, err := writeTemp(place, text)
 	if err != nil {
@@ -245,7 +245,7 @@ func replaceKeeping(file string, was, text []byte) error {
 	return nil
 }
 
-// keepCopy writes a copy where there is none: the first one has the file as it was before any change of ours.
+// keepCopy writes a copy unless one exists: the first one is the file as it was before any change by this program.
 func keepCopy(file string, text []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) // the user names the file
 	if errors.Is(err, fs.ErrExist) {

@@ -8,8 +8,8 @@ import (
 	"reflect"
 )
 
-// jsonWith is a JSON text in which the object of that key has an entry. All bytes outside of the entry stay as they are, and all of them
-// where the entry is there as it should be. The error says what is wrong with the text.
+// jsonWith returns a JSON text with entry under name in the object of that key. All bytes outside of the entry stay as they are, and so
+// does an equal entry that is there already. It fails if it cannot parse the text.
 func jsonWith(was []byte, key, name string, entry any) ([]byte, error) {
 	bom := []byte("\xef\xbb\xbf")
 	text, hasBOM := bytes.CutPrefix(was, bom)
@@ -53,14 +53,14 @@ func lineEnd(text []byte) string {
 	return "\n"
 }
 
-// jsonFile is a text that is edited.
+// jsonFile is a JSON text that is edited.
 type jsonFile struct {
 	text []byte
-	unit string // of its indentation
+	unit string // one level of its indentation
 	eol  string
 }
 
-// value is v as it stands behind a key with that indentation.
+// value returns v as JSON, to be written behind a key with that indentation.
 func (f jsonFile) value(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -72,7 +72,7 @@ func (f jsonFile) value(v any, indent string) ([]byte, error) {
 	return bytes.ReplaceAll(bytes.TrimSuffix(b.Bytes(), []byte("\n")), []byte("\n"), []byte(f.eol)), nil
 }
 
-// replace puts v in the place of a member's value, unless that is the same.
+// replace returns the text with v as a member's value; unchanged if they are equal.
 func (f jsonFile) replace(m member, indent string, v any) ([]byte, error) {
 	text, err := f.value(v, indent)
 	if err != nil {
@@ -88,7 +88,8 @@ func (f jsonFile) replace(m member, indent string, v any) ([]byte, error) {
 	return f.splice(m.from, m.end, text), nil
 }
 
-// insert puts a member behind the others of an object, which stands at an indentation. An object in one line stays in one.
+// insert returns the text with a member added at the end of an object, whose own indentation is outer. An object on one line stays on one
+// line.
 func (f jsonFile) insert(o jsonObject, outer, name string, v any) ([]byte, error) {
 	indent, inLine := o.indent(f.text), len(o.members) > 0 && !bytes.Contains(f.text[o.from:o.members[0].key], []byte("\n"))
 	if len(o.members) == 0 {
@@ -113,13 +114,13 @@ func (f jsonFile) splice(from, to int, text []byte) []byte {
 	return append(append(out, text...), f.text[to:]...)
 }
 
-// jsonObject is where a JSON object stands in a text, and its members in their order.
+// jsonObject is the position of a JSON object in a text, with its members in order.
 type jsonObject struct {
 	from, end int
 	members   []member
 }
 
-// member is where a member stands: its key, its value and the end of that.
+// member is the position of a member in the text: of its key, of its value, and of the value's end.
 type member struct {
 	name           string
 	key, from, end int
@@ -171,10 +172,10 @@ func (o jsonObject) get(name string) (member, bool) {
 	return member{}, false
 }
 
-// last is the end of the last member.
+// last returns the end of the last member.
 func (o jsonObject) last() int { return o.members[len(o.members)-1].end }
 
-// indent is what stands before the first member in its line, empty where that is not blank.
+// indent returns the blanks before the first member on its line; empty if other text is there.
 func (o jsonObject) indent(text []byte) string {
 	if len(o.members) == 0 {
 		return ""

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// tomlWith is a TOML text in which a table has the values of these keys, and not the values of the keys that have none. All else stays as
-// it is, comments and other keys of the table among it. The error says what is wrong with the text.
+// tomlWith returns a TOML text in which a table has these values; keys with an empty text are removed from it. Everything else stays as it
+// is, with comments and the table's other keys. It fails if it cannot parse the text.
 func tomlWith(was string, table []string, want []tomlValue) (string, error) {
 	f, err := readTOML(was, table)
 	if err != nil {
@@ -32,7 +32,7 @@ func tomlWith(was string, table []string, want []tomlValue) (string, error) {
 		}
 		return b.String(), nil
 	}
-	for _, at := range slices.Backward(f.lines) { // from the end on, so that offsets hold
+	for _, at := range slices.Backward(f.lines) { // backwards, so that the offsets stay valid
 		for _, v := range want {
 			switch {
 			case v.key != at.key:
@@ -55,10 +55,11 @@ func tomlWith(was string, table []string, want []tomlValue) (string, error) {
 	return was[:f.header] + missing + was[f.header:], nil
 }
 
-// tomlValue is a key of a table and the text of its value. Empty: the table must not have it.
+// tomlValue is a key of a table and the text of its value. If the text is empty, the table must not have the key.
 type tomlValue struct{ key, text string }
 
-// compact is a value without the blanks that stand for nothing in arrays of strings without any in them; others are compared as they are.
+// compact removes insignificant blanks and the last comma from an array of simple strings, so that it can be compared. It returns other
+// values as they are.
 func compact(text string) string {
 	if strings.ContainsAny(text, "\\'#") || strings.Count(text, `"`)%2 != 0 {
 		return text
@@ -70,13 +71,13 @@ func compact(text string) string {
 	return strings.ReplaceAll(strings.Join(parts, `"`), ",]", "]")
 }
 
-// tomlTable is where a table stands.
+// tomlTable is the position of a table in a text.
 type tomlTable struct {
-	header int // where its first line begins; 0: it is not there
+	header int // where the line after its header begins; 0: the table does not exist
 	lines  []tomlLine
 }
 
-// tomlLine is where a key of the table stands: its line, its value, the end of that, and the line behind.
+// tomlLine is the position of a key of the table: of its line, of its value, of the value's end, and of the next line.
 type tomlLine struct {
 	key                    string
 	begin, from, end, next int
@@ -91,10 +92,10 @@ func (t tomlTable) has(key string) bool {
 	return false
 }
 
-// readTOML finds a table. One that is written in another way than under a header of its own is an error.
+// readTOML finds a table. It fails if the table is not written under a header of its own.
 func readTOML(text string, table []string) (t tomlTable, err error) {
 	elsewhere := fmt.Errorf("it has %s in another way than as a table of its own", strings.Join(table, "."))
-	var in []string // the table at hand
+	var in []string // name of the current table
 	for at := 0; at < len(text); {
 		begin := at
 		at += blank(text[at:], " \t\r\n")
@@ -160,7 +161,7 @@ func lineAfter(text string, at int) int {
 	return len(text)
 }
 
-// tomlKey reads a dotted key, and how long it is with the blanks around it.
+// tomlKey parses a dotted key. It returns the parts, and the length with the blanks around them.
 func tomlKey(text, skip string) (parts []string, n int, err error) {
 	bad := errors.New("it is not TOML: a key has no end, or is none")
 	n = blank(text, skip+" \t")
@@ -171,7 +172,7 @@ func tomlKey(text, skip string) (parts []string, n int, err error) {
 		switch q := text[n]; q {
 		case '"', '\'':
 			end := strings.IndexByte(text[n+1:], q)
-			if end < 0 || strings.ContainsAny(text[n+1:n+1+end], "\\\n") { // escapes in keys: ours has none
+			if end < 0 || strings.ContainsAny(text[n+1:n+1+end], "\\\n") { // escapes in keys are not supported, ours has none
 				return nil, n, bad
 			}
 			parts = append(parts, text[n+1:n+1+end])
@@ -193,10 +194,11 @@ func tomlKey(text, skip string) (parts []string, n int, err error) {
 	}
 }
 
-// tomlValueEnd finds the end of a value: of its line, or of the strings, arrays and inline tables that go over several.
+// tomlValueEnd returns the end of a value, which is on the same line, or further down for a string, an array or an inline table of several
+// lines.
 func tomlValueEnd(text string, at int) (int, error) {
 	open := 0
-	end := at // behind the last byte that is not blank
+	end := at // after the last byte that is not blank
 	for at < len(text) {
 		switch c := text[at]; {
 		case c == '"' || c == '\'':
@@ -231,7 +233,7 @@ func tomlValueEnd(text string, at int) (int, error) {
 	return end, nil
 }
 
-// tomlString is the length of the string that a text begins with, less than 0 if it has no end.
+// tomlString returns the length of the string at the beginning of a text; negative if it has no end.
 func tomlString(text string) int {
 	quote := text[:1]
 	if triple := strings.Repeat(quote, len(`"""`)); strings.HasPrefix(text, triple) {
@@ -245,7 +247,7 @@ func tomlString(text string) int {
 			return -1
 		case strings.HasPrefix(text[at:], quote):
 			at += len(quote)
-			for len(quote) > 1 && at < len(text) && text[at] == quote[0] { // up to two more belong to it
+			for len(quote) > 1 && at < len(text) && text[at] == quote[0] { // up to two more quotes belong to it
 				at++
 			}
 			return at

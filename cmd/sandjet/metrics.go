@@ -23,21 +23,21 @@ import (
 	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
-// newRegistry makes the registry of a process, with the metrics of Go and of the kernel about it.
+// newRegistry returns the registry of a process, with the metrics of the Go runtime and of the process.
 func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 
-// clockMetric shows by how much the clock of this process is wrong, as the log has it.
+// clockMetric exports how far the clock of this process is ahead of the log's.
 func clockMetric(b *streams.Bus) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sandjet_clock_ahead_seconds", Help: "By how much the clock of this process is ahead of the log's, whose time is used.",
 	}, func() float64 { return b.ClockOff().Seconds() })
 }
 
-// workerMetrics gives a worker's figures their names in Prometheus.
+// workerMetrics registers the metrics of workers and returns the functions that record them.
 func workerMetrics(r *prometheus.Registry) workers.Metrics {
 	const first, factor, count = 0.001, 2, 20 // 1 ms to 9 min
 	buckets := prometheus.ExponentialBuckets(first, factor, count)
@@ -102,7 +102,7 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 	}
 }
 
-// failures counts the failures of housekeepers.
+// failures registers the count of housekeepers' failures and returns the function that records one.
 func failures(r *prometheus.Registry) func(name string) {
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sandjet_housekeeper_failures_total", Help: "Housekeepers that failed and were started again.",
@@ -111,7 +111,7 @@ func failures(r *prometheus.Registry) func(name string) {
 	return func(name string) { failed.WithLabelValues(name).Inc() }
 }
 
-// settlerMetrics gives a settler's figures their names in Prometheus.
+// settlerMetrics registers the metrics of a settler and returns the functions that record them.
 func settlerMetrics(r *prometheus.Registry) maintenance.SettlerMetrics {
 	const first, factor, count = 0.001, 2, 20 // 1 ms to 9 min
 	settled := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -136,7 +136,7 @@ func settlerMetrics(r *prometheus.Registry) maintenance.SettlerMetrics {
 	}
 }
 
-// deliveryMetrics gives a deliverer's figures their names in Prometheus.
+// deliveryMetrics registers the metrics of deliverers and returns the functions that record them.
 func deliveryMetrics(r *prometheus.Registry) delivery.Metrics {
 	const first, factor, count = 0.001, 2, 15       // 1 ms to 16 s
 	const long, longFactor, longCount = 0.01, 4, 13 // 10 ms to 2 days
@@ -164,7 +164,7 @@ func deliveryMetrics(r *prometheus.Registry) delivery.Metrics {
 	}
 }
 
-// chatMetrics gives the figures of messages to chats their names in Prometheus.
+// chatMetrics registers the metrics of messages to chats and returns the functions that record them.
 func chatMetrics(r *prometheus.Registry) chat.Metrics {
 	sent := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sandjet_chat_messages_total",
@@ -180,7 +180,7 @@ func chatMetrics(r *prometheus.Registry) chat.Metrics {
 	}
 }
 
-// chatFileMetrics counts files of messages.
+// chatFileMetrics registers the count of files in messages and returns the function that records one.
 func chatFileMetrics(r *prometheus.Registry) func(kind, outcome string) {
 	files := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sandjet_chat_files_total", Help: "Files that came with messages of chats: stored in a workspace, or refused.",
@@ -189,14 +189,14 @@ func chatFileMetrics(r *prometheus.Registry) func(kind, outcome string) {
 	return func(kind, outcome string) { files.WithLabelValues(kind, outcome).Inc() }
 }
 
-// serveHealth shows /healthz (the process lives), /readyz (it reaches the log) and /metrics of a process
-// without a gateway, until ctx ends. It is asked once the process is put together.
+// serveHealth returns a function that serves /healthz (the process lives), /readyz (it reaches the log) and /metrics until ctx ends, for a
+// process without a gateway. It runs when the process is built: until then n.bus is nil.
 func (n *node) serveHealth(l net.Listener) func(context.Context) error {
 	const timeout, most = 10 * time.Second, 64
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintln(w, `{"status":"ok"}`) // the asker has gone
+		fmt.Fprintln(w, `{"status":"ok"}`) // the client may have disconnected
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if err := n.bus.Ready(r.Context()); err != nil {
@@ -224,7 +224,8 @@ func (n *node) serveHealth(l net.Listener) func(context.Context) error {
 	}
 }
 
-// toolLabel is the label of a tool: models make names up, and each label is kept for as long as the process lives.
+// toolLabel returns a tool's label in metrics. Unknown tools share one, because models invent names and each label stays in memory as long
+// as the process lives.
 func toolLabel(t schemas.Tool) string {
 	if !slices.Contains(schemas.Tools(), t) {
 		return "unknown"

@@ -18,7 +18,7 @@ type modelsCommand struct {
 	RM     modelsRemoveCommand `cmd:"" name:"rm" help:"Remove a model. Turns that ask it fail from then on."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*modelsCommand) Help() string {
 	return `A model is a language model at a server: which protocol it speaks, how it is reached, and what its tokens cost.
 Its key is kept as a variable, encrypted; the record only names it.
@@ -47,7 +47,7 @@ type modelFlags struct {
 	PriceCached *float64 `placeholder:"PRICE" use:"" help:"Price of a million tokens that it reads from its cache. Default: as --price-in."`
 }
 
-// body makes what is sent.
+// body returns the request body that the file and the flags describe.
 func (f modelFlags) body(_ context.Context, _ *client.Client, stdin io.Reader) (body, error) {
 	b, err := f.read(stdin)
 	if err != nil {
@@ -64,7 +64,7 @@ func (f modelFlags) body(_ context.Context, _ *client.Client, stdin io.Reader) (
 		b.at("config")["key"] = nil
 	default:
 		name := strings.TrimPrefix(*f.Key, schemas.VariablePrefix)
-		if !schemas.VariableName(name) { // it may be the key itself
+		if !schemas.VariableName(name) { // it may be the key itself, so the error does not quote it
 			return nil, schemas.Invalidf("key-variable",
 				"is not the name of a variable: set one with \"sandjet variables set NAME\", and give its name")
 		}

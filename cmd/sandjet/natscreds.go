@@ -15,7 +15,7 @@ type accountsNATSCommand struct {
 	Format string        `placeholder:"FORMAT" default:"env" enum:"env,json,nats-context,url" use:"" help:"env (lines for a shell), json, nats-context (a file of ~/.config/nats/context) or url."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*accountsNATSCommand) Help() string {
 	return `A credential with which the account's own NATS clients connect: it may publish calls of this account,
 answer its approvals and hear its events, and nothing else. It ends at its time, or with the account's key,
@@ -28,7 +28,7 @@ Examples:
   nats --context sandjet sub "sandjet.live.$NATS_USER.>"`
 }
 
-// natsContext is what the nats command keeps about a server.
+// natsContext is a context file of the nats command.
 type natsContext struct {
 	Description string `json:"description"`
 	URL         string `json:"url"`
@@ -54,7 +54,8 @@ func (c *accountsNATSCommand) Run(ctx context.Context, t terminal) error {
 	return printNATS(t, format, cred)
 }
 
-// printNATS prints a credential. Nothing in it needs quotes in a shell or escapes in a URL.
+// printNATS prints a credential. Its values need no quotes in a shell and no escapes in a URL. Code unavailable: the gateway does not know
+// the server's URL.
 func printNATS(t terminal, format string, cred schemas.NATSCredential) error {
 	if cred.URL == "" && format != "json" {
 		return schemas.Errorf(schemas.Unavailable,

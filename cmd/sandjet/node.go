@@ -43,33 +43,32 @@ import (
 	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
-// node is one process of Sandjet while it is put together: what was opened, in the order of its
-// opening, and the parts that will run.
+// node is one process of Sandjet while it is built: what was opened, in that order, and the parts that will run.
 type node struct {
 	log      *slog.Logger
 	dir      dataDir
 	metrics  *prometheus.Registry
 	server   *streams.Server
-	auth     *natsauth.Authenticator // of server
+	auth     *natsauth.Authenticator // authenticates the clients of server
 	bus      *streams.Bus
-	logURL   string // where the log's server is
+	logURL   string // address of the log's server
 	records  *records.Store
-	ring     *seal.Ring                    // the keys of its secrets
-	keys     atomic.Pointer[records.Store] // the same, for the server of this process, which was there before
-	limiter  limits.Limiter                // nil in a process that counts nothing
+	ring     *seal.Ring                    // keys that encrypt the records' secrets
+	keys     atomic.Pointer[records.Store] // records, for the authentication at server, which starts before them
+	limiter  limits.Limiter                // nil in a process that counts no caps
 	actors   []actor
-	keepers  []maintenance.Housekeeper // that are run beside the actors
+	keepers  []maintenance.Housekeeper // run beside the actors, and restarted when they fail
 	closers  []func()
 	endpoint endpoint
 
-	provider     string                                                          // the first of this process's workers; empty without one
-	accountKeys  string                                                          // as --account-keys says
-	metricsShown bool                                                            // at a listener of their own
-	agentTurns   func(context.Context, schemas.AccountID, schemas.AgentID) error // where turns of agents are carried out
-	quotas       *streams.Quotas                                                 // of accounts, where the process takes their work
-	disk         func() string                                                   // says that there is little room for workspaces; nil without a worker
-	marker       *inbound.Marker                                                 // nil in a process that sends nothing to chats
-	chatOf       func(kind string) (channel.Adapter, bool)                       // the same
+	provider     string                                                          // of this process's first worker; empty without a worker
+	accountKeys  string                                                          // value of --account-keys
+	metricsShown bool                                                            // they have a listener of their own
+	agentTurns   func(context.Context, schemas.AccountID, schemas.AgentID) error // checks that an agent's turns can run here; nil in a process that runs none
+	quotas       *streams.Quotas                                                 // of accounts, in a process that accepts their work
+	disk         func() string                                                   // describes the lack of space for workspaces; nil without a worker
+	marker       *inbound.Marker                                                 // marks chat messages as seen; nil in a process without chats
+	chatOf       func(kind string) (channel.Adapter, bool)                       // finds the adapter of a chat service; nil in a process without chats
 }
 
 func newNode(log *slog.Logger, path string) (*node, error) {
@@ -82,10 +81,10 @@ func newNode(log *slog.Logger, path string) (*node, error) {
 	return &node{log: log, dir: dir, metrics: newRegistry()}, nil
 }
 
-// onClose remembers how to undo what was just opened.
+// onClose registers a function that closes what was just opened.
 func (n *node) onClose(f func()) { n.closers = append(n.closers, f) }
 
-// close undoes everything, the last first. It may be called when the building failed half way.
+// close calls the functions of onClose, the last first. It may be called after building has failed.
 func (n *node) close() {
 	for _, f := range slices.Backward(n.closers) {
 		f()
@@ -93,7 +92,7 @@ func (n *node) close() {
 	n.closers = nil
 }
 
-// run runs the parts until ctx ends or one of them does.
+// run runs the parts until ctx ends or one of them does. Housekeepers are restarted instead.
 func (n *node) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
 		n.log.Info("stopping: running calls finish first; a second signal ends at once", "cause", context.Cause(ctx))
@@ -110,26 +109,26 @@ func (n *node) add(name string, run func(context.Context) error) {
 	n.actors = append(n.actors, actor{name: name, run: run})
 }
 
-// housekeep adds a part that is started again when it fails, instead of ending the process.
+// housekeep adds a part that is restarted when it fails, instead of ending the process.
 func (n *node) housekeep(name string, run func(context.Context) error) {
 	n.keepers = append(n.keepers, maintenance.Housekeeper{Name: name, Run: run})
 }
 
-// addLast adds a part that runs until the others have ended: it answers requests that wait for the results of the last calls.
+// addLast adds a part that is stopped after the others: it answers requests that wait for the results of the last calls.
 func (n *node) addLast(name string, run func(context.Context) error) {
 	n.actors = append(n.actors, actor{name: name, run: run, last: true})
 }
 
-const drainPatience = 10 * time.Second // for what the log has not confirmed yet, at the end
+const drainPatience = 10 * time.Second // at the end, for messages that the log has not acknowledged yet
 
-// openServer starts the embedded server and keeps its address where the other roles find it.
+// openServer starts the embedded server and writes its address to role.json, where the other roles find it.
 func (n *node) openServer(ctx context.Context, f serverFlags, t tenantFlags, id identity) error {
 	r, err := n.dir.role()
 	if err != nil {
 		return err
 	}
 	at := f.NATSListen
-	if at.port == 0 { // the other roles keep trying the address they know
+	if at.port == 0 { // the other roles retry the address that they know
 		at.port = portOf(r.URL)
 		if at.port != 0 && at.free(ctx, "nats-listen") != nil {
 			at.port = 0
@@ -165,8 +164,8 @@ func (n *node) openServer(ctx context.Context, f serverFlags, t tenantFlags, id 
 	return writeJSON(n.dir.roleFile(), r)
 }
 
-// openBus connects to the log: to the server of this process, to the one that is named, or to the one
-// that runs on the data folder.
+// openBus connects to the log: of the server of this process, of the server that the flags name, or of the one that runs on the data
+// folder. Code unavailable: there is none.
 func (n *node) openBus(ctx context.Context, f natsFlags, top topologyFlags) error {
 	o := streams.Options{
 		Server: n.server, URL: f.NATSURL, User: f.NATSUser, Password: f.NATSPassword, Creds: f.NATSCreds, NKey: f.NATSNKey,
@@ -201,11 +200,11 @@ func (n *node) openBus(ctx context.Context, f natsFlags, top topologyFlags) erro
 	return nil
 }
 
-// logPatience is how long a role that starts waits for its log: servers and roles are started at the same time, and the servers of a cluster
-// take seconds to elect a leader.
+// logPatience limits how long a starting role waits for its log. Servers and roles are often started at the same time, and a cluster takes
+// seconds to elect a leader.
 const logPatience = time.Minute
 
-// awaitBus connects to the log as openBus does, and waits for one that is named and not ready yet.
+// awaitBus connects to the log as openBus does, and waits for a log that is not ready, up to logPatience.
 func (n *node) awaitBus(ctx context.Context, f natsFlags, top topologyFlags) error {
 	again, end := wait.Backoff{First: 200 * time.Millisecond, Most: 2 * time.Second}, time.Now().Add(logPatience)
 	for try := 1; ; try++ {
@@ -222,7 +221,7 @@ func (n *node) awaitBus(ctx context.Context, f natsFlags, top topologyFlags) err
 	}
 }
 
-// openRecords opens the records with the keys that seal their secrets.
+// openRecords opens the records with the keys that encrypt their secrets.
 func (n *node) openRecords(ctx context.Context, f secretsFlags, nats natsFlags) error {
 	ring, err := f.ring(ctx, n.dir)
 	if err != nil {
@@ -243,8 +242,8 @@ func (n *node) openRecords(ctx context.Context, f secretsFlags, nats natsFlags) 
 	return nil
 }
 
-// openLimiter opens what counts the caps: Redis where it is named, else the process's own. An unreachable Redis is no error: calls wait
-// until it is back.
+// openLimiter opens the limiter that counts the caps: in Redis if --redis-url names it, else own, which may be nil. An unreachable Redis
+// is no error: calls under caps wait until it is reachable.
 func (n *node) openLimiter(ctx context.Context, f limiterFlags, own limits.Limiter) error {
 	if n.limiter = own; f.RedisURL == "" {
 		return nil
@@ -254,14 +253,15 @@ func (n *node) openLimiter(ctx context.Context, f limiterFlags, own limits.Limit
 		return fmt.Errorf("limits: %w", err)
 	}
 	n.limiter = shared
-	n.onClose(func() { _ = shared.Close() }) // what is held ends by itself
+	n.onClose(func() { _ = shared.Close() }) // slots that are still occupied expire by themselves
 	if err := shared.Ping(ctx); err != nil {
 		n.log.Warn("limiter not reachable yet, calls under caps wait", "error", err)
 	}
 	return nil
 }
 
-// addGateway makes the account, opens the listener and adds the doors by which calls come in.
+// addGateway creates the account if it is missing and adds the parts that accept calls: the gateway on the listener, and the consumers of
+// calls published over NATS.
 func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operatorFlags, t tenantFlags, insecure insecureFlag,
 	id identity, l net.Listener) error {
 	admin, err := f.hash()
@@ -290,7 +290,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 		Bus: n.bus, Records: n.records, Log: n.log.With("part", "gateway"), Version: readBuild().Version, MaxWait: f.MaxWait,
 		MCPWait:  f.MCPWait,
 		Registry: n.metrics, MetricsElsewhere: n.metricsShown, Providers: catalog().Names(), Origins: f.Origins,
-		// of every provider, by package supervisor
+		// All providers have these actions, through package supervisor.
 		Tools:      func(d schemas.Dialect) (any, error) { return tools.DefinitionsFor(d, schemas.JobActions()) },
 		AgentTools: agentTools,
 		AgentTurns: n.agentTurns,
@@ -315,7 +315,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 	n.add("intake consumer", (&natsapi.IntakeConsumer{Bus: n.bus, Records: n.records, Log: n.log.With("part", "intake consumer")}).Run)
 	n.housekeep("retention", (&streams.Retention{Bus: n.bus, Log: n.log.With("part", "retention"), Keep: f.KeepEvents,
 		Count: f.KeepEventsCount, Gone: n.gone}).Run)
-	if n.server == nil { // an embedded one, which may be another process's, takes them by itself
+	if n.server == nil { // an embedded server, even another process's, handles the intake itself
 		n.add("intake", streams.IntakeDoor{Bus: n.bus, Shares: t.shares()}.Run)
 	}
 	n.add("NATS service", (&natsapi.Service{
@@ -326,20 +326,20 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 	return nil
 }
 
-// canPause reports whether a provider of this build pauses kept boxes.
+// canPause reports whether a provider of this build can pause instances of persistent sandboxes.
 func canPause(provider string) bool {
 	p, ok := catalog().Find(provider)
 	return ok && p.Pause != ""
 }
 
-// gone reports whether an account was removed. One that merely has no record is not: the records may have been lost, and its
-// conversations with them if it were.
+// gone reports whether an account was removed. It is false for an account that merely has no record: if the records were lost, its
+// conversations must not be deleted too.
 func (n *node) gone(ctx context.Context, a schemas.AccountID) bool {
 	is, err := n.removed(ctx, a)
 	return is && err == nil
 }
 
-// removed reports whether an account was removed; false without an error is one that exists.
+// removed reports whether an account was removed; false with a nil error means that it exists.
 func (n *node) removed(ctx context.Context, a schemas.AccountID) (bool, error) {
 	_, err := n.records.Accounts.Get(ctx, a)
 	if errors.Is(err, streams.ErrDeleted) {
@@ -348,8 +348,8 @@ func (n *node) removed(ctx context.Context, a schemas.AccountID) (bool, error) {
 	return false, err
 }
 
-// addHousekeepers adds those that forward exhausted messages to the dead letters, give calls among them
-// their result, and settle the ends of background jobs. All processes that have them share the work.
+// addHousekeepers adds the housekeepers that forward exhausted messages to the dead letters, write the results of calls among them, and
+// settle the ends of background jobs. All processes that run them share the work.
 func (n *node) addHousekeepers() {
 	n.housekeep("dead letters", (&streams.DeadLetterForwarder{Bus: n.bus, Log: n.log.With("part", "dead letters")}).Run)
 	n.housekeep("call expirer", (&maintenance.CallExpirer{
@@ -360,9 +360,8 @@ func (n *node) addHousekeepers() {
 	}).Run)
 }
 
-// addGatewayHousekeepers adds those that find jobs that no worker manages, approvals without an answer, and durable streams whose time is
-// over or whose account is gone. They are where there is a gateway, so that these are found without any worker; of all processes that have
-// them, one does the work.
+// addGatewayHousekeepers adds the housekeepers that rescue jobs without a worker, expire approvals, and clean up skills and durable
+// streams. They run beside a gateway, so that they need no worker. One of the processes that have them does the work.
 func (n *node) addGatewayHousekeepers() {
 	n.housekeep("approval expirer", (&maintenance.ApprovalExpirer{Bus: n.bus, Log: n.log.With("part", "approval expirer")}).Run)
 	n.housekeep("stream cleaner", (&durable.StreamCleaner{
@@ -399,8 +398,8 @@ func (n *node) addDeliverer(ctx context.Context, f deliveryFlags, shared limiter
 	return n.addChats(f, pace, metrics)
 }
 
-// openPace opens what the deliverers of all processes keep the pace of chats by: Redis where it is named. An unreachable Redis is no error:
-// each deliverer keeps the pace by itself until it is back.
+// openPace opens the rate limits of chats that the deliverers of all processes share, in Redis; nil if none is named. An unreachable Redis
+// is no error: until it is reachable each deliverer limits its own messages.
 func (n *node) openPace(ctx context.Context, f limiterFlags) (chat.Pacer, error) {
 	if f.RedisURL == "" {
 		return nil, nil //nolint:nilnil // there is none
@@ -416,7 +415,7 @@ func (n *node) openPace(ctx context.Context, f limiterFlags) (chat.Pacer, error)
 	return shared, nil
 }
 
-// addChats adds what sends to each chat service.
+// addChats adds a deliverer for each chat service, and the parts that store files from chats and mark messages as seen.
 func (n *node) addChats(f deliveryFlags, pace chat.Pacer, metrics delivery.Metrics) error {
 	adapters, err := openChats(chats(), f.ChatURLs)
 	if err != nil {
@@ -450,22 +449,23 @@ func (n *node) addChats(f deliveryFlags, pace chat.Pacer, metrics delivery.Metri
 	return nil
 }
 
-// paceDigest stands for a credential of chats: the same in all processes that have the key of the log's secrets, and nothing that leads
-// back to it.
+// paceDigest returns a digest that represents a chat credential in shared rate limits. It is the same in all processes with the log's keys
+// for secrets, and does not reveal the credential. ok is false if there are no keys.
 func (n *node) paceDigest(text string) (string, bool) {
 	_, digest, err := n.ring.Derive("", "pace of chats", []byte(text))
 	return hex.EncodeToString(digest[:min(len(digest), 16)]), err == nil
 }
 
-// chatSeen has a message of a chat marked as seen, where this process is one that speaks to chat services: a gateway by itself needs
-// no way out to the internet.
+// chatSeen marks a chat message as seen, if this process speaks to chat services. A gateway alone does not, so that it needs no access to
+// the internet.
 func (n *node) chatSeen(c schemas.ChatChannel, in channel.Inbound) {
 	if n.marker != nil {
 		n.marker.Seen(c, in)
 	}
 }
 
-// chatSetup has a chat service post to an address, where this process is one that speaks to chat services.
+// chatSetup registers hook with a chat service as the address that it posts messages to. It returns false if the service has no API for
+// that, or if this process does not speak to chat services. Codes: denied, unavailable.
 func (n *node) chatSetup(ctx context.Context, c schemas.ChatChannel, hook *url.URL) (registered bool, err error) {
 	if n.chatOf == nil {
 		return false, nil
@@ -488,7 +488,7 @@ func (n *node) chatSetup(ctx context.Context, c schemas.ChatChannel, hook *url.U
 	return false, schemas.Wrap(schemas.Unavailable, "", c.Kind+" does not answer: "+failed.Reason, err)
 }
 
-// addHealth shows the health of a process without a gateway, where that was asked for, and returns its URL.
+// addHealth serves the health and metrics of a process without a gateway, if --metrics-listen is set, and returns their URL.
 func (n *node) addHealth(ctx context.Context, f metricsFlag, remote remoteFlag) (string, error) {
 	if f.MetricsListen == nil {
 		return "", nil
@@ -502,7 +502,7 @@ func (n *node) addHealth(ctx context.Context, f metricsFlag, remote remoteFlag) 
 	return "http://" + reach(l), nil
 }
 
-// addWorkers opens the providers and adds a worker for each.
+// addWorkers opens the providers that the flags name and adds a worker for each.
 func (n *node) addWorkers(f workerFlags, operator operatorFlags) error {
 	flags, err := f.chosen()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// publishPlain publishes one message with nothing but the text protocol of NATS, to show that a call
-// needs no library. It returns when the server has taken the message.
+// publishPlain publishes one message by the text protocol of NATS alone, to show that a call needs no library. It returns when the server
+// has received the message.
 func publishPlain(ctx context.Context, address, subject string, body []byte) error {
 	const patience = 5 * time.Second
 	u, err := url.Parse(address)

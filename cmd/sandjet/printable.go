@@ -13,13 +13,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// tricky reports whether a character could play tricks on a terminal or on who reads it: controls (C0 without line end and tab, DEL, C1),
-// and what is not seen or changes the order of what is: formats (Cf, such as U+202E and tags) and the separators of lines and paragraphs.
+// tricky reports whether a character could control a terminal or deceive a reader: control characters except line feed and tab, format
+// characters (Cf, such as U+202E and tags), and separators of lines and paragraphs.
 func tricky(r rune) bool {
 	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp))
 }
 
-// printable replaces what is tricky: a conversation may hold output of any program.
+// printable replaces tricky characters by U+FFFD: a conversation may contain the output of any program.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if tricky(r) {
@@ -29,7 +29,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// visible is printable for what a person is to judge: what is tricky is shown by its number.
+// visible replaces tricky characters by their numbers, in texts that a person judges.
 func visible(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -42,8 +42,8 @@ func visible(s string) string {
 	return b.String()
 }
 
-// visibleInput is a call's input as a person reads it: a command as its text, with whatever else is in the input behind it; anything
-// else as JSON without escapes that only HTML needs.
+// visibleInput returns a call's input as text for a person to judge: of bash the command as it is, followed by the other fields; of other
+// tools JSON without the escapes that only HTML needs.
 func visibleInput(tool schemas.Tool, input json.RawMessage) string {
 	var fields map[string]json.RawMessage
 	var command string
@@ -62,7 +62,7 @@ func plainJSON(v any) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if raw, ok := v.(json.RawMessage); ok { // decoded first: escapes that stand in it are undone
+	if raw, ok := v.(json.RawMessage); ok { // decoded first, which undoes escapes in it
 		var decoded any
 		dec := json.NewDecoder(bytes.NewReader(raw))
 		dec.UseNumber()
@@ -77,16 +77,16 @@ func plainJSON(v any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// guarded is a writer to a terminal through which nothing tricky passes, whatever command writes it. What goes to a file or a pipe
-// is not touched.
+// guarded is a writer to a terminal that replaces tricky characters, whichever command writes them. Output to files and pipes is not
+// changed.
 type guarded struct {
 	to io.Writer
 
 	mu   sync.Mutex
-	rest []byte // the beginning of a character, or a CR whose line end may follow
+	rest []byte // an incomplete character, or a CR that LF may follow
 }
 
-// guardTerminal returns w as it is unless it is a terminal.
+// guardTerminal returns w with tricky characters replaced if it is a terminal, else w itself.
 func guardTerminal(w io.Writer) io.Writer {
 	if !isTerminal(w) {
 		return w
@@ -94,7 +94,7 @@ func guardTerminal(w io.Writer) io.Writer {
 	return &guarded{to: w}
 }
 
-// unguarded is the writer below, for colors of our own.
+// unguarded returns the writer behind a guarded one, for this program's own colors.
 func unguarded(w io.Writer) io.Writer {
 	if g, ok := w.(*guarded); ok {
 		return g.to
@@ -102,7 +102,7 @@ func unguarded(w io.Writer) io.Writer {
 	return w
 }
 
-// Write writes b without what is tricky. The count is that of b.
+// Write writes b with tricky characters replaced, and returns the length of b.
 func (g *guarded) Write(b []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,7 +116,7 @@ func (g *guarded) Write(b []byte) (int, error) {
 		}
 		r, size := utf8.DecodeRune(text)
 		switch {
-		case r == '\r' && text[1] == '\n': // as programs of other systems end lines
+		case r == '\r' && text[1] == '\n': // the line end of other systems
 		case tricky(r):
 			out = utf8.AppendRune(out, utf8.RuneError)
 		default:

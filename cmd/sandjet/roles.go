@@ -43,7 +43,7 @@ type tenantFlags struct {
 	NATSRequests        int      `name:"nats-requests" placeholder:"N" default:"5000" group:"Log" help:"Requests and publications that an account's NATS clients may make per second, at each process that takes them; more are refused. 0 means any number."`
 }
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f tenantFlags) check() error {
 	const leastPending = 2 << 20 // one message and what comes with it
 	switch {
@@ -80,7 +80,7 @@ type topologyFlags struct {
 
 const maxShards = 64
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f topologyFlags) check() error {
 	if f.Replicas != 0 && !slices.Contains(topology.ReplicaCounts(), f.Replicas) {
 		return schemas.Invalidf("replicas", "%d does not work: use 1, 3 or 5, or 0 for what the log has", f.Replicas)
@@ -126,7 +126,7 @@ type connectionFlags struct {
 	MaxConnectionsPerAddress int `placeholder:"N" default:"0" group:"Gateway" help:"Maximum number of TCP connections from one address (of IPv6 from one /64). Behind a proxy all come from the proxy's. 0: half of --max-connections."`
 }
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f connectionFlags) check() error {
 	if most := web.MaxConnections(); f.MaxConnections < 0 || f.MaxConnections > most {
 		return schemas.Invalidf("max-connections",
@@ -154,7 +154,7 @@ type requestFlags struct {
 // leastBodyMemory holds one request of the largest size, and its end.
 const leastBodyMemory = schemas.MaxRequest + 64<<10
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f requestFlags) check() error {
 	for name, n := range map[string]int{"max-requests": f.MaxRequests, "max-requests-all": f.MaxRequestsAll} {
 		if n < 1 {
@@ -190,7 +190,7 @@ type replayFlags struct {
 // leastReplayMemory holds one page of a conversation.
 const leastReplayMemory = 1 << 20
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f replayFlags) check() error {
 	switch {
 	case f.KeepEvents < time.Hour || f.KeepEvents > streams.MaxKeepEvents:
@@ -211,7 +211,7 @@ func (f replayFlags) check() error {
 	return nil
 }
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f gatewayFlags) check() error {
 	return errors.Join(f.replayFlags.check(), f.connectionFlags.check(), f.requestFlags.check(), f.sessionFlags.check())
 }
@@ -275,7 +275,7 @@ type operatorFlags struct {
 	MaxJobs         int            `placeholder:"N" default:"64" group:"Limits" help:"Maximum number of background jobs at the same time that a sandbox of this host may request; 0 means no limit. Workers and gateways should say the same."`
 }
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f operatorFlags) check() error {
 	for _, n := range f.Networks {
 		if !slices.Contains([]schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted}, schemas.NetworkMode(n)) {
@@ -308,7 +308,7 @@ type metricsFlag struct {
 	MetricsListen *address `placeholder:"HOST:PORT" group:"Worker" help:"Address for the operator's /healthz, /readyz and /metrics. Default: nowhere; a gateway then shows /metrics itself, to the administrator alone where there is an --admin-key or --open-signup."`
 }
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f workerFlags) check() error {
 	switch {
 	case f.Slots < 1:

@@ -21,7 +21,7 @@ type roomFlags struct {
 	MinFree               minFree  `placeholder:"SIZE|N%" default:"auto" group:"Limits" help:"Free space to keep on the file system of the data folder, such as 5GiB or 5%. Below it nothing is written to workspaces; below half of it everything that writes is ended. auto means a tenth of it, 1 GiB at most; 0 means nothing."`
 }
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f roomFlags) check() error {
 	const leastBytes, leastFiles = 1 << 20, 100
 	switch {

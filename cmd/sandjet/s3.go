@@ -33,7 +33,7 @@ type s3Flags struct {
 // prefixS3 is what the keys of all workspaces of the operator's bucket begin with.
 const prefixS3 = "sandbox/"
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f s3Flags) check() error {
 	switch {
 	case f.S3Bucket == "" && (f.S3Region != "" || f.S3Endpoint != "" || f.S3PathStyle):

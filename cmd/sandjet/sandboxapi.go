@@ -121,7 +121,7 @@ func sessionBackends() []string {
 	return names
 }
 
-// check reports what is out of range.
+// check returns an error for the first flag that is out of range.
 func (f sessionFlags) check() error {
 	_, err := f.settings(os.LookupEnv)
 	return err

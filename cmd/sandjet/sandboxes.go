@@ -22,7 +22,7 @@ type sandboxesCommand struct {
 	Instances instancesCommand `cmd:"" help:"List, show, pause, resume and remove the instances of persistent sandboxes, and run commands in them."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*sandboxesCommand) Help() string {
 	return `A sandbox says how commands run: on which provider, with which network, for how long, and what a
 person must allow. Unset fields take their defaults; a rule that the provider cannot enforce is refused.

@@ -22,7 +22,7 @@ type secretsCommand struct {
 	Generate secretsGenerateCommand `cmd:"" help:"Generate a key, as a line for the key file."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*secretsCommand) Help() string {
 	return `Variables of sandboxes and keys of webhooks are encrypted in the log with AES-256-GCM. The keys are a file
 of lines "ID BASE64": the first one encrypts, all of them decrypt. Without --secrets-key-file or

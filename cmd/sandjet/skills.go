@@ -24,7 +24,7 @@ type skillsCommand struct {
 	RM   skillsRemoveCommand `cmd:"" name:"rm" help:"Remove skills. What is staged in workspaces stays."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*skillsCommand) Help() string {
 	return `A skill is a folder with a file SKILL.md that says what it is for and how it is done, in the format of agentskills.io. An agent
 that names skills shows its model their names and descriptions, and the tool load_skill, which puts the folder into the workspace.

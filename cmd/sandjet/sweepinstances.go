@@ -20,7 +20,7 @@ type instancesSweepCommand struct {
 	Grace    time.Duration `placeholder:"DURATION" default:"15m" use:"" help:"Skip instances younger than this: they may still be starting."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*instancesSweepCommand) Help() string {
 	return `Compares what providers keep with the records of instances, over all accounts. A box without a record, whose worker died
 before it wrote one, is adopted: from then on calls use it, and it ends when it is idle, too old or its sandbox is

@@ -24,7 +24,7 @@ type tailCommand struct {
 	dir string
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*tailCommand) Help() string {
 	return `Each line shows the time, the call and the event; output appears as it was printed. With --json a line is
 {"cursor":"…","event":{…}}, and the cursor resumes after that event. Events that are no longer retained

@@ -12,7 +12,7 @@ type tokensCommand struct {
 	Create tokensCreateCommand `cmd:"" help:"Create an attach token for some conversations."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*tokensCommand) Help() string {
 	return `An attach token is for browsers: it opens WebSockets and event streams of the conversations that it names, and
 nothing else, until it expires, or until the account gets another key. The server stores nothing about it.

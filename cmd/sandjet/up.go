@@ -31,7 +31,7 @@ type upCommand struct {
 	dir string
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*upCommand) Help() string {
 	return `One process with all roles: an embedded NATS server that keeps its files in the data folder, the HTTP
 gateway, a worker that runs calls in sandboxes of this host, what carries out the turns of agents that have a model, and

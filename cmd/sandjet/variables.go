@@ -17,7 +17,7 @@ type variablesCommand struct {
 	RM  variablesRemoveCommand `cmd:"" name:"rm" help:"Remove a variable. Sandboxes that name it refuse their calls from then on."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*variablesCommand) Help() string {
 	return `Variables are stored encrypted. Sandboxes name them as env:NAME in their envVars. A new value takes effect with
 the next call. No record, manifest, event or error shows a value.

@@ -22,7 +22,7 @@ type webhooksCommand struct {
 	Replay webhooksReplayCommand `cmd:"" help:"Redeliver events under their first ids."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*webhooksCommand) Help() string {
 	return `Events are posted as Standard Webhooks describe: signed, each at least once, under the same webhook-id on
 every attempt, for three days. An endpoint that answers 410, or fails for five days, is disabled.

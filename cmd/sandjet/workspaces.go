@@ -17,7 +17,7 @@ type workspacesCommand struct {
 	RM     workspacesRemoveCommand `cmd:"" name:"rm" help:"Remove a workspace. Its files are not deleted."`
 }
 
-// Help is the long help.
+// Help returns the detailed help, for kong.
 func (*workspacesCommand) Help() string {
 	return `A workspace is a set of files, and the sandbox in which calls see them that name none.
 
