@@ -72,7 +72,7 @@ type accountsCreateCommand struct {
 	Description string `placeholder:"TEXT" use:"" help:"Free-text description."`
 }
 
-// Run makes an account.
+// Run creates an account.
 func (c *accountsCreateCommand) Run(ctx context.Context, t terminal) error {
 	cl, err := c.dial(ctx, t)
 	if err != nil {

@@ -187,7 +187,7 @@ type agentsCreateCommand struct {
 	Name string `arg:"" optional:"" help:"Its name. Default: the file's."`
 }
 
-// Run makes an agent.
+// Run creates an agent.
 func (c *agentsCreateCommand) Run(ctx context.Context, t terminal) error {
 	return agentKind().create(ctx, t, c.gatewayTarget, c.Name, c.body)
 }

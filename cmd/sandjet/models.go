@@ -114,7 +114,7 @@ type modelsCreateCommand struct {
 	Name string `arg:"" optional:"" help:"Its name. Default: the file's."`
 }
 
-// Run makes a model.
+// Run creates a model.
 func (c *modelsCreateCommand) Run(ctx context.Context, t terminal) error {
 	return modelKind().create(ctx, t, c.gatewayTarget, c.Name, c.body)
 }

@@ -18,26 +18,26 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// document is what the commands of the collections do with one.
+// document is a record that the commands of the collections handle.
 type document interface {
 	schemas.SandboxDocument | schemas.WorkspaceDocument | schemas.ModelDocument | schemas.AgentDocument
 }
 
-// recordArg is a record by its id or name.
+// recordArg names a record by its id or name.
 type recordArg struct {
 	gatewayTarget
 
 	Record string `arg:"" name:"id" help:"Id or name."`
 }
 
-// kind is a collection of an account, as its commands have it.
+// kind is a kind of records of an account, with what its commands need.
 type kind[T document] struct {
-	noun, prefix string // of an id
+	noun, prefix string // what errors call it; prefix of its ids
 	all          func(*client.Client) client.Records[T]
 	names        func(T) (id, name string)
 }
 
-// says makes what is sent of a command's flags.
+// says returns the request body that a command's flags describe.
 type says func(context.Context, *client.Client, io.Reader) (body, error)
 
 func (k kind[T]) show(ctx context.Context, t terminal, r recordArg) error {
@@ -85,7 +85,7 @@ func (k kind[T]) remove(ctx context.Context, t terminal, r recordArg) error {
 	return printRemoved(t, id, k.all(cl).Remove(ctx, id))
 }
 
-// find finds the record that is meant.
+// find resolves the argument to the id of a record.
 func (k kind[T]) find(ctx context.Context, t terminal, r recordArg) (*client.Client, string, error) {
 	cl, err := r.dial(ctx, t)
 	if err != nil {
@@ -95,7 +95,7 @@ func (k kind[T]) find(ctx context.Context, t terminal, r recordArg) (*client.Cli
 	return cl, id, err
 }
 
-// id is the id of the record that is meant by its id or name.
+// id returns the id of the record with this id or name. Code: not_found.
 func (k kind[T]) id(ctx context.Context, cl *client.Client, meant string) (string, error) {
 	if strings.HasPrefix(meant, k.prefix) {
 		return meant, nil
@@ -119,10 +119,10 @@ func (k kind[T]) id(ctx context.Context, cl *client.Client, meant string) (strin
 	return "", schemas.OpErrorf(schemas.NotFound, k.noun, "there is no %s %q: %s", k.noun, schemas.Quotable(meant), printable(there))
 }
 
-// body is what is sent to make or change a record.
+// body is the body of a request that creates or changes a record.
 type body map[string]any
 
-// put sets a field of config, by its path, unless value is its zero.
+// put sets the field at a path, unless value is zero.
 func put[T comparable](b body, value T, path ...string) {
 	if value == *new(T) {
 		return
@@ -130,7 +130,7 @@ func put[T comparable](b body, value T, path ...string) {
 	b.at(path[:len(path)-1]...)[path[len(path)-1]] = value
 }
 
-// putList is put of a list; one empty entry alone stands for the empty list.
+// putList sets the list at a path, unless it is empty; a single empty entry means the empty list.
 func putList(b body, values []string, path ...string) {
 	if len(values) == 0 {
 		return
@@ -141,7 +141,7 @@ func putList(b body, values []string, path ...string) {
 	b.at(path[:len(path)-1]...)[path[len(path)-1]] = values
 }
 
-// at finds or makes the object of a path.
+// at returns the object at a path, and creates it if it is missing.
 func (b body) at(path ...string) map[string]any {
 	m := map[string]any(b)
 	for _, p := range path {
@@ -155,13 +155,13 @@ func (b body) at(path ...string) map[string]any {
 	return m
 }
 
-// fileFlag is a whole record, or what of it is to change, in a file.
+// fileFlag is a file with a whole record, or with the fields to change.
 type fileFlag struct {
 	File        string  `placeholder:"FILE" use:"" help:"YAML or JSON with name, description and config as in the HTTP API; - reads stdin. Flags override it."`
 	Description *string `placeholder:"TEXT" use:"" help:"Free-text description."`
 }
 
-// read begins a body with the file.
+// read returns a body with the content of the file. Code: invalid.
 func (f fileFlag) read(stdin io.Reader) (body, error) {
 	b := body{}
 	if f.File != "" {
@@ -188,7 +188,7 @@ func (f fileFlag) read(stdin io.Reader) (body, error) {
 	return b, nil
 }
 
-// decodeRecord reads YAML, of which JSON is a part. What the fields mean is the gateway's to check.
+// decodeRecord decodes YAML, which includes JSON. The gateway validates the fields. Code: invalid.
 func decodeRecord(text []byte) (body, error) {
 	if len(text) > schemas.MaxConfig {
 		return nil, schemas.Invalidf("file", "is larger than %d bytes", schemas.MaxConfig)
@@ -200,7 +200,7 @@ func decodeRecord(text []byte) (body, error) {
 	return b, nil
 }
 
-// printNamed is printRecord with the names of the records that this one refers to by id, as comments.
+// printNamed is printRecord that adds, as comments, the names of records which this one refers to by id.
 func printNamed(ctx context.Context, t terminal, cl *client.Client, v any, err error) error {
 	if err != nil || t.json || t.names {
 		return printRecord(t, v, err)
@@ -234,10 +234,10 @@ func printNamed(ctx context.Context, t terminal, cl *client.Client, v any, err e
 	return wrapOutput(err)
 }
 
-// references are the ids of other records in a document of YAML.
+// references collects the ids of other records in a YAML document.
 type references []*ast.StringNode
 
-// Visit takes the values of a mapping that are ids, but for the record's own.
+// Visit collects values of a mapping that are ids, except for the record's own.
 func (r *references) Visit(n ast.Node) ast.Visitor {
 	pair, ok := n.(*ast.MappingValueNode)
 	if !ok || pair.Key.String() == "id" {
@@ -250,8 +250,8 @@ func (r *references) Visit(n ast.Node) ast.Visitor {
 	return r
 }
 
-// printRecord prints a record unless there is an error: as YAML, which --file reads but for what is the
-// record's own, as JSON, or its id alone.
+// printRecord prints a record: as YAML, which --file accepts except for the fields that the gateway sets, as JSON, or its id alone. If err
+// is not nil it returns that.
 func printRecord(t terminal, v any, err error) error {
 	if err != nil {
 		return err

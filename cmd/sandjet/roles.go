@@ -17,10 +17,10 @@ import (
 	"github.com/sandjet/sandjet/streams/topology"
 )
 
-// The flags of the roles. up has them all; a flag means the same wherever it appears, and is a key of
-// the configuration file under the same name.
+// The flags of the roles. up has them all. A flag has the same meaning in every command, and is a key of the configuration file under the
+// same name.
 
-// natsFlags say which log to use, when it is not the embedded one.
+// natsFlags name the log to use instead of the embedded one.
 type natsFlags struct {
 	NATSURL      string `name:"nats-url" placeholder:"URL" group:"Log" help:"Outside NATS server or cluster, nats://HOST:PORT[,…]. Default: the embedded server of this data folder."`
 	NATSUser     string `name:"nats-user" placeholder:"NAME" group:"Log" help:"User at the outside server."`
@@ -32,7 +32,7 @@ type natsFlags struct {
 	NATSKey      string `name:"nats-key" placeholder:"FILE" group:"Log" help:"Key of the client certificate, PEM."`
 }
 
-// tenantFlags bound what one account may keep on the log, and what its NATS clients may take of the server and of the doors behind it.
+// tenantFlags limit what one account may store on the log, and how much its NATS clients may use of the server and of the gateways.
 type tenantFlags struct {
 	AccountLogBytes     byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"Maximum size of one account's calls and conversations on the log; above it the account's new calls are refused. 0: a quarter of what the log may keep. The account of --account has no limit."`
 	AccountDurableBytes byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"Maximum disk space of an account's durable streams on the log."`
@@ -45,7 +45,7 @@ type tenantFlags struct {
 
 // check returns an error for the first flag that is out of range.
 func (f tenantFlags) check() error {
-	const leastPending = 2 << 20 // one message and what comes with it
+	const leastPending = 2 << 20 // one message and its overhead
 	switch {
 	case f.NATSConnections < 1:
 		return schemas.Invalidf("nats-connections", "%d is out of range: at least 1", f.NATSConnections)
@@ -63,14 +63,14 @@ func (f tenantFlags) limits() natsauth.Limits {
 	return natsauth.Limits{Connections: f.NATSConnections, Subscriptions: f.NATSSubscriptions, Pending: int64(f.NATSPending)}
 }
 
-// quotas are what accounts may keep, all but the one of the process's own settings.
+// quotas returns the quotas of all accounts except own, which has none.
 func (f tenantFlags) quotas(own schemas.AccountID) *streams.Quotas {
 	return &streams.Quotas{Log: int64(f.AccountLogBytes), Durable: int64(f.AccountDurableBytes), Exempt: own}
 }
 
 func (f tenantFlags) shares() fair.Shares { return fair.Shares{PerSecond: f.NATSRequests} }
 
-// topologyFlags shape the streams when they are made. Both numbers are kept in the log from then on.
+// topologyFlags are the layout of the streams of a new log. Replicas and shards are then stored in the log.
 type topologyFlags struct {
 	Replicas int `placeholder:"N" default:"0" group:"Log" help:"Replicas of each stream of a new log: 1, or 3 or 5 in a cluster. 0 keeps what an existing log has, and means 1 for a new one. An existing log is changed by \"sandjet log replicas\" only; one with fewer copies is not opened."`
 	Shards   int `placeholder:"N" default:"0" group:"Log" help:"Event streams over which conversations are spread, up to 64; fixed when the log is created. 0 means 1 on an embedded server that up runs, else 16."`
@@ -91,14 +91,14 @@ func (f topologyFlags) check() error {
 	return nil
 }
 
-// serverFlags are those of the embedded server.
+// serverFlags are the flags of the embedded server.
 type serverFlags struct {
 	NATSListen address  `name:"nats-listen" placeholder:"HOST:PORT" default:"127.0.0.1:4222" group:"Log" help:"Address of the embedded NATS server for clients; port 0 takes a free one, the same as last time where possible."`
 	Durability string   `placeholder:"MODE" default:"1s" enum:"always,1s,os" group:"Log" help:"When writes reach the disk: always (before they are confirmed), 1s (every second) or os (when the operating system decides). A killed process loses nothing in any mode."`
 	MaxStore   byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"Maximum size of the log, such as 10GiB; above 80 percent new work is refused. 0: three quarters of what is free and kept, as the disk changes."`
 }
 
-// gatewayFlags are those of the HTTP edge.
+// gatewayFlags are the flags of the gateway.
 type gatewayFlags struct {
 	ModelNetworks []netip.Prefix `placeholder:"CIDR" group:"Security" help:"Private networks in which model servers may be, such as 10.20.0.0/16. A cloud's metadata service is never reached. Default: none; of \"sandjet up\" this host itself (127.0.0.0/8 and ::1/128)."`
 	Listen        address        `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Address of the HTTP gateway; port 0 takes any free one."`
@@ -120,7 +120,7 @@ type gatewayFlags struct {
 	Origins        []string `placeholder:"ORIGIN" group:"Gateway" help:"Browser origins that may use the API, such as https://app.example.com."`
 }
 
-// connectionFlags bound the connections of the HTTP listener.
+// connectionFlags limit the connections to the HTTP listener.
 type connectionFlags struct {
 	MaxConnections           int `placeholder:"N" default:"0" group:"Gateway" help:"Maximum number of TCP connections to the gateway; more are refused. 0: three quarters of the descriptors that the process may have (ulimit -n), and one for each 320 KiB of its memory, 150000 at most; the rest is for the log and the sandboxes."`
 	MaxConnectionsPerAddress int `placeholder:"N" default:"0" group:"Gateway" help:"Maximum number of TCP connections from one address (of IPv6 from one /64). Behind a proxy all come from the proxy's. 0: half of --max-connections."`
@@ -140,7 +140,7 @@ func (f connectionFlags) check() error {
 	return nil
 }
 
-// requestFlags bound the requests in flight in the gateway.
+// requestFlags limit the requests in flight in the gateway, and their memory.
 type requestFlags struct {
 	MaxRequests    int      `placeholder:"N" default:"4096" group:"Gateway" help:"Concurrent requests of one account at this gateway; requests that wait or stream count for --max-sockets."`
 	MaxRequestsAll int      `placeholder:"N" default:"16384" group:"Gateway" help:"Like --max-requests, for all accounts together."`
@@ -151,7 +151,7 @@ type requestFlags struct {
 	AnswerMemoryAll byteSize `placeholder:"SIZE" default:"256MiB" group:"Gateway" help:"Like --answer-memory, for all accounts together."`
 }
 
-// leastBodyMemory holds one request of the largest size, and its end.
+// leastBodyMemory is enough for one request of the largest size and its overhead.
 const leastBodyMemory = schemas.MaxRequest + 64<<10
 
 // check returns an error for the first flag that is out of range.
@@ -174,7 +174,7 @@ func (f requestFlags) check() error {
 	return nil
 }
 
-// replayFlags bound what clients who follow conversations hold, and what is kept for them.
+// replayFlags limit how long events are retained, and the resources of clients that follow conversations.
 type replayFlags struct {
 	KeepEvents        time.Duration `placeholder:"DURATION" default:"168h" group:"Log" help:"How long the events of a conversation are kept, up to 912h; what runs is kept whole until then. All gateways of a log should say the same."`
 	KeepEventsCount   int           `placeholder:"N" default:"100000" group:"Log" help:"How many events of a conversation are kept, up to 1000000; what runs is kept whole."`
@@ -187,7 +187,7 @@ type replayFlags struct {
 	ReplayCompression bool          `group:"Gateway" help:"Allow WebSockets to negotiate compression (permessage-deflate) of replayed events: several times fewer bytes, for some processor time. Live events are never compressed."`
 }
 
-// leastReplayMemory holds one page of a conversation.
+// leastReplayMemory is enough for one page of a conversation.
 const leastReplayMemory = 1 << 20
 
 // check returns an error for the first flag that is out of range.
@@ -216,7 +216,7 @@ func (f gatewayFlags) check() error {
 	return errors.Join(f.replayFlags.check(), f.connectionFlags.check(), f.requestFlags.check(), f.sessionFlags.check())
 }
 
-// limits are those of the gateway.
+// limits returns the gateway's limits.
 func (f gatewayFlags) limits() gateway.Limits {
 	return gateway.Limits{
 		Connections: web.Connections{All: f.MaxConnections, PerAddress: f.MaxConnectionsPerAddress},
@@ -227,12 +227,12 @@ func (f gatewayFlags) limits() gateway.Limits {
 	}
 }
 
-// adminFlag is the key to all accounts.
+// adminFlag is the administrator's key, which is valid for all accounts.
 type adminFlag struct {
 	AdminKey string `placeholder:"KEY" group:"Security" secret:"" help:"The administrator's bearer key, which creates, lists and removes accounts, at least 16 bytes. Prefer the environment: other users can see command lines. Default: none."`
 }
 
-// hash is what the gateway knows the key by, empty for none.
+// hash returns the hash by which the gateway recognizes the key; empty if there is none. Code: invalid.
 func (f adminFlag) hash() (string, error) {
 	const shortest = 16
 	switch {
@@ -244,12 +244,12 @@ func (f adminFlag) hash() (string, error) {
 	return records.HashKey(f.AdminKey), nil
 }
 
-// remoteFlag is the operator's word that a listener may be reached from other hosts.
+// remoteFlag is the operator's permission for listeners that other hosts can reach.
 type remoteFlag struct {
 	AllowRemote bool `group:"Security" help:"Let listeners be reached from other hosts. There is no TLS here: put a proxy in front."`
 }
 
-// workerFlags are those of a worker; those of its provider are beside the table of backends.
+// workerFlags are the flags of a worker. Those of its provider are in the table of backends.
 type workerFlags struct {
 	metricsFlag
 	backendChoice
@@ -266,8 +266,8 @@ type workerFlags struct {
 	Grace            time.Duration `placeholder:"DURATION" default:"20s" group:"Worker" help:"How long running calls may take to finish after the worker was asked to stop."`
 }
 
-// operatorFlags are what no record of an account goes beyond. Gateways refuse such records and calls, workers such
-// boxes: they should say the same.
+// operatorFlags are the limits that no record of an account may exceed. Gateways refuse such records and calls, and workers such boxes, so
+// both need the same values.
 type operatorFlags struct {
 	Networks        []string       `placeholder:"MODE" default:"deny-all" group:"Security" help:"Network modes that sandboxes of this host may have: deny-all, restricted, which is the hosts and networks that a sandbox lists, and allow-all, which is everything public. Workers and gateways should say the same."`
 	PrivateNetworks []netip.Prefix `placeholder:"CIDR" group:"Security" help:"Networks that sandboxes may reach though they are not public, such as 10.20.0.0/16, where their network is restricted and lists them too. A cloud's metadata service is never reached. Workers and gateways should say the same."`
@@ -292,7 +292,7 @@ func (f operatorFlags) check() error {
 	return nil
 }
 
-// modes are the allowed networks. What denies everything is always allowed.
+// modes returns the allowed network modes. DenyAll is always allowed.
 func (f operatorFlags) modes() []schemas.NetworkMode {
 	modes := []schemas.NetworkMode{schemas.DenyAll}
 	for _, mode := range []schemas.NetworkMode{schemas.AllowAll, schemas.Restricted} {
@@ -303,7 +303,7 @@ func (f operatorFlags) modes() []schemas.NetworkMode {
 	return modes
 }
 
-// metricsFlag is a listener for the operator. A gateway that has one shows no metrics to its clients.
+// metricsFlag is the address of a listener for the operator. A gateway that has one does not serve metrics to its clients.
 type metricsFlag struct {
 	MetricsListen *address `placeholder:"HOST:PORT" group:"Worker" help:"Address for the operator's /healthz, /readyz and /metrics. Default: nowhere; a gateway then shows /metrics itself, to the administrator alone where there is an --admin-key or --open-signup."`
 }
@@ -342,17 +342,17 @@ func checkCallback(address string) error {
 	return nil
 }
 
-// limiterFlags say where the caps, and the pace of chats, are counted.
+// limiterFlags say where caps, and the rates of chats, are counted.
 type limiterFlags struct {
 	RedisURL string `name:"redis-url" placeholder:"URL" group:"Limits" help:"Redis server that counts caps for all workers and the pace of chats for all deliverers, redis://HOST:6379/0; set a URL with a password by the environment. Default: each process counts for itself."`
 }
 
-// kmsFlags say where AWS KMS is.
+// kmsFlags are the endpoint of AWS KMS.
 type kmsFlags struct {
 	KMSEndpoint string `name:"kms-endpoint" placeholder:"URL" group:"Security" help:"Endpoint of AWS KMS, such as a VPC endpoint. Default: that of the key's region."`
 }
 
-// secretsFlags give the keys that seal secrets in the log.
+// secretsFlags are the keys that encrypt secrets in the log.
 type secretsFlags struct {
 	kmsFlags
 
@@ -360,12 +360,12 @@ type secretsFlags struct {
 	SecretsKeys    string `placeholder:"TEXT" group:"Security" secret:"" help:"The same as text, with commas between the lines. Prefer the environment: other users can see command lines."`
 }
 
-// insecureFlag lets webhooks do without TLS. The gateway that takes them and the deliverers must agree.
+// insecureFlag allows webhooks without TLS. The gateways that accept them and the deliverers must have the same value.
 type insecureFlag struct {
 	WebhookAllowHTTP bool `name:"webhook-allow-http" group:"Security" help:"Take and use webhooks without TLS. For development only: bodies can be read on the way."`
 }
 
-// deliveryFlags are those of what posts to webhooks and sends to chats.
+// deliveryFlags are the flags of the deliverer of webhooks and chat messages.
 type deliveryFlags struct {
 	WebhookAllowLoopback bool           `group:"Security" help:"Let webhooks lead to this host. For development only: accounts could reach what listens here."`
 	WebhookNetworks      []netip.Prefix `placeholder:"CIDR" group:"Security" help:"Networks that webhooks may lead to though they are not public, such as 10.20.0.0/16."`

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// roomFlags bound what accounts may put on the disk of a worker of the provider local.
+// roomFlags limit the disk space of accounts on a worker of the provider local.
 type roomFlags struct {
 	WorkspaceQuota        byteSize `placeholder:"SIZE" default:"10GiB" group:"Limits" help:"Maximum disk space of one workspace. Above it writes are refused until files are deleted, and running commands are ended; 0 means no limit."`
 	WorkspaceFiles        int64    `placeholder:"N" default:"1000000" group:"Limits" help:"Maximum number of files and directories in one workspace; 0 means no limit."`
@@ -38,7 +38,7 @@ func (f roomFlags) check() error {
 	return nil
 }
 
-// set puts the flags into the provider's options, where 0 stands for the default.
+// set copies the flags to the provider's options. There 0 means the default, and -1 no limit.
 func (f roomFlags) set(o *local.Options) {
 	orNone := func(n int64) int64 {
 		if n == 0 {
@@ -52,10 +52,10 @@ func (f roomFlags) set(o *local.Options) {
 	o.MinFree = local.Reserve(f.MinFree)
 }
 
-// minFree is a number of bytes, a part of the file system, or auto.
+// minFree is the space to keep free: a number of bytes, a share of the file system, or auto.
 type minFree local.Reserve
 
-// UnmarshalText reads 5GiB, 5%, 0 or auto.
+// UnmarshalText parses 5GiB, 5%, 0 or auto.
 func (m *minFree) UnmarshalText(text []byte) error {
 	const all = 100
 	s := strings.TrimSpace(string(text))
@@ -82,10 +82,10 @@ func (m *minFree) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// of is what must stay free of a file system of a size.
+// of returns how many bytes must stay free on a file system of that size.
 func (m minFree) of(size byteSize) byteSize { return byteSize(local.Reserve(m).Of(int64(size))) }
 
-// roomMetrics shows what is left on the disk of a worker, and what was refused for want of it.
+// roomMetrics exports the free space on the disk of a worker, and how often a full disk or quota refused writes or ended sandboxes.
 func roomMetrics(r *prometheus.Registry, p *local.Provider) {
 	gauge := func(name, help string, value func(local.Room) int64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value(p.Room())) })
@@ -108,7 +108,7 @@ func roomMetrics(r *prometheus.Registry, p *local.Provider) {
 		func(p *local.Provider, why string) int64 { _, ended := p.Refusals(); return ended[why] })
 }
 
-// diskWarning says that there is little room for a worker's workspaces; empty while there is enough.
+// diskWarning describes the lack of space for a worker's workspaces; empty while there is enough.
 func diskWarning(p *local.Provider) string {
 	r := p.Room()
 	if !r.Short() {
@@ -118,11 +118,11 @@ func diskWarning(p *local.Provider) string {
 		byteSize(r.Free), r.Files, byteSize(r.Reserve))
 }
 
-// freeAt is the room on the file system of a folder.
+// freeAt returns the free and the total space of the file system of a folder.
 func freeAt(folder string) (free, size byteSize, err error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(folder, &fs); err != nil {
 		return 0, 0, fmt.Errorf("%s: %w", folder, err)
 	}
-	return byteSize(fs.Bavail) * byteSize(fs.Bsize), byteSize(fs.Blocks) * byteSize(fs.Bsize), nil // disks are smaller
+	return byteSize(fs.Bavail) * byteSize(fs.Bsize), byteSize(fs.Blocks) * byteSize(fs.Bsize), nil // the product cannot overflow: disks are smaller
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/sandjet/sandjet/workers/files"
 )
 
-// s3Flags say where workspaces on S3 are whose records name no bucket, and how much of one a host takes.
+// s3Flags name the bucket of workspaces on S3 whose records name none, and limit how much of a bucket is copied to a host.
 type s3Flags struct {
 	S3Bucket    string   `name:"s3-bucket" placeholder:"NAME" group:"S3" help:"Bucket of workspaces on S3 whose records name none; their keys begin with sandbox/. Credentials come from the environment, as for Amazon's own programs. Default: such workspaces are refused, but by providers that mount a bucket."`
 	S3Region    string   `name:"s3-region" placeholder:"NAME" group:"S3" help:"Region of that bucket. Default: as Amazon's own programs find it, such as AWS_REGION, else us-east-1."`
@@ -30,7 +30,7 @@ type s3Flags struct {
 	S3FileSize  byteSize `name:"s3-file-size" placeholder:"SIZE" default:"1GiB" group:"S3" help:"Most bytes of one file; larger ones are left out and named, and refused as uploads."`
 }
 
-// prefixS3 is what the keys of all workspaces of the operator's bucket begin with.
+// prefixS3 is the prefix of the keys of all workspaces in the operator's bucket.
 const prefixS3 = "sandbox/"
 
 // check returns an error for the first flag that is out of range.
@@ -77,8 +77,8 @@ func (n *node) newS3(f s3Flags, operator operatorFlags) (*s3Access, error) {
 	return a, err
 }
 
-// open opens the bucket that a workspace's record means. The operator's credentials open the operator's bucket alone, below the
-// workspace's own prefix. Code unsupported: there is none.
+// open opens the bucket that a workspace's record names, or else the operator's. The operator's credentials are used for the operator's
+// bucket only, below the workspace's own prefix. Code unsupported: the record names none, and the operator has none.
 func (a *s3Access) open(ctx context.Context, w schemas.Workspace) (*bucket.Bucket, error) {
 	own := prefixS3 + schemas.Namespace(w.Account, w.ID) + "/"
 	if w.Bucket.Name == "" {
@@ -108,7 +108,7 @@ func (a *s3Access) open(ctx context.Context, w schemas.Workspace) (*bucket.Bucke
 	})
 }
 
-// operator is how the operator's bucket is reached.
+// operator returns the options of the operator's bucket.
 func (a *s3Access) operator() bucket.Options {
 	f := a.flags
 	o := bucket.Options{
@@ -121,7 +121,8 @@ func (a *s3Access) operator() bucket.Options {
 	return o
 }
 
-// reader opens the files of a workspace on S3 as they are there; none where its record means the operator's bucket and there is none.
+// reader opens the files of a workspace on S3 read-only, as they are in the bucket. It returns nil if the record names no bucket and the
+// operator has none.
 func (a *s3Access) reader(ctx context.Context, w schemas.Workspace) (workspacefs.FS, error) {
 	if w.Bucket.Name == "" && a.flags.S3Bucket == "" {
 		return nil, nil //nolint:nilnil // it is how Worker.Reader says so
@@ -133,7 +134,7 @@ func (a *s3Access) reader(ctx context.Context, w schemas.Workspace) (workspacefs
 	return b.Reader(), nil
 }
 
-// files opens the files of a workspace on S3 to be read and written.
+// files opens the files of a workspace on S3 for reading and writing.
 func (a *s3Access) files(ctx context.Context, w schemas.Workspace) (workspacefs.FS, error) {
 	b, err := a.open(ctx, w)
 	if err != nil {
@@ -142,7 +143,8 @@ func (a *s3Access) files(ctx context.Context, w schemas.Workspace) (workspacefs.
 	return b.Files(), nil
 }
 
-// serve lets a worker serve workspaces on S3.
+// serve configures a worker to serve workspaces on S3. If the provider works on copies of files, it also copies them between buckets and
+// instances.
 func (a *s3Access) serve(w *workers.Worker, name string, p providers.Provider) {
 	limits := filesync.Limits{Files: a.flags.S3Files, Bytes: int64(a.flags.S3Bytes), FileSize: int64(a.flags.S3FileSize)}
 	w.Reader, w.OnlyS3 = a.reader, a.flags.S3Only
@@ -162,7 +164,7 @@ func (a *s3Access) serve(w *workers.Worker, name string, p providers.Provider) {
 	}
 }
 
-// examineS3 tries the operator's bucket, where one is named.
+// examineS3 checks access to the operator's bucket, if one is named.
 func (f s3Flags) examineS3(ctx context.Context) []finding {
 	const about, within = "s3", 30 * time.Second
 	if err := f.check(); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// sessionFlags say what the sessions of /v1/sandbox are. What no flag says is what the variables say that such services are set up by.
+// sessionFlags are the settings of sessions of /v1/sandbox. Where a flag is not set, the SANDBOX_ variables of the environment apply.
 type sessionFlags struct {
 	SandboxBackend     string        `placeholder:"NAME" group:"Gateway" help:"Provider of the sessions of /v1/sandbox. Default: SANDBOX_BACKEND, or the default provider."`
 	SandboxIdleTimeout time.Duration `placeholder:"DURATION" default:"0s" group:"Gateway" help:"Idle time after which the sandbox of a session ends; its files stay. 0: SANDBOX_IDLE_TIMEOUT in seconds, or 15m."`
@@ -20,13 +20,13 @@ type sessionFlags struct {
 	SandboxMaxSessions int           `placeholder:"N" default:"0" group:"Gateway" help:"Sessions of one account that are active at the same time. 0: SANDBOX_MAX_SESSIONS, or 50."`
 }
 
-// sandboxLimits are what the settings may be.
+// The least values of settings.
 const (
 	leastSessionMemory = 16 << 20
 	leastSessionIdle   = time.Second
 )
 
-// settings are the flags with what the environment says in their place, checked.
+// settings returns the flags, with values of the environment for those that are not set. Code: invalid.
 func (f sessionFlags) settings(env func(string) (string, bool)) (sessionFlags, error) {
 	text := func(name string) string { v, _ := env(name); return strings.TrimSpace(v) }
 	bad := func(flag, variable string, given bool, format string, args ...any) error {
@@ -87,7 +87,7 @@ func (f sessionFlags) settings(env func(string) (string, bool)) (sessionFlags, e
 	return out, nil
 }
 
-// truth reads a switch of the environment; empty is off.
+// truth parses a boolean of the environment; empty is false.
 func truth(s string) (bool, error) {
 	if s == "" {
 		return false, nil
@@ -95,7 +95,7 @@ func truth(s string) (bool, error) {
 	return strconv.ParseBool(s)
 }
 
-// memoryOf reads a size as Docker writes it, 512m, or as our own settings do.
+// memoryOf parses a size in Docker's notation, 512m, or in that of our own settings. Code: invalid.
 func memoryOf(s string) (byteSize, error) {
 	var b byteSize
 	if b.UnmarshalText([]byte(s)) == nil {
@@ -110,7 +110,7 @@ func memoryOf(s string) (byteSize, error) {
 	return 0, schemas.Invalidf("SANDBOX_MEM_LIMIT", "%q is not a size, such as 512m or 512MiB", schemas.Quotable(s))
 }
 
-// sessionBackends are the providers that sessions can be of.
+// sessionBackends returns the providers that support sessions: those with persistent sandboxes.
 func sessionBackends() []string {
 	var names []string
 	for _, p := range catalog() {
@@ -127,7 +127,7 @@ func (f sessionFlags) check() error {
 	return err
 }
 
-// sandboxes is how the gateway serves sessions; first is the default provider.
+// sandboxes returns the gateway's settings for sessions. first is the default provider. Code: invalid.
 func (f sessionFlags) sandboxes(first string, operator operatorFlags, env func(string) (string, bool)) (gateway.Sandboxes, error) {
 	f, err := f.settings(env)
 	if err != nil {
@@ -136,7 +136,7 @@ func (f sessionFlags) sandboxes(first string, operator operatorFlags, env func(s
 	const memory = 512 << 20
 	backend := cmp.Or(f.SandboxBackend, first)
 	if p, ok := catalog().Find(backend); !ok || !p.Persistent {
-		backend = "" // the routes say that there are none
+		backend = "" // the routes then answer that there are no sessions
 	}
 	size := f.SandboxMemory
 	if size == 0 {

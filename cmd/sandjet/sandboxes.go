@@ -59,7 +59,7 @@ type sandboxFlags struct {
 	Artifacts   []string      `name:"artifact" placeholder:"PATTERN" sep:"none" use:"" help:"Files, such as report.pdf or plots/*.png, that are kept as artifacts when a call changes them, beside those below outputs. Repeat for more."`
 }
 
-// body makes what is sent.
+// body returns the request body that the file and the flags describe.
 func (f sandboxFlags) body(_ context.Context, _ *client.Client, stdin io.Reader) (body, error) {
 	b, err := f.read(stdin)
 	if err != nil {
@@ -146,7 +146,7 @@ type sandboxesCreateCommand struct {
 	Name string `arg:"" optional:"" help:"Its name. Default: the file's."`
 }
 
-// Run makes a sandbox.
+// Run creates a sandbox.
 func (c *sandboxesCreateCommand) Run(ctx context.Context, t terminal) error {
 	return sandboxKind().create(ctx, t, c.gatewayTarget, c.Name, c.body)
 }

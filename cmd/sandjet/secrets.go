@@ -42,7 +42,7 @@ Examples:
   sandjet secrets rotate`
 }
 
-// secretsUse is what the commands that look into the log share.
+// secretsUse is the flags of the commands that read the log's secrets.
 type secretsUse struct {
 	logFlags
 	secretsFlags
@@ -50,14 +50,14 @@ type secretsUse struct {
 
 type secretsStatusCommand struct{ secretsUse }
 
-// sealsLine is what status says of one key.
+// sealsLine is the status of one key.
 type sealsLine struct {
 	Key     string `json:"key"`
 	Records int    `json:"records"`
 	State   string `json:"state"` // active, decrypt-only or missing
 }
 
-// Run counts.
+// Run counts the records by key.
 func (c *secretsStatusCommand) Run(ctx context.Context, t terminal) error {
 	n, err := c.reach(ctx, t)
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *secretsStatusCommand) Run(ctx context.Context, t terminal) error {
 	return wrapOutput(w.Flush())
 }
 
-// sealsLines words a count: the key that seals first, and what is not sealed last.
+// sealsLines converts a count to lines: first the key that encrypts, last the records that are not encrypted.
 func sealsLines(count records.Seals, ring *seal.Ring) []sealsLine {
 	lines := []sealsLine{{ring.Current(), count.Keys[ring.Current()], "active"}}
 	for _, id := range slices.Sorted(maps.Keys(count.Keys)) {
@@ -105,7 +105,7 @@ func sealsLines(count records.Seals, ring *seal.Ring) []sealsLine {
 
 type secretsRotateCommand struct{ secretsUse }
 
-// Run encrypts everything again. It may be stopped and repeated.
+// Run encrypts all secrets with the first key. It may be interrupted and repeated.
 func (c *secretsRotateCommand) Run(ctx context.Context, t terminal) error {
 	const pace = 2 * time.Second // between lines of progress
 	n, err := c.reach(ctx, t)

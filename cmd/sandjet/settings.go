@@ -19,21 +19,21 @@ import (
 
 const maxConfig = 1 << 20 // bytes of a configuration file
 
-// settings answers kong's question for the value of a flag that the command line does not have: from
-// the environment, else from the file that --config or SANDJET_CONFIG names.
+// settings resolves flags that the command line does not set, for kong: from the environment, else from the file that --config or
+// SANDJET_CONFIG names.
 type settings struct {
 	env  func(string) (string, bool)
 	file map[string]string
 	read bool
-	err  error // of the file, kept apart because kong would blame a flag for it
+	err  error // of reading the file; kept here because kong would attribute it to a flag
 }
 
 var _ kong.Resolver = (*settings)(nil)
 
-// Validate has nothing to do: the file is checked when it is read.
+// Validate does nothing: the file is validated when it is read.
 func (s *settings) Validate(*kong.Application) error { return nil }
 
-// Resolve returns the value of a flag as text, or nil where neither source has one.
+// Resolve returns the value of a flag as text, or nil if neither source has one.
 func (s *settings) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	if !s.read {
 		s.read, s.err = true, s.load(ctx)
@@ -69,7 +69,7 @@ func (s *settings) load(ctx *kong.Context) error {
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	whole, err := grammar(new(cli)) // a file may have settings of other commands too
+	whole, err := grammar(new(cli)) // the file may have settings of other commands too
 	if err != nil {
 		return fmt.Errorf("grammar: %w", err)
 	}
@@ -79,9 +79,8 @@ func (s *settings) load(ctx *kong.Context) error {
 	return nil
 }
 
-// decodeSettings reads a configuration file strictly: one flat mapping whose keys are names of flags.
-// A key without a value is as if it were not there. The text ${NAME} stands for the variable NAME;
-// settings that are secret may be given in no other way.
+// decodeSettings decodes a configuration file strictly: one flat mapping whose keys are names of flags. A key without a value is ignored.
+// A value ${NAME} is replaced by the variable NAME of the environment; secret settings can be given in this form only. Code: invalid.
 func decodeSettings(b []byte, known map[string]*kong.Flag, env func(string) (string, bool)) (map[string]string, error) {
 	if len(b) > maxConfig {
 		return nil, schemas.Invalidf("", "is larger than %d bytes", maxConfig)
@@ -115,7 +114,7 @@ func decodeSettings(b []byte, known map[string]*kong.Flag, env func(string) (str
 
 var errNested = errors.New("must be one value or a list of values, not a mapping")
 
-// scalar returns a YAML value as the text that the flag would have; a list becomes a,b,c.
+// scalar returns a YAML value in the form that its flag has on the command line; a list becomes a,b,c. It returns nil for no value.
 func scalar(v any) (*string, error) {
 	switch v := v.(type) {
 	case nil:
@@ -139,7 +138,7 @@ func scalar(v any) (*string, error) {
 	return nil, errNested
 }
 
-// expand replaces ${NAME} by that variable.
+// expand returns the value of the variable NAME if v is ${NAME}, else v. Any other value is an error for a secret setting.
 func expand(v string, flag *kong.Flag, env func(string) (string, bool)) (string, error) {
 	name, isVariable := strings.CutPrefix(v, "${")
 	name, closed := strings.CutSuffix(name, "}")
@@ -158,7 +157,7 @@ func expand(v string, flag *kong.Flag, env func(string) (string, bool)) (string,
 
 func variableName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) }
 
-// keys lists the settings: the flags of all commands but those that belong to one use.
+// keys returns the settings: the flags of all commands except those with the tag use.
 func keys(n *kong.Node) map[string]*kong.Flag {
 	out := map[string]*kong.Flag{}
 	_ = kong.Visit(n, func(v kong.Visitable, next kong.Next) error {
@@ -170,17 +169,17 @@ func keys(n *kong.Node) map[string]*kong.Flag {
 	return out
 }
 
-// isKey reports whether a flag is a setting, so that the environment and the file may have it.
+// isKey reports whether a flag is a setting, which the environment and the file can set too.
 func isKey(f *kong.Flag) bool {
 	return f.Name != "help" && !f.Tag.Has("use")
 }
 
-// variable is the name of a setting in the environment.
+// variable returns the name of a setting in the environment.
 func variable(flag string) string {
 	return "SANDJET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// describe is the help text of a flag or argument.
+// describe returns the help text of a flag or argument, with its default and its variable.
 func describe(v *kong.Value) string {
 	if v.Flag == nil || !isKey(v.Flag) {
 		return v.Help
@@ -192,7 +191,7 @@ func describe(v *kong.Value) string {
 	return help + " " + variable(v.Name)
 }
 
-// nearest names the known setting that a wrong one probably meant.
+// nearest returns a hint for an unknown setting: the known one that was probably meant.
 func nearest(name string, known []string) string {
 	if best := schemas.Nearest(strings.ReplaceAll(name, "_", "-"), known); best != "" {
 		return fmt.Sprintf("did you mean %q?", best)

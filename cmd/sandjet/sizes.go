@@ -9,10 +9,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// byteSize is a number of bytes that reads as 1073741824, 1GiB or 1GB.
+// byteSize is a number of bytes, written as 1073741824, 1GiB or 1GB.
 type byteSize int64
 
-// UnmarshalText reads a number with an optional unit.
+// UnmarshalText parses a number with an optional unit. Code: invalid.
 func (b *byteSize) UnmarshalText(text []byte) error {
 	s := strings.TrimSpace(string(text))
 	i := strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' })

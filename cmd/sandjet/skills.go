@@ -94,7 +94,7 @@ func (c *skillsAddCommand) Run(ctx context.Context, t terminal) error {
 	return nil
 }
 
-// readSkill reads a folder, and says how many names that begin with a dot it has left out.
+// readSkill reads a folder as a skill, without entries whose names begin with a dot, and returns how many of those it has left out.
 func readSkill(folder string) (b skills.Bundle, left int, err error) {
 	folder, err = filepath.Abs(folder)
 	if err != nil {
@@ -138,7 +138,7 @@ func readSkill(folder string) (b skills.Bundle, left int, err error) {
 			return err
 		}
 		size += int64(len(content))
-		// Under the folder's name, so that it is compared with the one in SKILL.md.
+		// Below the folder's name, so that skills.New compares that with the name in SKILL.md.
 		files = append(files, skills.File{
 			Path: filepath.Base(folder) + "/" + filepath.ToSlash(path), Content: content, Executable: info.Mode()&0o100 != 0,
 		})
@@ -187,7 +187,7 @@ func (c *skillsGetCommand) Run(ctx context.Context, t terminal) error {
 	if _, err := cl.Skills().Download(ctx, c.ID, &tar); err != nil {
 		return err
 	}
-	b, err := skills.Read(&tar) // what a server says is not trusted with this host's folders
+	b, err := skills.Read(&tar) // a server's paths are not trusted, as they name files of this host
 	if err != nil {
 		return err
 	}

@@ -11,17 +11,17 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// story is the tour's view of its conversation: it follows the event stream and remembers all of it.
+// story follows the events of the tour's conversation and stores them.
 type story struct {
 	mu    sync.Mutex
 	items []arrived
-	more  chan struct{} // closed and replaced when something was added
+	more  chan struct{} // closed and replaced when an item or an error is added
 	err   error
 	end   context.CancelFunc
 	ended sync.WaitGroup
 }
 
-// arrived is one event and when it arrived here.
+// arrived is an event and when it arrived here.
 type arrived struct {
 	client.Item
 
@@ -59,7 +59,7 @@ func (s *story) add(item client.Item, err error) {
 	s.more = make(chan struct{})
 }
 
-// all returns what has come until now.
+// all returns the events that have arrived so far.
 func (s *story) all() []arrived {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *story) all() []arrived {
 
 var errStory = errors.New("the event did not come")
 
-// wait returns the first event for which match holds, waiting for it if need be.
+// wait returns the first event that matches, and waits for one if none has arrived yet.
 func (s *story) wait(ctx context.Context, match func(schemas.Event) bool) (arrived, error) {
 	for seen := 0; ; {
 		s.mu.Lock()
@@ -90,7 +90,7 @@ func (s *story) wait(ctx context.Context, match func(schemas.Event) bool) (arriv
 	}
 }
 
-// about matches an event of a type about a call.
+// about returns a matcher of events of a type about a call.
 func about(id schemas.CallID, t schemas.EventType) func(schemas.Event) bool {
 	return func(e schemas.Event) bool { return e.Subject == string(id) && e.Type == t }
 }

@@ -37,13 +37,13 @@ Examples:
   sandjet sandboxes instances sweep --provider docker --grace 1h`
 }
 
-// sweptOrphan is an orphan with its provider, as it is printed.
+// sweptOrphan is a line of the output: an orphan with its provider.
 type sweptOrphan struct {
 	Provider string `json:"provider"`
 	schemas.Orphan
 }
 
-// Run asks a worker of each provider.
+// Run has a worker of each provider sweep, and lists the orphans.
 func (c *instancesSweepCommand) Run(ctx context.Context, t terminal) error {
 	names := catalog().Names()
 	if c.Provider != "" {
@@ -64,7 +64,7 @@ func (c *instancesSweepCommand) Run(ctx context.Context, t terminal) error {
 	asked := 0
 	for _, name := range names {
 		report, err := c.ask(ctx, n, name)
-		if schemas.CodeOf(err) == schemas.Unavailable && c.Provider == "" && ctx.Err() == nil { // it has no worker
+		if schemas.CodeOf(err) == schemas.Unavailable && c.Provider == "" && ctx.Err() == nil { // the provider has no worker
 			continue
 		}
 		if err != nil {
@@ -86,9 +86,9 @@ func (c *instancesSweepCommand) Run(ctx context.Context, t terminal) error {
 	})
 }
 
-// ask has a worker of a provider sweep. Code: unavailable, there is none.
+// ask has a worker of a provider sweep. Code unavailable: it has no worker.
 func (c *instancesSweepCommand) ask(ctx context.Context, n *node, provider string) (schemas.SweepReport, error) {
-	const within = 90 * time.Second // above what the worker takes at most
+	const within = 90 * time.Second // longer than any sweep of a worker
 	var report schemas.SweepReport
 	q, err := json.Marshal(schemas.SweepRequest{DryRun: c.DryRun, Grace: schemas.Duration(c.Grace)})
 	if err != nil {

@@ -7,24 +7,24 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// syncPair is a file that both sides have, or that only the first has.
+// syncPair is a file of both sides, or of the first side alone.
 type syncPair struct {
 	local  treeFile
 	remote schemas.FileInfo
 }
 
-// syncPlan is what makes one folder like another.
+// syncPlan is the changes that make one folder like another.
 type syncPlan struct {
-	folders []treeFile // that the second side does not have
+	folders []treeFile // to create on the second side
 	copies  []syncPair
-	pairs   []syncPair // of one size: their content decides
-	first   []string   // removed before anything is copied, because something of another kind gets the name
-	last    []string   // removed afterwards
-	left    int        // entries of either side that are neither files nor folders
+	pairs   []syncPair // of equal size, to be compared by content
+	first   []string   // to remove before copying, because an entry of another type gets the name
+	last    []string   // to remove after copying
+	left    int        // number of ignored entries: neither files nor folders, on either side
 }
 
-// planSync decides what is done. Left are the names of this host's entries that are neither files nor folders: they are left alone, and
-// so is what has their names on the other side. Code: conflict (a name is a file on one side and a folder on the other).
+// planSync plans the changes. left are the names of local entries that are neither files nor folders: they are ignored, and so are entries
+// of the same names on the other side. Code conflict: a name is a file on one side and a folder on the other.
 func planSync(local []treeFile, left []string, remote []schemas.FileInfo, up, remove bool) (p syncPlan, err error) {
 	mine, theirs, odd := map[string]treeFile{}, map[string]schemas.FileInfo{}, map[string]bool{}
 	for _, f := range local {
@@ -87,7 +87,7 @@ func planSync(local []treeFile, left []string, remote []schemas.FileInfo, up, re
 			p.pairs = append(p.pairs, syncPair{m, r})
 		}
 	}
-	slices.Reverse(p.first) // what is in a folder goes before the folder
+	slices.Reverse(p.first) // the content of a folder precedes the folder
 	slices.Reverse(p.last)
 	return p, nil
 }
@@ -110,7 +110,7 @@ func below(set map[string]bool, name string) bool {
 	return false
 }
 
-// holds reports whether something below a folder is in a set.
+// holds reports whether a path below a folder is in a set.
 func holds(set map[string]bool, folder string) bool {
 	for name := range set {
 		if strings.HasPrefix(name, folder+"/") {
@@ -120,7 +120,7 @@ func holds(set map[string]bool, folder string) bool {
 	return false
 }
 
-// changes lists what the plan does.
+// changes returns the changes of the plan, sorted by path.
 func (p *syncPlan) changes(up bool) (list []syncChange) {
 	for _, f := range p.folders {
 		list = append(list, syncChange{Do: "mkdir", Path: f.path})

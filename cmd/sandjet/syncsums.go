@@ -12,17 +12,17 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// settled is how old a change of a file of this host must be before its size and time are taken for its content: file systems give
-// changes in quick succession the same time.
+// settled is how long a local file must be unchanged before its size and time identify its content: file systems give changes in quick
+// succession the same time.
 const settled = 2 * time.Second
 
-// mostSums is the size of a file of sums that is read, in bytes.
+// mostSums is the maximum size of a file of checksums, in bytes.
 const mostSums = 128 << 20
 
-// sums are the SHA-256 of files of two folders that were synchronized, each for a size and a time. It is a cache: without it files are
-// read.
+// sums caches the SHA-256 checksums of the files of two synchronized folders. Each is valid for a size and a time of modification; without
+// one, the file is read.
 type sums struct {
-	file   string         // "": nothing is kept
+	file   string         // path of the cache; "": it is not saved
 	Local  map[string]sum `json:"local"`
 	Remote map[string]sum `json:"remote"`
 }
@@ -33,7 +33,7 @@ type sum struct {
 	SHA256   string `json:"sha256"`
 }
 
-// openSums reads what is known of a folder of a workspace and one of this host. What cannot be read is not known.
+// openSums reads the cache for a folder of a workspace and a local one. If it cannot be read, it is empty.
 func openSums(workspace, dir, local string) *sums {
 	s := &sums{Local: map[string]sum{}, Remote: map[string]sum{}}
 	cache, err := os.UserCacheDir()
@@ -59,7 +59,7 @@ func (s *sums) local(f treeFile) (string, bool) {
 	return known.SHA256, ok && known.Size == f.size && known.Modified == f.modified.UnixNano()
 }
 
-// setLocal notes the sum of a file that was read from a time on.
+// setLocal records the checksum of a file whose reading began at read, unless the file had changed just before.
 func (s *sums) setLocal(f treeFile, digest string, read time.Time) {
 	if read.Sub(f.modified) < settled {
 		delete(s.Local, f.path)
@@ -77,7 +77,7 @@ func (s *sums) setRemote(f schemas.FileInfo, digest string) {
 	s.Remote[f.Path] = sum{f.Size, f.Modified.UnixNano(), digest}
 }
 
-// save keeps what is known. Where it cannot, the next run reads the files.
+// save writes the cache. If that fails, the next run reads the files again.
 func (s *sums) save() {
 	b, err := json.Marshal(s)
 	if s.file == "" || err != nil || len(b) > mostSums || os.MkdirAll(filepath.Dir(s.file), 0o700) != nil {

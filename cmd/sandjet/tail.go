@@ -52,7 +52,7 @@ func (c *tailCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	found := c.After != schemas.Cursor{} // what came before it was not asked for
+	found := c.After != schemas.Cursor{} // events before the cursor are not expected
 	for item, err := range cl.Events(ctx, conversation, c.After) {
 		switch {
 		case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
@@ -66,7 +66,7 @@ func (c *tailCommand) Run(ctx context.Context, t terminal) error {
 		case item.Live && !c.Follow:
 			return nil
 		case item.Live && !found:
-			found = true // said once
+			found = true // printed once
 			fmt.Fprintf(t.err, "sandjet: there are no events on conversation %q yet: waiting for some (Ctrl-C to leave)\n",
 				schemas.Quotable(c.Conversation))
 			continue
@@ -94,7 +94,7 @@ func printItem(t terminal, item client.Item) error {
 	return wrapOutput(err)
 }
 
-// jsonItem is a line of tail --json.
+// jsonItem returns the value of a line of tail --json.
 func jsonItem(item client.Item) any {
 	if item.Gap != nil {
 		return struct {
@@ -108,7 +108,7 @@ func jsonItem(item client.Item) any {
 	}{item.Cursor, item.Event}
 }
 
-// eventLine says in one line, or several for output, what an event is about.
+// eventLine describes an event in one line, or in several for output.
 func eventLine(e schemas.Event) string {
 	switch e.Type {
 	case schemas.CallAccepted:
@@ -172,7 +172,7 @@ func eventLine(e schemas.Event) string {
 		}
 	case schemas.AgentStarted, schemas.AgentFinished, schemas.AgentFailed, schemas.AgentStepFinished, schemas.AgentStepRetried,
 		schemas.Message:
-		return fmt.Sprintf("%-9s %s", e.Type, short(string(e.Data))) // their data is their senders' own
+		return fmt.Sprintf("%-9s %s", e.Type, short(string(e.Data))) // their senders define the data
 	case schemas.CallRejected:
 		if d, ok := decode[schemas.RejectedData](e); ok && d.Error != nil {
 			return "rejected  " + printable(d.Error.Error())
@@ -218,12 +218,12 @@ func short(s string) string {
 	return printable(s)
 }
 
-// inline is short, on one line.
+// inline shortens a text and puts it on one line.
 func inline(s string) string {
 	return strings.ReplaceAll(short(s), "\n", " ")
 }
 
-// indent puts further lines below the first.
+// indent aligns further lines of a text with its first one.
 func indent(s string) string {
 	// the columns of printItem
 	return strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n"+strings.Repeat(" ", len("15:04:05.000  ")+32+10))

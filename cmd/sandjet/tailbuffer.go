@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// tailBuffer is a writer that remembers the end of what was written. Safe for concurrent use.
+// tailBuffer is a writer that retains the last tailBytes. It is safe for concurrent use.
 type tailBuffer struct {
 	mu  sync.Mutex
 	buf []byte
@@ -20,7 +20,7 @@ func (b *tailBuffer) Write(p []byte) (int, error) {
 	b.buf = append(b.buf, p...)
 	if over := len(b.buf) - tailBytes; over > 0 {
 		rest := b.buf[over:]
-		if i := bytes.IndexByte(rest, '\n'); i >= 0 { // not the end of a line that looks like another
+		if i := bytes.IndexByte(rest, '\n'); i >= 0 { // drop an incomplete line, which could look like another
 			rest = rest[i+1:]
 		}
 		b.buf = append(b.buf[:0], rest...)
@@ -28,7 +28,7 @@ func (b *tailBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last returns what the process said itself, without log lines, else everything.
+// last returns the retained lines that are no log lines, or everything if there are none.
 func (b *tailBuffer) last() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

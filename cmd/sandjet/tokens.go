@@ -38,7 +38,7 @@ type tokensCreateCommand struct {
 	TTL           time.Duration `placeholder:"DURATION" default:"15m" use:"" help:"Time to live, up to 24h."`
 }
 
-// Run makes a token.
+// Run creates a token.
 func (c *tokensCreateCommand) Run(ctx context.Context, t terminal) error {
 	cl, err := c.dial(ctx, t)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *tokensCreateCommand) Run(ctx context.Context, t terminal) error {
 	return say(t, "%s", made.Token)
 }
 
-// idsOf are the ids of records that are meant by id or name.
+// idsOf returns the ids of records that are given by id or name.
 func idsOf[T ~string](
 	ctx context.Context, cl *client.Client, find func(context.Context, *client.Client, string) (string, error), meant []string,
 ) ([]T, error) {

@@ -16,7 +16,7 @@ import (
 
 const tourConversation schemas.ConversationID = "demo"
 
-// step is one stop of the tour. It returns an error when something was not as promised.
+// step is one step of the tour. do returns an error if the result is not as promised.
 type step struct {
 	title, why string
 	do         func(*demo, context.Context) error
@@ -36,7 +36,7 @@ func tour() []step {
 	}
 }
 
-// request makes a call of the tour.
+// request returns a request of the tour.
 func request(tool schemas.Tool, input map[string]any) schemas.Request {
 	b, err := json.Marshal(input)
 	if err != nil {
@@ -49,7 +49,7 @@ func bash(command string) schemas.Request {
 	return request(schemas.ToolBash, map[string]any{"command": command})
 }
 
-// call makes a call, waits, and wants it completed.
+// call makes a call, waits for its result and prints that. It fails unless the call has completed.
 func (d *demo) call(ctx context.Context, r schemas.Request) (schemas.Result, error) {
 	d.ask(r)
 	res, err := d.client.Call(ctx, r)
@@ -69,7 +69,7 @@ func (d *demo) call(ctx context.Context, r schemas.Request) (schemas.Result, err
 	return res, nil
 }
 
-// ask shows a call that is made.
+// ask prints a call that is about to be made.
 func (d *demo) ask(r schemas.Request) {
 	var in struct {
 		Command  string `json:"command"`
@@ -77,7 +77,7 @@ func (d *demo) ask(r schemas.Request) {
 		Content  string `json:"content"`
 	}
 	if json.Unmarshal(r.Input, &in) != nil {
-		return // it was made by request
+		return // request has encoded it
 	}
 	switch {
 	case in.Content != "":
@@ -92,7 +92,7 @@ func (d *demo) ask(r schemas.Request) {
 	}
 }
 
-// quote shows a text of the tour's calls.
+// quote prints a text as a quotation.
 func (d *demo) quote(text string) {
 	for line := range strings.Lines(strings.TrimRight(text, "\n")) {
 		d.print("   │ %s\n", printable(strings.TrimRight(line, "\n")))
@@ -101,7 +101,7 @@ func (d *demo) quote(text string) {
 
 var errTour = errors.New("not as promised")
 
-// want is an error unless ok.
+// want returns an error that wraps errTour unless ok is true.
 func want(ok bool, format string, args ...any) error {
 	if ok {
 		return nil
@@ -149,7 +149,7 @@ func (d *demo) sandbox(ctx context.Context) error {
 
 func port(url string) string { return url[strings.LastIndexByte(url, ':')+1:] }
 
-// live makes a command continue only when its first output was seen here.
+// live runs a command that continues only after its first output was seen here, which proves that output is streamed.
 func (d *demo) live(ctx context.Context) error {
 	r := bash("echo 'step 1 of 3'\nuntil [ -e seen ]; do sleep 0.1; done\nfor i in 2 3; do echo \"step $i of 3\"; sleep 0.4; done")
 	d.ask(r)
@@ -289,7 +289,7 @@ func (d *demo) crash(ctx context.Context) error {
 	if _, err := d.story.wait(ctx, about(effect.ID, schemas.CallOutput)); err != nil {
 		return err
 	}
-	// A frozen worker takes the next call and does nothing with it; then it dies with both in flight.
+	// A suspended worker receives the next call and does nothing with it. It is killed with both calls in flight.
 	if err := d.worker.freeze(); err != nil {
 		return err
 	}

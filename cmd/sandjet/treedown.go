@@ -20,7 +20,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// treeDown writes files of a workspace below a folder of this host, and never outside of it, whatever links are there.
+// treeDown writes files of a workspace into a local folder, never outside of it, whatever links the folder has.
 type treeDown struct {
 	cl       *client.Client
 	w        schemas.WorkspaceID
@@ -29,8 +29,8 @@ type treeDown struct {
 	progress *progress
 }
 
-// all copies all that a listing names: as one archive, and what is not in it, because it broke off or the folder is too large for one,
-// file by file. It says how many files are there and how many entries are none.
+// all downloads the entries of a list as one archive, and one by one those that the archive did not deliver because it broke off or the
+// folder is too large for one. It returns the number of files written, and of entries that are neither files nor folders.
 func (d *treeDown) all(ctx context.Context, list []schemas.FileInfo) (n, left int, err error) {
 	done := map[string]bool{}
 	out, in := io.Pipe()
@@ -46,7 +46,7 @@ func (d *treeDown) all(ctx context.Context, list []schemas.FileInfo) (n, left in
 	switch code := schemas.CodeOf(err); {
 	case ctx.Err() != nil:
 		return len(done), 0, context.Cause(ctx)
-	case got != nil && err == nil, got != nil && schemas.CodeOf(got) == schemas.Invalid: // this host's fault, or no archive of ours
+	case got != nil && err == nil, got != nil && schemas.CodeOf(got) == schemas.Invalid: // an error of this host, or an invalid archive
 		return len(done), 0, got
 	case err != nil && code != schemas.Unavailable && code != schemas.Interrupted && code != schemas.Exhausted:
 		return len(done), 0, err
@@ -77,7 +77,8 @@ func cmpOr(err, other error) error {
 	return other
 }
 
-// unpack writes the files of an archive of the gateway's. The names of those that are whole are in done.
+// unpack writes the files of the gateway's archive. It adds the names of complete files to done. Code invalid: an entry is outside of the
+// folder.
 func (d *treeDown) unpack(in io.Reader, done map[string]bool) error {
 	for t := tar.NewReader(in); ; {
 		h, err := t.Next()
@@ -114,7 +115,7 @@ func (d *treeDown) unpack(in io.Reader, done map[string]bool) error {
 	}
 }
 
-// file downloads one file, with a mode, 0 for that of the file which is there, else 0644. It returns the SHA-256 of what came, in hex.
+// file downloads one file. If mode is 0, that of the existing file applies, else 0644. It returns the SHA-256 of the content, in hex.
 func (d *treeDown) file(ctx context.Context, f schemas.FileInfo, mode fs.FileMode) (sum string, err error) {
 	if mode == 0 {
 		mode = 0o644
@@ -139,7 +140,7 @@ func (d *treeDown) folder(name string) error {
 	return nil
 }
 
-// save writes to a file beside the one that is meant, which is replaced once all of it is there.
+// save has fetch write to a temporary file, which then replaces the file of that name. It returns the SHA-256 of the content, in hex.
 func (d *treeDown) save(name string, mode fs.FileMode, modified time.Time, fetch func(io.Writer) error) (sum string, err error) {
 	at := filepath.FromSlash(name)
 	if err := d.folder(path.Dir(name)); err != nil {

@@ -19,26 +19,26 @@ import (
 )
 
 const (
-	// A file above aloneAbove is sent by itself, so that it continues where it broke off. What is smaller goes in archives of at most
-	// batchFiles entries and batchBytes: what is sent again when one breaks off.
+	// A larger file than aloneAbove is uploaded by itself, so that its upload can be resumed. Smaller ones go in archives of at most
+	// batchFiles entries and batchBytes, which are sent again as a whole if they break off.
 	aloneAbove = 8 << 20
 	batchFiles = 1000
 	batchBytes = 64 << 20
 	batchTries = 5
 )
 
-// treeUp sends files of a folder of this host to a folder of a workspace.
+// treeUp uploads files of a local folder to a folder of a workspace.
 type treeUp struct {
 	cl       *client.Client
 	w        schemas.WorkspaceID
 	to       string
 	root     *os.Root
 	progress *progress
-	// Sent is called for each file that is there now, with its SHA-256 in hex. Nil: none is reported.
+	// sent is called for each file when it is stored, with its SHA-256 in hex. It may be nil.
 	sent func(f treeFile, sum string)
 }
 
-// all sends files and folders. What was sent before an error stays.
+// all uploads files and folders. Those uploaded before an error stay.
 func (u *treeUp) all(ctx context.Context, list []treeFile) error {
 	var batch []treeFile
 	size := int64(0)
@@ -64,7 +64,8 @@ func (u *treeUp) all(ctx context.Context, list []treeFile) error {
 	return flush()
 }
 
-// alone sends one file. Its upload is named by its content, so that another process continues it within a day.
+// alone uploads one file. The id of the upload is derived from its content, so that another process can resume it within a day. Code
+// conflict: the file changed meanwhile.
 func (u *treeUp) alone(ctx context.Context, f treeFile) error {
 	in, err := u.root.Open(f.path)
 	if err != nil {
@@ -99,7 +100,8 @@ func (u *treeUp) alone(ctx context.Context, f treeFile) error {
 	return nil
 }
 
-// batch sends files and folders as one archive, again when it breaks off: each file takes the place of itself.
+// batch uploads files and folders as one archive, and repeats that if it breaks off: files that were stored already are replaced by the
+// same content.
 func (u *treeUp) batch(ctx context.Context, list []treeFile) error {
 	if len(list) == 0 {
 		return nil
@@ -129,25 +131,25 @@ func (u *treeUp) batch(ctx context.Context, list []treeFile) error {
 	}
 }
 
-// archive sends files and folders once. The sums are those of the files, by their place in the list.
+// archive uploads files and folders once. It returns the SHA-256 of the files, at their indexes in the list.
 func (u *treeUp) archive(ctx context.Context, list []treeFile) (sums []string, err error) {
 	out, in := io.Pipe()
 	var packed error
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		sums, packed = packTree(u.root, list, in)
-		in.CloseWithError(packed) // no packed error is the end
+		in.CloseWithError(packed) // nil ends the archive
 	})
 	_, err = u.cl.Files(u.w).UploadArchive(ctx, u.to, out)
 	out.CloseWithError(io.ErrClosedPipe)
 	writer.Wait()
 	if packed != nil && !errors.Is(packed, io.ErrClosedPipe) {
-		return nil, packed // the server only saw an archive that breaks off
+		return nil, packed // the server's error would only be about an incomplete archive
 	}
 	return sums, err
 }
 
-// packTree writes a tar of files as they are now.
+// packTree writes a tar of files with their current content. It returns the SHA-256 of the files, at their indexes in the list.
 func packTree(root *os.Root, list []treeFile, to io.Writer) (sums []string, err error) {
 	sums = make([]string, len(list))
 	out := tar.NewWriter(to)
@@ -187,7 +189,7 @@ func packFile(root *os.Root, f treeFile, out *tar.Writer) (sum string, err error
 	return hex.EncodeToString(digest.Sum(nil)), err
 }
 
-// contextReader reads until its context ends.
+// contextReader is a reader that fails when its context ends.
 type contextReader struct {
 	ctx context.Context //nolint:containedctx // of one reading
 	r   io.Reader

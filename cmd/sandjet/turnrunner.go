@@ -16,8 +16,8 @@ import (
 	"github.com/sandjet/sandjet/turns/runner"
 )
 
-// addRunner adds what carries out the turns of agents with a model, which may be at addresses of these networks besides public ones. A
-// gateway that is added after it takes what is said to agents.
+// addRunner adds the part that runs the turns of agents that have a model. Model servers must have public addresses, or addresses in these
+// networks. A gateway that is added afterwards accepts messages to agents.
 func (n *node) addRunner(networks []netip.Prefix) {
 	log := n.log.With("part", "turns")
 	r := &runner.Runner{
@@ -34,7 +34,7 @@ func (n *node) addRunner(networks []netip.Prefix) {
 	n.add("turns", r.Run)
 }
 
-// minds knows what agents are made of, by their records.
+// minds implements [runner.Minds] with the records of agents and models.
 type minds struct {
 	records   *records.Store
 	transport http.RoundTripper
@@ -91,8 +91,8 @@ func (m minds) Mind(ctx context.Context, a schemas.AccountID, id schemas.AgentID
 	return mind, nil
 }
 
-// configOf is what an agent wants of its turns. A budget of money is counted as tokens, all of them at the dearest price of its models:
-// it is never exceeded. Code: invalid (a budget for a day).
+// configOf returns the configuration of an agent's turns. A budget of money is converted to tokens at the highest price of its models, so
+// that it is never exceeded. Code invalid: a budget for a day.
 func configOf(t schemas.AgentTurns, list []schemas.Model) (turns.Config, error) {
 	if t.Budget.TokensPerDay > 0 || t.Budget.CostPerDay > 0 {
 		return turns.Config{}, schemas.Errorf(schemas.Invalid, "the agent has a budget for a day, which is not counted yet: give it one for a turn")
@@ -115,7 +115,7 @@ func configOf(t schemas.AgentTurns, list []schemas.Model) (turns.Config, error) 
 		}
 	}
 	if t.Budget.Cost > 0 && dearest > 0 {
-		const perPrice = 1_000_000 // tokens that a price is for
+		const perPrice = 1_000_000 // number of tokens that a price is for
 		tokens := int64(math.Min(t.Budget.Cost/dearest*perPrice, schemas.MaxTurnTokens))
 		if c.Budget == 0 || tokens < c.Budget {
 			c.Budget = max(tokens, 1)

@@ -55,7 +55,7 @@ func (c *upCommand) AfterApply(root *cli) error {
 	return nil
 }
 
-// Run starts everything and stays until ctx ends.
+// Run starts everything and runs until ctx ends.
 func (c *upCommand) Run(ctx context.Context, t terminal) error {
 	n, err := c.build(ctx, t)
 	if err != nil {
@@ -68,13 +68,13 @@ func (c *upCommand) Run(ctx context.Context, t terminal) error {
 	return n.run(ctx)
 }
 
-// build opens everything that up needs. The caller closes the node after its run.
+// build opens everything that up needs. The caller closes the node after running it.
 func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) {
 	if err := errors.Join(c.topologyFlags.check(), c.workerFlags.check(), c.gatewayFlags.check(), c.operatorFlags.check(),
 		c.tenantFlags.check()); err != nil {
 		return nil, err
 	}
-	if len(c.ModelNetworks) == 0 { // a server of models on the user's own host
+	if len(c.ModelNetworks) == 0 { // allow a model server on the user's own host
 		c.ModelNetworks = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	}
 	n, err := newNode(t.log, c.dir)
@@ -133,7 +133,7 @@ func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) 
 	return n, n.publishEndpoint()
 }
 
-// portsFree reports all ports that are in use, not only the first.
+// portsFree returns an error that lists all ports in use, not only the first.
 func (c *upCommand) portsFree(ctx context.Context) error {
 	var errs []error
 	if c.Listen.port != 0 {
@@ -145,7 +145,7 @@ func (c *upCommand) portsFree(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// identity is the account to serve: what the flags say, else the one of the data folder.
+// identity returns the account to serve: that of the flags, else that of the data folder.
 func (f gatewayFlags) identity(dir dataDir) (identity, error) {
 	switch {
 	case f.Account != "" && f.Key != "":
@@ -157,7 +157,7 @@ func (f gatewayFlags) identity(dir dataDir) (identity, error) {
 	return dir.identity()
 }
 
-// claim makes this process the one Sandjet of the data folder until it ends.
+// claim makes this process the only Sandjet on the data folder until the node is closed. Code: conflict.
 func (n *node) claim() error {
 	l, err := n.dir.claim()
 	if err != nil {
@@ -176,11 +176,11 @@ func (n *node) openListener(ctx context.Context, a address, flag string, remote 
 	if err != nil {
 		return nil, err
 	}
-	n.onClose(func() { _ = l.Close() }) // closed already when it was served
+	n.onClose(func() { _ = l.Close() }) // serving it has usually closed it already
 	return l, nil
 }
 
-// publishEndpoint writes up.json, which is removed at a clean end.
+// publishEndpoint writes up.json, and removes it when the node is closed.
 func (n *node) publishEndpoint() error {
 	n.endpoint.PID, n.endpoint.SecretsKeys = os.Getpid(), n.ring.IDs()
 	if err := writeJSON(n.dir.upFile(), n.endpoint); err != nil {
@@ -194,7 +194,8 @@ func (n *node) publishEndpoint() error {
 	return nil
 }
 
-// announce prints where it can be reached, and where the key is: what is printed ends in journals. The file for programs has everything.
+// announce prints the addresses, and the file that has the key. The key itself is not printed, as the output often ends up in logs; with
+// --json it is.
 func announce(t terminal, e endpoint, file string) error {
 	if t.json {
 		return printJSON(t.out, e)
@@ -214,7 +215,7 @@ Stop:    Ctrl-C
 	return wrapOutput(err)
 }
 
-// withoutCredentials is a URL as it may be shown.
+// withoutCredentials returns a URL without user and password.
 func withoutCredentials(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

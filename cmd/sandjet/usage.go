@@ -10,7 +10,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// usage words a parse error, and adds where help is.
+// usage returns a parse error in plain words, with the command that prints the help.
 func usage(err error) error {
 	where := "sandjet --help"
 	p, ok := errors.AsType[*kong.ParseError](err)
@@ -27,7 +27,7 @@ func usage(err error) error {
 	return schemas.Errorf(schemas.Invalid, "%s (see %s)", plainly(err.Error()), where)
 }
 
-// plainly words what kong says of arguments that are not there: expected "<conversations> ...".
+// plainly rewords kong's error about missing arguments: expected "<conversations> ...". It returns others as they are.
 func plainly(said string) string {
 	word, missing := strings.CutPrefix(said, `expected "<`)
 	if !missing {
@@ -45,7 +45,7 @@ func plainly(said string) string {
 	return "the arguments " + strings.Join(names, " ") + " are missing"
 }
 
-// wordsOf is a command as it is typed, without the other names that it has.
+// wordsOf returns a command as it is typed, without aliases.
 func wordsOf(n *kong.Node) string {
 	if n.Parent == nil {
 		return n.Name
@@ -53,7 +53,7 @@ func wordsOf(n *kong.Node) string {
 	return wordsOf(n.Parent) + " " + n.Name
 }
 
-// commandNames are the names and aliases of the commands below a node that help shows.
+// commandNames returns the names and aliases of the visible commands below a node.
 func commandNames(n *kong.Node) []string {
 	var names []string
 	for _, c := range n.Children {
@@ -64,7 +64,7 @@ func commandNames(n *kong.Node) []string {
 	return names
 }
 
-// hint names what a wrong name may have meant; empty where nothing is near.
+// hint suggests names for an unknown one; empty if none is similar.
 func hint(name string, known []string) string {
 	near := schemas.NearestNames(name, known)
 	if len(near) == 0 {
@@ -76,7 +76,7 @@ func hint(name string, known []string) string {
 	return ": did you mean " + orList(near) + "?"
 }
 
-// orList is a list in words: a, b or c.
+// orList joins words to "a, b or c".
 func orList(words []string) string {
 	if last := len(words) - 1; last > 0 {
 		return strings.Join(words[:last], ", ") + " or " + words[last]
@@ -87,7 +87,7 @@ func orList(words []string) string {
 // versionFlag prints the version in place of a command.
 type versionFlag bool
 
-// BeforeReset is called by kong when the flag is there, before anything that is missing is an error.
+// BeforeReset is called by kong when the flag is given, before missing arguments are reported.
 func (versionFlag) BeforeReset(app *kong.Kong) error {
 	fmt.Fprintln(app.Stdout, readBuild())
 	app.Exit(exitOK)

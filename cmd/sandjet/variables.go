@@ -57,7 +57,7 @@ func (c *variablesSetCommand) Run(ctx context.Context, t terminal) error {
 	return say(t, "%s is set", v.Name)
 }
 
-// read finds the name and the value.
+// read returns the name and the value that the flags give. Code: invalid.
 func (c *variablesSetCommand) read(stdin io.Reader) (name, value string, err error) {
 	name, value, inline := strings.Cut(c.Name, "=")
 	ways := 0

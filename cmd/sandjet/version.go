@@ -11,7 +11,7 @@ import (
 
 type versionCommand struct{}
 
-// buildInfo says which Sandjet this is.
+// buildInfo is the version of this program and how it was built.
 type buildInfo struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitzero"`
@@ -26,7 +26,7 @@ func (b buildInfo) String() string {
 	return fmt.Sprintf("sandjet %s (%s, %s)", b.Version, b.Go, b.Platform)
 }
 
-// readBuild reads what the Go toolchain put into this program.
+// readBuild reads the build information that the Go toolchain has embedded.
 func readBuild() buildInfo {
 	b := buildInfo{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

@@ -52,7 +52,7 @@ func (c *webhooksAddCommand) Run(ctx context.Context, t terminal) error {
 	}
 	asked := schemas.Endpoint{URL: spec.URL, Events: spec.Events, ContentType: spec.ContentType, Concurrency: spec.Concurrency,
 		Description: spec.Description}
-	if err := asked.Validate(); err != nil { // before anything is dialled
+	if err := asked.Validate(); err != nil { // before connecting
 		return err
 	}
 	cl, err := c.dial(ctx, t)
@@ -66,7 +66,7 @@ func (c *webhooksAddCommand) Run(ctx context.Context, t terminal) error {
 	return printSecret(t, e)
 }
 
-// printSecret prints an endpoint with its newest secret, which is shown this once.
+// printSecret prints an endpoint with its newest secret, which cannot be shown again.
 func printSecret(t terminal, e schemas.Endpoint) error {
 	if t.json {
 		return printJSON(t.out, e)
@@ -117,7 +117,7 @@ func eventNames(types []schemas.EventType) string {
 	return strings.Join(names, ",")
 }
 
-// webhookTarget is an endpoint at a gateway.
+// webhookTarget names an endpoint and its gateway.
 type webhookTarget struct {
 	gatewayTarget
 
@@ -220,7 +220,7 @@ func (c *webhooksRotateCommand) Run(ctx context.Context, t terminal) error {
 
 type webhooksTestCommand struct{ webhookTarget }
 
-// Run has a test event delivered.
+// Run sends a test event to an endpoint.
 func (c *webhooksTestCommand) Run(ctx context.Context, t terminal) error {
 	cl, id, err := c.dial(ctx, t)
 	if err != nil {
@@ -244,7 +244,7 @@ type webhooksReplayCommand struct {
 	ID       string `name:"id" placeholder:"ID" use:"" help:"Only this delivery, by its webhook-id."`
 }
 
-// Run has deliveries made again.
+// Run requeues deliveries.
 func (c *webhooksReplayCommand) Run(ctx context.Context, t terminal) error {
 	since, err := moment(c.Since, time.Now())
 	if err != nil {
@@ -272,7 +272,7 @@ func (c *webhooksReplayCommand) Run(ctx context.Context, t terminal) error {
 	return say(t, "Requeued %s", count(n, "delivery", "deliveries"))
 }
 
-// moment reads a time, or a duration back from now. Nothing is the zero time.
+// moment parses a time, or a duration back from now. It returns the zero time for an empty text. Code: invalid.
 func moment(s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil

@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// count is a number with its noun in the right form: "1 result", "2 results". A plural that is more than an s is given.
+// count returns a number with its noun in the right form: "1 result", "2 results". A plural that is not formed by an s is given.
 func count[N int | int64 | uint64](n N, noun string, plural ...string) string {
 	switch {
 	case n == 1:
@@ -13,7 +13,7 @@ func count[N int | int64 | uint64](n N, noun string, plural ...string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// are is count with its verb: "1 call is", "2 calls are".
+// are returns count with its verb: "1 call is", "2 calls are".
 func are[N int | int64 | uint64](n N, noun string) string {
 	if n == 1 {
 		return count(n, noun) + " is"

@@ -33,7 +33,7 @@ type workspaceFlags struct {
 	Sandbox *string `placeholder:"ID" use:"" help:"Default sandbox for calls that name none (id or name); empty for none."`
 }
 
-// body makes what is sent.
+// body returns the request body that the file and the flags describe.
 func (f workspaceFlags) body(ctx context.Context, cl *client.Client, stdin io.Reader) (body, error) {
 	b, err := f.read(stdin)
 	if err != nil || f.Sandbox == nil {
@@ -83,7 +83,7 @@ type workspacesCreateCommand struct {
 	Name string `arg:"" optional:"" help:"Its name. Default: the file's."`
 }
 
-// Run makes a workspace.
+// Run creates a workspace.
 func (c *workspacesCreateCommand) Run(ctx context.Context, t terminal) error {
 	return workspaceKind().create(ctx, t, c.gatewayTarget, c.Name, c.body)
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// yamlWriter writes each line of JSON that comes as a document of YAML. What is no JSON passes as it is.
+// yamlWriter converts each line of JSON to a YAML document. Other lines pass unchanged.
 type yamlWriter struct {
 	w    io.Writer
-	rest []byte // of a line that has not ended
-	next bool   // a document came before
+	rest []byte // the beginning of an incomplete line
+	next bool   // a document was written before
 }
 
-// Write takes any part of the lines.
+// Write accepts any part of the lines. It returns len(p) or an error.
 func (y *yamlWriter) Write(p []byte) (int, error) {
 	y.rest = append(y.rest, p...)
 	for {
