@@ -1,4 +1,3 @@
-// Package clienttest lets the real clients follow conversations of the real gateway through a
-// network that does not hold, and judges what they saw: the JavaScript client in Node and in
-// Chromium, and the Go client. It is all tests.
+// Package clienttest tests the real clients against the real gateway over an unreliable network: the JavaScript client in Node and in
+// Chromium, and the Go client follow conversations, and what they received is compared with the log. It has tests only.
 package clienttest

@@ -1,3 +1,3 @@
-// Package clustertest holds the log on three servers, with readers that are attached to a server whose
-// copies are behind, servers that are killed, cut off and put to sleep.
+// Package clustertest tests the log on three servers: with readers at a server whose replicas lag, and with servers that are killed,
+// partitioned and suspended.
 package clustertest

@@ -1,4 +1,3 @@
-// Package crashtest kills the processes of Sandjet and looks at what is left of its promises. It is
-// all tests: go test ./internal/crashtest runs the short form, and make long-crash the long
-// one.
+// Package crashtest kills the processes of Sandjet and checks that its promises hold. It has tests only: go test ./internal/crashtest runs
+// the short form, make long-crash the long one.
 package crashtest

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package dockertest gives tests a real Docker engine: the one of DOCKER_HOST, or one of their own that is started in
-// namespaces of its own and leaves nothing behind, and images that are made without a registry.
+// Package dockertest gives tests a real Docker engine, and images that are built without a registry. The engine is the one of DOCKER_HOST,
+// or one that is started in namespaces of its own and leaves nothing behind.
 package dockertest
 
 import (
@@ -24,19 +24,19 @@ import (
 	"github.com/sandjet/sandjet/internal/longtest"
 )
 
-// patience is how long an engine may take to start or stop, on a machine with much to do.
+// patience limits how long an engine may take to start or stop, on a busy host.
 const patience = 2 * time.Minute
 
 // Engine is a Docker engine for tests.
 type Engine struct {
-	Host string // its address, as DOCKER_HOST has it
+	Host string // its address, in the form of DOCKER_HOST
 
 	dir    string
-	holder *exec.Cmd // the namespaces: what is in them ends with it
+	holder *exec.Cmd // first process of the namespaces: all processes in them end with it
 	daemon *exec.Cmd
 	images sync.Map // by name: func() error
 
-	starts  chan func() // to be called on starter's thread; nil: the engine is not this test's own
+	starts  chan func() // functions to call on starter's thread; nil if the engine was not started here
 	starter sync.WaitGroup
 }
 
@@ -49,7 +49,7 @@ var shared struct { //nolint:gochecknoglobals // one for all tests of a process:
 	tried  bool
 }
 
-// Main runs the tests of a package and ends the engine that they have started. It is for TestMain.
+// Main runs the tests of a package and then stops the engine that they have started. It is for TestMain.
 func Main(m *testing.M) int {
 	code := m.Run()
 	shared.Lock()
@@ -63,8 +63,8 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Get returns the engine of this test binary, started with the first test that asks. Where none can be, the test is
-// skipped with the reason; it fails instead when CI is set. The package needs a TestMain with [Main].
+// Get returns the engine of this test binary, which the first call starts. If none can be started, it skips the test with the reason, or
+// fails it when CI is set. The package needs a TestMain with [Main].
 func Get(tb testing.TB) *Engine {
 	tb.Helper()
 	longtest.Only(tb, "a Docker engine")
@@ -82,7 +82,7 @@ func Get(tb testing.TB) *Engine {
 	return nil
 }
 
-// find uses the engine that the environment names, or starts one.
+// find returns the engine that DOCKER_HOST names, or starts one.
 func find() (*Engine, error) {
 	if host := os.Getenv("DOCKER_HOST"); host != "" {
 		e := &Engine{Host: host}
@@ -91,10 +91,10 @@ func find() (*Engine, error) {
 	return start()
 }
 
-// Private starts an engine for one test alone, which may stop it and start it again, and ends it with the test.
+// Private starts an engine for one test alone, which may stop and restart it. It is stopped at the end of the test.
 func Private(tb testing.TB) *Engine {
 	tb.Helper()
-	Get(tb) // says why there can be none
+	Get(tb) // skips the test with the reason if none can be started
 	e, err := start()
 	if err != nil {
 		tb.Fatal(err)
@@ -107,8 +107,8 @@ func Private(tb testing.TB) *Engine {
 	return e
 }
 
-// start starts an engine in namespaces of its own for the network, mounts and processes: firewall rules stay away from the
-// host, and when the first process of them ends nothing is left.
+// start starts an engine in its own namespaces for the network, mounts and processes: its firewall rules do not affect the host, and
+// nothing is left when the first process of the namespaces ends.
 func start() (*Engine, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("DOCKER_HOST is not set, and only root can start an engine")
@@ -148,15 +148,15 @@ func start() (*Engine, error) {
 	return e, nil
 }
 
-// start starts a process that is to be killed when this one ends. The kernel does that when the thread ends that started it, and threads of
-// tests end: one that has entered another namespace is ended.
+// start starts a process that is killed when this one ends. The kernel kills it when the thread that started it ends, and threads of tests
+// do end, for instance after entering another namespace. So all are started on one permanent thread.
 func (e *Engine) start(cmd *exec.Cmd) error {
 	err := make(chan error)
 	e.starts <- func() { err <- cmd.Start() }
 	return <-err
 }
 
-// first is the first process in the engine's namespaces, as this host knows it.
+// first returns the host's process id of the first process in the engine's namespaces.
 func (e *Engine) first() (int, error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		out, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", e.holder.Process.Pid))
@@ -203,9 +203,9 @@ func (e *Engine) Start() error {
 	}
 }
 
-// answers reports whether the engine does.
+// answers returns an error if the engine does not respond.
 func (e *Engine) answers() error {
-	if path, ok := strings.CutPrefix(e.Host, "unix://"); ok { // sooner than by its program
+	if path, ok := strings.CutPrefix(e.Host, "unix://"); ok { // faster than starting the client's program
 		c, err := new(net.Dialer).DialContext(context.Background(), "unix", path)
 		if err != nil {
 			return err
@@ -216,7 +216,7 @@ func (e *Engine) answers() error {
 	return err
 }
 
-// Stop ends the engine of this test binary with a signal, and waits for that.
+// Stop sends a signal to an engine that was started here, and waits until it has exited.
 func (e *Engine) Stop(signal string) error {
 	if e.daemon == nil {
 		return errors.New("the engine is not this test's own")
@@ -232,19 +232,19 @@ func (e *Engine) Stop(signal string) error {
 	if out, err := kill.CombinedOutput(); err != nil {
 		return fmt.Errorf("end the engine: %w: %s", err, out)
 	}
-	_ = e.daemon.Wait() // by a signal
+	_ = e.daemon.Wait() // it was killed by a signal
 	_ = os.Remove(filepath.Join(e.dir, "pid"))
 	return nil
 }
 
-// Process is one of an engine's namespaces.
+// Process is a process in an engine's namespaces.
 type Process struct {
 	ID, Parent string
 	Name       string // as the kernel has it: cut to 15 characters, in parentheses
 	Command    string // and its arguments
 }
 
-// Processes lists those in the engine's namespaces: its own, and those of its containers. It is for engines of [Private].
+// Processes lists the processes in the engine's namespaces: the engine's and those of its containers. It is for engines of [Private].
 func (e *Engine) Processes() ([]Process, error) {
 	first, err := e.first()
 	if err != nil {
@@ -270,13 +270,13 @@ func (e *Engine) Processes() ([]Process, error) {
 	return all, nil
 }
 
-// close ends the engine with all that runs in it.
+// close stops the engine and everything that runs in it.
 func (e *Engine) close() error {
 	if e.starts == nil {
 		return nil
 	}
 	if e.daemon != nil && e.daemon.Process != nil && e.daemon.ProcessState == nil {
-		_ = e.Stop("TERM") // so that it unmounts; what it leaves ends with the namespaces
+		_ = e.Stop("TERM") // so that it unmounts; remaining processes end with the namespaces
 	}
 	if e.holder != nil {
 		_ = e.holder.Process.Kill()
@@ -304,7 +304,7 @@ func (e *Engine) Docker(stdin []byte, args ...string) (string, error) {
 	return strings.TrimSpace(stdout.String()), nil
 }
 
-// Run is Docker for a test, which fails when it does.
+// Run is Docker for a test: it fails the test on an error.
 func (e *Engine) Run(tb testing.TB, args ...string) string {
 	tb.Helper()
 	out, err := e.Docker(nil, args...)

@@ -24,10 +24,10 @@ const (
 	Busybox = "sandjet-test/busybox" // busybox and bash
 	Shell   = "sandjet-test/shell"   // busybox without bash
 	Tools   = "sandjet-test/tools"   // bash, coreutils and more of this host's programs
-	Web     = "sandjet-test/web"     // those, curl and python3, and the certificates that this host trusts
+	Web     = "sandjet-test/web"     // the same with curl, python3, and the certificates that this host trusts
 )
 
-// Image makes an image on the engine where it is missing, and returns its name.
+// Image builds an image on the engine unless it exists, and returns its name.
 func (e *Engine) Image(tb testing.TB, name string) string {
 	tb.Helper()
 	once, _ := e.images.LoadOrStore(name, sync.OnceValue(func() error { return e.makeImage(name) }))
@@ -69,7 +69,8 @@ func (e *Engine) makeImage(name string) error {
 	return err
 }
 
-// programsOf are those of this host that an image has, in place of busybox's. What is not installed here is busybox's there.
+// programsOf returns the programs of this host that an image has instead of busybox's. If one is not installed here, the image has
+// busybox's.
 func programsOf(name string) []string {
 	switch name {
 	case Shell:
@@ -86,10 +87,10 @@ func programsOf(name string) []string {
 	return tools
 }
 
-// certificates are those that this host trusts.
+// certificates is the file of the certificates that this host trusts.
 const certificates = "/etc/ssl/certs/ca-certificates.crt"
 
-// python adds this host's python3 with its library, below a folder of its own: the program finds its library from where it is.
+// python adds this host's python3 with its library to a folder of its own: the program finds its library relative to itself.
 func (r *root) python() error {
 	const home = "opt/python"
 	out, err := exec.CommandContext(context.Background(), "python3", "-c",
@@ -152,7 +153,7 @@ func (r *root) text(name, content string) {
 	r.add(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, []byte(content))
 }
 
-// file copies one of this host's files, with the folders above it.
+// file copies a file of this host, and creates the folders above it.
 func (r *root) file(path, as string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -169,7 +170,7 @@ func (r *root) file(path, as string) error {
 	return r.err
 }
 
-// busybox adds the static program, and links for what it can do unless something else does it.
+// busybox adds the static program, and a link for each of its applets whose name is not taken.
 func (r *root) busybox() error {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
@@ -188,7 +189,7 @@ func (r *root) busybox() error {
 	return r.err
 }
 
-// program adds a program of this host, in place of busybox's, with the libraries that it is linked to.
+// program adds a program of this host, instead of busybox's, with the libraries that it is linked to.
 func (r *root) program(name string) error {
 	path, err := exec.LookPath(name)
 	if errors.Is(err, exec.ErrNotFound) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// anthropic is the Messages API.
+// anthropic is the wire format of the Messages API.
 type anthropic struct{}
 
 func (anthropic) name() string { return "anthropic" }
@@ -50,7 +50,7 @@ type anthropicBlock struct {
 	} `json:"source"`
 }
 
-// blocks are those of a content, which may be a text alone.
+// blocks decodes a content, which is a list of blocks or a single text.
 func blocks(content json.RawMessage) (list []anthropicBlock, err error) {
 	var text string
 	if json.Unmarshal(content, &text) == nil {
@@ -111,7 +111,7 @@ func (anthropic) read(h http.Header, body []byte, key string) (q question, wrong
 			marks += marked(b.CacheControl)
 		}
 	}
-	var open, ids []string // uses of the message before, and of all
+	var open, ids []string // ids of the previous message's tool uses, and of all
 	for i, m := range r.Messages {
 		if want := []string{"user", "assistant"}[i%2]; m.Role != want {
 			return q, bad("messages.%d.role: roles must alternate between \"user\" and \"assistant\", beginning with \"user\"", i)
@@ -254,14 +254,14 @@ func reason(f failure) string {
 
 type object = map[string]any
 
-// content is the blocks of an answer, as they are when they are whole.
+// content returns the complete blocks of an answer.
 func (anthropic) content(q question, r Reply) (list []object) {
 	if r.Think != "" {
 		list = append(list, object{"type": "thinking", "thinking": r.Think, "signature": fmt.Sprintf("c2lnbmVk%d", q.n)})
 	}
 	if len(r.Other) > 0 {
 		var o object
-		if err := json.Unmarshal(r.Other, &o); err == nil { // check has read it
+		if err := json.Unmarshal(r.Other, &o); err == nil { // check has validated it
 			list = append(list, o)
 		}
 	}
@@ -273,7 +273,7 @@ func (anthropic) content(q question, r Reply) (list []object) {
 	for i, u := range r.Call {
 		var input any = json.RawMessage(u.text())
 		if !isObject([]byte(u.text())) {
-			input = object{} // of an answer that is whole, the service makes an object
+			input = object{} // in a complete answer the service always sends an object
 		}
 		list = append(list, object{"type": "tool_use", "id": u.id("toolu", q.n, i), "name": u.Tool, "input": input})
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// openai is the Chat Completions API.
+// openai is the wire format of the Chat Completions API.
 type openai struct{}
 
 func (openai) name() string { return "openai" }
@@ -47,7 +47,7 @@ type openaiMessage struct {
 	} `json:"tool_calls"`
 }
 
-// text is what a message says, and whether it says something.
+// text returns the text of a message, and whether its content is valid and not empty.
 func (m openaiMessage) text() (text string, some bool) {
 	if json.Unmarshal(m.Content, &text) == nil && string(m.Content) != "null" {
 		return text, true
@@ -113,8 +113,8 @@ func (openai) read(h http.Header, body []byte, key string) (q question, wrong *f
 		}
 		q.tools = append(q.tools, t.Function.Name)
 	}
-	var open []string // calls without a result
-	said := ""        // the role before
+	var open []string // ids of calls without a result
+	said := ""        // role of the previous message
 	for i, m := range r.Messages {
 		where := fmt.Sprintf("messages[%d]", i)
 		if m.Role != "tool" && len(open) > 0 {
@@ -124,7 +124,7 @@ func (openai) read(h http.Header, body []byte, key string) (q question, wrong *f
 		switch m.Role {
 		case "system", "developer":
 		case "user":
-			if said == "user" { // OpenAI takes it, many servers that speak its wire do not
+			if said == "user" { // OpenAI accepts it, many compatible servers do not
 				return q, badParam(where, "Conversation roles must alternate user/assistant/user/assistant/...")
 			}
 		case "assistant":
@@ -210,9 +210,9 @@ func (openai) frame(q question, kind string) object {
 	return object{"id": fmt.Sprintf("chatcmpl-fake-%d", q.n), "object": kind, "created": 1764000000, "model": q.model}
 }
 
-// other are fields of the message that clients do not know.
+// other returns fields of the message that clients do not know.
 func (openai) other(r Reply) (o object) {
-	_ = json.Unmarshal(r.Other, &o) // check has read it
+	_ = json.Unmarshal(r.Other, &o) // check has validated it
 	return o
 }
 

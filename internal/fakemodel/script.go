@@ -1,5 +1,5 @@
-// Package fakemodel is a server of language models without a model: it speaks Anthropic's Messages API and OpenAI's Chat Completions
-// API, streaming and not, answers by a script, and refuses what the services refuse, in their words.
+// Package fakemodel is a server that imitates language models for tests: it implements Anthropic's Messages API and OpenAI's Chat
+// Completions API, with streams and without. It answers by a script, and rejects what the services reject, with their error messages.
 package fakemodel
 
 import (
@@ -9,70 +9,70 @@ import (
 	"time"
 )
 
-// Script says what is answered. Without rules, and where none fits, the server echoes: see [Script.reply].
+// Script determines the answers. Without rules, or if none matches, the server echoes: see [Script.reply].
 type Script struct {
-	// Key is the one that is taken; "": any is, but one must be there.
+	// Key is the API key that is accepted; "": any key, but there must be one.
 	Key   string `json:"key,omitzero"`
 	Rules []Rule `json:"rules,omitzero"`
 }
 
-// Rule is an answer, and what it answers: each condition that is set must hold. The first rule that fits counts.
+// Rule is an answer with its conditions. All conditions that are set must hold. The first rule that matches is used.
 type Rule struct {
-	Request  int    `json:"request,omitzero"`  // the number of the request, from 1 on; refused ones count
+	Request  int    `json:"request,omitzero"`  // the number of the request, from 1 on; rejected ones count
 	Contains string `json:"contains,omitzero"` // in the texts and results of the last message
 	Model    string `json:"model,omitzero"`
-	Times    int    `json:"times,omitzero"` // how many requests it answers; 0: all that fit
+	Times    int    `json:"times,omitzero"` // how many requests it answers; 0: any number
 	Reply
 }
 
-// Reply is an answer, or what happens in its place.
+// Reply is an answer, or the failure that takes its place.
 type Reply struct {
 	Think string `json:"think,omitzero"`
 	Say   string `json:"say,omitzero"`
-	// Refuse is what the model says as it refuses.
+	// Refuse is the text of a refusal by the model.
 	Refuse string `json:"refuse,omitzero"`
 	Call   []Use  `json:"call,omitzero"`
 	// Other is an object that clients do not know: a block on Anthropic's wire, fields of the message on OpenAI's.
 	Other json.RawMessage `json:"other,omitzero"`
-	// Stop is why the answer ends, in the wire's own word; "": as its content says.
+	// Stop is the reason for the end of the answer, in the wire's terms; "": it follows from the content.
 	Stop  string `json:"stop,omitzero"`
-	Usage *Usage `json:"usage,omitzero"` // nil: guessed by lengths
+	Usage *Usage `json:"usage,omitzero"` // nil: estimated from lengths
 
-	// Status is of an error: 429, 529 and so on. Type, Code and Message are in its body.
+	// Status is that of an error, such as 429 or 529. Type, Code and Message go into its body.
 	Status     int    `json:"status,omitzero"`
 	Type       string `json:"type,omitzero"`
 	Code       string `json:"code,omitzero"`
 	Message    string `json:"message,omitzero"`
-	RetryAfter string `json:"retry_after,omitzero"` // the header, as it is
-	// StreamError is the type of an error that comes within a stream, in place of its end.
+	RetryAfter string `json:"retry_after,omitzero"` // the value of the header
+	// StreamError is the type of an error that is sent instead of the end of a stream.
 	StreamError string `json:"stream_error,omitzero"`
 
 	Wait       Duration `json:"wait,omitzero"`        // before the first byte
 	Pace       Duration `json:"pace,omitzero"`        // before each event of a stream
-	BreakAfter int      `json:"break_after,omitzero"` // bytes of the body, behind which the connection breaks
-	BadJSON    bool     `json:"bad_json,omitzero"`    // the last of the body is no JSON
+	BreakAfter int      `json:"break_after,omitzero"` // bytes of the body after which the connection breaks
+	BadJSON    bool     `json:"bad_json,omitzero"`    // the end of the body is invalid JSON
 }
 
-// Use is a use of a tool.
+// Use is a call of a tool.
 type Use struct {
 	Tool  string          `json:"tool"`
 	Input json.RawMessage `json:"input,omitzero"` // an object; none: {}
-	Raw   string          `json:"raw,omitzero"`   // what the model writes instead, which may be no JSON
-	ID    string          `json:"id,omitzero"`    // "": made of the request's number
+	Raw   string          `json:"raw,omitzero"`   // text in place of Input, which may be invalid JSON
+	ID    string          `json:"id,omitzero"`    // "": derived from the request's number
 }
 
-// Usage is what the answer is said to cost, in tokens.
+// Usage is the number of tokens that the answer reports.
 type Usage struct {
-	In         int64 `json:"in"` // without what was cached
+	In         int64 `json:"in"` // without cached ones
 	CacheRead  int64 `json:"cache_read,omitzero"`
 	CacheWrite int64 `json:"cache_write,omitzero"`
 	Out        int64 `json:"out"`
 }
 
-// Duration is written as Go does: 250ms, 2s.
+// Duration is a time.Duration in Go's notation: 250ms, 2s.
 type Duration time.Duration
 
-// UnmarshalText reads it.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if err != nil || v < 0 {
@@ -82,10 +82,10 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes it.
+// MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// check says what is wrong with a script.
+// check returns an error for the first invalid rule.
 func (s Script) check() error {
 	for i, r := range s.Rules {
 		wrong := func(format string, args ...any) error {
@@ -117,20 +117,20 @@ func (s Script) check() error {
 	return nil
 }
 
-// question is what of a request an answer depends on.
+// question is the part of a request that determines the answer.
 type question struct {
 	n       int
 	model   string
 	stream  bool
-	usage   bool // whether a stream is to end with it, on OpenAI's wire
+	usage   bool // whether a stream must end with the usage, on OpenAI's wire
 	tools   []string
 	text    string // of the last message
 	results bool   // it has results of tools
 	size    int    // bytes of the body
 }
 
-// reply is the answer of a rule, or of none: then the server calls the tool bash where a message is "run: COMMAND", says what a tool
-// has said, and repeats everything else.
+// reply returns the answer of the first rule that matches, and the rule's number. If none does, the number is 0: the server calls the tool
+// bash for a message "run: COMMAND", repeats the result of a tool, and echoes everything else.
 func (s Script) reply(q question, used []int) (r Reply, rule int) {
 	for i, r := range s.Rules {
 		if (r.Request == 0 || r.Request == q.n) && strings.Contains(q.text, r.Contains) && (r.Model == "" || r.Model == q.model) &&
@@ -169,7 +169,7 @@ func (r Reply) usage(q question) Usage {
 	return Usage{In: int64(q.size/4 + 1), Out: int64(out/4 + 1)}
 }
 
-// text is what the model writes as the input.
+// text returns the input as the model writes it.
 func (u Use) text() string {
 	switch {
 	case u.Raw != "":
@@ -192,7 +192,7 @@ func isObject(text []byte) bool {
 	return json.Unmarshal(text, &o) == nil && o != nil
 }
 
-// named reports whether s has letters, digits, _ and - alone.
+// named reports whether s is a name: 1 to most letters, digits, _ and -.
 func named(s string, most int) bool {
 	for _, c := range []byte(s) {
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
@@ -202,7 +202,7 @@ func named(s string, most int) bool {
 	return s != "" && len(s) <= most
 }
 
-// pieces are the text in parts as a stream brings them.
+// pieces splits a text into the parts in which a stream sends it.
 func pieces(text string) (list []string) {
 	const runes = 6
 	at, n := 0, 0

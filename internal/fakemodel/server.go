@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// The bounds of a server.
+// The limits of a server.
 const (
 	MaxBody  = 32 << 20 // bytes of a request
 	MaxKept  = 100      // requests that it shows
 	MaxBytes = 16 << 20 // bytes of their bodies
 )
 
-// Server answers requests. Any number may come at once.
+// Server answers requests by a script. It is safe for concurrent use.
 type Server struct {
 	script Script
 
@@ -28,17 +28,17 @@ type Server struct {
 	bytes int
 }
 
-// Request is one that came.
+// Request is a request that was received.
 type Request struct {
 	Number int             `json:"number"`
 	Wire   string          `json:"wire"`
 	Model  string          `json:"model,omitzero"`
 	Status int             `json:"status"`
-	Rule   int             `json:"rule,omitzero"` // from 1 on; 0: none fitted
-	Body   json.RawMessage `json:"body,omitzero"` // nil: it is no JSON, or too long ago
+	Rule   int             `json:"rule,omitzero"` // from 1 on; 0: none matched
+	Body   json.RawMessage `json:"body,omitzero"` // nil: it was invalid JSON, or was dropped to save memory
 }
 
-// New returns a server. The error says what is wrong with the script.
+// New returns a server. It fails if the script is invalid.
 func New(s Script) (*Server, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -46,13 +46,13 @@ func New(s Script) (*Server, error) {
 	return &Server{script: s, used: make([]int, len(s.Rules))}, nil
 }
 
-// wire is how a service's requests and answers look.
+// wire is the format of a service's requests and answers.
 type wire interface {
 	name() string
-	// read says what is asked, or what the service says is wrong with it.
+	// read decodes a request, or returns the service's error for it.
 	read(h http.Header, body []byte, key string) (question, *failure)
 	failed(f failure) any
-	// whole is an answer in one piece, events are those of a stream.
+	// whole returns an answer in one piece, events those of a stream.
 	whole(q question, r Reply) any
 	events(q question, r Reply) []string
 }
@@ -77,7 +77,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Requests are the last ones that came, and how many there were in all.
+// Requests returns the last requests, and how many there were in all.
 func (s *Server) Requests() (list []Request, count int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, by wire) {
 	}
 }
 
-// note counts a request, keeps it, and decides its answer: the order of requests is that in which they are noted.
+// note numbers a request, stores it, and chooses its answer. Requests are in the order of these calls.
 func (s *Server) note(q *question, by string, body []byte, wrong *failure) (r Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +167,7 @@ func (s *Server) note(q *question, by string, body []byte, wrong *failure) (r Re
 	return r
 }
 
-// sleep waits, and reports whether the client still does.
+// sleep waits for d. It returns false if the client disconnects before.
 func sleep(r *http.Request, d Duration) bool {
 	if d <= 0 {
 		return true
@@ -182,7 +182,7 @@ func sleep(r *http.Request, d Duration) bool {
 	}
 }
 
-// cutWriter breaks the connection when it has written what it may.
+// cutWriter breaks the connection after a number of bytes.
 type cutWriter struct {
 	w       http.ResponseWriter
 	left    int
@@ -195,7 +195,7 @@ func (c *cutWriter) write(text []byte) {
 		text = text[:c.left]
 	}
 	c.left -= len(text)
-	_, _ = c.w.Write(text) // who asked may have gone
+	_, _ = c.w.Write(text) // the client may have disconnected
 	_ = http.NewResponseController(c.w).Flush()
 	if broken {
 		panic(http.ErrAbortHandler)
@@ -205,16 +205,16 @@ func (c *cutWriter) write(text []byte) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(encode(v)) // who asked may have gone
+	_, _ = w.Write(encode(v)) // the client may have disconnected
 }
 
-// encode is JSON as services write it.
+// encode returns v as JSON without HTML escapes, as services send it.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		panic(err) // it is made of text and numbers
+		panic(err) // it consists of texts and numbers
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }

@@ -1,6 +1,5 @@
-// Package faultproxy is a network that does not hold: a TCP proxy for tests that cuts, resets,
-// stalls, delays and slices what passes. What happens to connection number n is drawn from a seed
-// and n alone, so a run that found something can be made again.
+// Package faultproxy simulates an unreliable network: a TCP proxy for tests that cuts, resets, stalls and delays connections and splits
+// their data. The faults of connection number n depend on a seed and n only, so that a failing run can be repeated.
 package faultproxy
 
 import (
@@ -18,7 +17,7 @@ import (
 
 const heldBuffer = 16 << 10 // bytes
 
-// Span is a range of times to draw from. The zero Span never happens.
+// Span is a range of durations from which one is drawn. The zero Span disables its fault.
 type Span struct{ Min, Max time.Duration }
 
 func (s Span) draw(r *rand.Rand) time.Duration {
@@ -28,24 +27,24 @@ func (s Span) draw(r *rand.Rand) time.Duration {
 	return s.Min + time.Duration(r.Int64N(int64(s.Max-s.Min)))
 }
 
-// Faults say what happens to connections from now on.
+// Faults are the faults of connections that are made from now on.
 type Faults struct {
-	// Cut ends a connection after a time, in the middle of whatever passes.
+	// Cut ends a connection after this time, even in the middle of data.
 	Cut Span
 	// Reset is the share, 0 to 1, of cuts that reset the connection instead of closing it.
 	Reset float64
-	// Stall lets nothing pass for a time, once, at some moment of the first second.
+	// Stall stops all data once for this time, at a random moment of the first second.
 	Stall Span
-	// Delay holds back each piece.
+	// Delay delays each piece of data.
 	Delay Span
-	// Slice is the most bytes that pass in one piece; 0 is as it comes.
+	// Slice is the maximum number of bytes of one piece; 0: they are not split.
 	Slice int
-	// Most is about how many bytes reach the client. From then on it is as one that does not read: the
-	// connection stays open, and nothing more passes to it. 0 is no limit.
+	// Most is about how many bytes reach the client. After that the proxy behaves like a client that does not read: the connection stays
+	// open, and nothing more is passed to it. 0: no limit.
 	Most int
 }
 
-// Proxy passes connections on to a target. Its methods may be called from many goroutines.
+// Proxy forwards connections to a target. It is safe for concurrent use.
 type Proxy struct {
 	targets  atomic.Pointer[[]string]
 	turn     atomic.Uint64
@@ -59,8 +58,7 @@ type Proxy struct {
 	open map[*link]struct{}
 }
 
-// Listen opens a proxy to target ("host:port") on a free port of the loopback. Nothing passes until
-// [Proxy.Run].
+// Listen opens a proxy to target ("host:port") on a free port of the loopback interface. It accepts connections once [Proxy.Run] runs.
 func Listen(ctx context.Context, target string, seed uint64, f Faults) (*Proxy, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -72,23 +70,22 @@ func Listen(ctx context.Context, target string, seed uint64, f Faults) (*Proxy, 
 	return p, nil
 }
 
-// Addr is the address that clients connect to.
+// Addr returns the address that clients connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Set changes what happens to connections that are made from now on.
+// Set changes the faults of connections that are made from now on.
 func (p *Proxy) Set(f Faults) { p.faults.Store(&f) }
 
-// Aim changes where connections go that are made from now on: to the targets in turn, past those that
-// take none.
+// Aim changes the targets of connections that are made from now on. They take turns; one that refuses a connection is skipped.
 func (p *Proxy) Aim(targets ...string) { p.targets.Store(&targets) }
 
-// Connections counts those that there were so far.
+// Connections returns the number of connections so far.
 func (p *Proxy) Connections() int { return int(p.opened.Load()) }
 
-// Cuts counts the connections that the proxy ended.
+// Cuts returns the number of connections that the proxy has ended.
 func (p *Proxy) Cuts() int { return int(p.cuts.Load()) }
 
-// CutAll ends all connections of now; new ones are taken.
+// CutAll ends all current connections. New ones are accepted.
 func (p *Proxy) CutAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +95,7 @@ func (p *Proxy) CutAll() {
 	}
 }
 
-// Run passes connections on until ctx ends; it then ends them all.
+// Run forwards connections until ctx ends, and then ends them all.
 func (p *Proxy) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var links sync.WaitGroup
@@ -121,16 +118,16 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 }
 
-// serve passes one connection on until one side or the proxy ends it.
+// serve forwards one connection until either side or the proxy ends it.
 func (p *Proxy) serve(ctx context.Context, client net.Conn, n uint64) {
 	server := p.dial(ctx)
 	if server == nil {
-		_ = client.Close() // as a network without a server
+		_ = client.Close() // like a network without a server
 		return
 	}
 	f := *p.faults.Load()
 	if tcp, ok := server.(*net.TCPConn); ok && f.Most > 0 {
-		_ = tcp.SetReadBuffer(heldBuffer) // else the kernel takes megabytes for who does not read
+		_ = tcp.SetReadBuffer(heldBuffer) // else the kernel buffers megabytes for a client that does not read
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -160,8 +157,7 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn, n uint64) {
 	ways.Wait()
 }
 
-// dial connects to the target whose turn it is, or to the next that takes a connection. It is nil if
-// none does.
+// dial connects to the target whose turn it is, or to the next that accepts a connection; nil if none does.
 func (p *Proxy) dial(ctx context.Context) net.Conn {
 	targets, first := *p.targets.Load(), p.turn.Add(1)
 	for i := range targets {
@@ -176,12 +172,12 @@ func (p *Proxy) dial(ctx context.Context) net.Conn {
 // link is one connection through the proxy.
 type link struct {
 	client, server net.Conn
-	cancel         context.CancelFunc // ends what waits
+	cancel         context.CancelFunc // ends waits in pass
 	stallAt        time.Time
 	stall          time.Duration
 }
 
-// end ends both sides; with reset they see a reset rather than an end.
+// end closes both sides; with reset they see a connection reset.
 func (l *link) end(reset bool) {
 	for _, c := range []net.Conn{l.client, l.server} {
 		if t, ok := c.(*net.TCPConn); ok && reset {
@@ -191,7 +187,7 @@ func (l *link) end(reset bool) {
 	}
 }
 
-// pass copies one way until an end, and then ends the other way too: half-open connections are not a fault that is wanted here.
+// pass copies data in one direction until that ends, and then closes both sides: half-open connections are not one of the faults.
 func (l *link) pass(ctx context.Context, to io.Writer, from io.Reader, f Faults, most int, draw *rand.Rand) {
 	defer l.cancel()
 	defer l.end(false)

@@ -1,4 +1,4 @@
-// Package filesclient asks workers about the files of workspaces, on behalf of gateways and of who stores what chats send.
+// Package filesclient requests file operations on workspaces from workers, for gateways and for the part that stores files from chats.
 package filesclient
 
 import (
@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// AnswerWithin bounds one question; a worker fails sooner.
+	// AnswerWithin limits one request. A worker fails before that.
 	AnswerWithin = 40 * time.Second
-	// askWithin bounds one question with its repeats: a worker that died has a successor by then.
+	// askWithin limits a request with its retries. It is long enough for a worker that died to be replaced.
 	askWithin = time.Minute
 )
 
-// Workspace asks workers about the files of one workspace. Its methods may be called from many goroutines. They block for a minute, or
-// as long as Patience says, and ask again when an answer was lost. Its fields must not change after the first call.
+// Workspace requests file operations on one workspace from workers. It is safe for concurrent use. Its methods block for up to a minute,
+// or for Patience, and retry if an answer was lost. The fields must not change after the first call.
 type Workspace struct {
 	Bus     *streams.Bus
 	Account schemas.AccountID
 	Files   schemas.WorkspaceFiles
-	// Patience is how long a question is asked again while no worker answers. 0: a minute.
+	// Patience is how long a request is retried while no worker answers; 0: a minute.
 	Patience time.Duration
 }
 
 var again = wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second} //nolint:gochecknoglobals // settings, never changed
 
-// Do asks until there is an answer. Codes: those of the answer, and unavailable (there is no worker that reaches the files).
+// Do sends a request until it is answered. Codes: those of the answer, and unavailable (no worker that can reach the files has answered).
 func (s *Workspace) Do(ctx context.Context, q schemas.FileRequest, data []byte) (r schemas.FileReply, body []byte, err error) {
 	q.Account, q.Workspace = s.Account, s.Files.ID
 	until := time.Now().Add(cmp.Or(s.Patience, askWithin))
@@ -74,7 +74,7 @@ func (s *Workspace) once(ctx context.Context, q schemas.FileRequest, data []byte
 	return r, body, nil
 }
 
-// Stat describes what is at a path.
+// Stat describes the entry at a path.
 func (s *Workspace) Stat(ctx context.Context, path string) (schemas.FileInfo, error) {
 	r, _, err := s.Do(ctx, schemas.FileRequest{Op: schemas.FileStat, Path: path}, nil)
 	if err == nil && r.File == nil {
@@ -86,7 +86,7 @@ func (s *Workspace) Stat(ctx context.Context, path string) (schemas.FileInfo, er
 	return *r.File, nil
 }
 
-// Remove removes a file. One that is not there is no error.
+// Remove removes a file. A missing one is no error.
 func (s *Workspace) Remove(ctx context.Context, path string) error {
 	_, _, err := s.Do(ctx, schemas.FileRequest{Op: schemas.FileRemove, Path: path, Again: true}, nil)
 	return err

@@ -9,15 +9,15 @@ import (
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
-// channel is a row of the AsyncAPI document: where messages of a kind travel.
+// channel is a channel of the AsyncAPI document: a subject with the type of its messages.
 type channel struct {
 	name     string
-	stream   string // of the topology; empty: nothing is kept
+	stream   string // name in the topology; empty: its messages are not stored
 	address  string // as in the topology, with a name for each wildcard
 	message  string
 	action   string // of Sandjet: receive or send
 	about    string
-	headers  object // of its messages; those of NATS itself are not described
+	headers  object // of its messages, without those of NATS itself
 	internal bool   // only roles of Sandjet may use it
 }
 
@@ -68,7 +68,7 @@ type object = map[string]any
 
 func ref(path string) object { return object{"$ref": path} }
 
-// asyncAPI describes the topology as an AsyncAPI 3.0 document.
+// asyncAPI returns an AsyncAPI 3.0 document of the topology.
 func asyncAPI() ([]byte, error) {
 	rows, live := streams.Describe(1)
 	byName := map[string]streams.Description{}
@@ -88,7 +88,7 @@ func asyncAPI() ([]byte, error) {
 			if c.about == "" {
 				c.about = r.About
 			}
-			if c.name == "intake" { // a door stores what is published here
+			if c.name == "intake" { // published messages arrive here, and are stored on the stream's subject
 				subject = subjects.IntakeSubject("*")
 			}
 		case c.name == "rpc":
@@ -152,8 +152,7 @@ func describeMessage(name string) object {
 	}}
 }
 
-// parameters returns the names that an address gives to the wildcards of a subject, or an error if
-// the two are not the same place.
+// parameters returns the names that an address has for the wildcards of a subject. It fails if the two do not match.
 func parameters(address, subject string) ([]string, error) {
 	a, s := strings.Split(address, "."), strings.Split(subject, ".")
 	var names []string
@@ -186,7 +185,7 @@ func keptText(r streams.Description) string {
 	return text + "."
 }
 
-// indentPlain is indent without the escapes that JSON inside of HTML would need.
+// indentPlain is indent without HTML escapes.
 func indentPlain(v any) ([]byte, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)

@@ -1,12 +1,10 @@
-// Command gen writes the documents that describe what crosses a wire: a JSON Schema (2020-12) for
-// each message and record, made from the Go types in schemas, an AsyncAPI document, made from
-// the topology in streams, and the schemas of the OpenAPI document, made from the types of requests and answers. And it lists the tests
-// that prove each promise.
+// Command gen writes the documents that are derived from the code: a JSON Schema (2020-12) of each message and record, from the Go types
+// in schemas; an AsyncAPI document, from the topology in streams; the schemas of the OpenAPI document, from the types of requests and
+// answers; and the list of the tests that prove each promise.
 //
-//	go run ./internal/gen          # write them
-//	go run ./internal/gen -check   # fail if a written one is not what would be written now
+// go run ./internal/gen writes them, and go run ./internal/gen -check fails if a file differs from what would be written.
 //
-// It is run from the root of the module. Running it twice changes nothing the second time.
+// It is run in the root of the module. A second run changes nothing.
 package main
 
 import (
@@ -51,7 +49,7 @@ func run(root string, check bool) error {
 	return nil
 }
 
-// compare reports every file that is not as it would be written.
+// compare returns an error for every file that differs from what would be written.
 func compare(root string, documents map[string][]byte) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(documents)) {

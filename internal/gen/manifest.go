@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// configOf is the type of the config of each kind of resource.
+// configOf returns a zero value of the type of a kind's config.
 func configOf(kind schemas.ResourceKind) any {
 	return map[schemas.ResourceKind]any{
 		schemas.KindSandbox: schemas.SandboxConfig{}, schemas.KindWorkspace: schemas.ManifestWorkspace{},
@@ -17,8 +17,8 @@ func configOf(kind schemas.ResourceKind) any {
 	}[kind]
 }
 
-// configByKind says which config each kind of resource has. Everything is in the one document: editors read it
-// from a file, where references to others by their ids would lead to the network.
+// configByKind adds the config of each kind of resource to the schema. All of it is in one document: editors read that from a file, and
+// would have to fetch references to other documents from the network.
 func configByKind(s *jsonschema.Schema, reflector *jsonschema.Reflector) {
 	resource := s.Definitions[reflect.TypeFor[schemas.Resource]().Name()]
 	resource.Properties.Set("config", &jsonschema.Schema{Type: "object",
@@ -47,13 +47,13 @@ func configByKind(s *jsonschema.Schema, reflector *jsonschema.Reflector) {
 	})
 }
 
-// named is the schema of a name that may be null.
+// named returns the schema of a name or null.
 func named(description string) *jsonschema.Schema {
 	return &jsonschema.Schema{Description: description,
 		OneOf: []*jsonschema.Schema{{Type: "string", MinLength: new(uint64(1))}, {Type: "null"}}}
 }
 
-// tools is the schema of what is changed of an agent's tools.
+// tools returns the schema of an agent's changes to its tools.
 func tools() *jsonschema.Schema {
 	one := jsonschema.NewProperties()
 	one.Set("enabled", &jsonschema.Schema{Type: "boolean", Default: true, Description: "false: it is not offered, and its calls are denied."})

@@ -22,8 +22,8 @@ const (
 	components  = "#/components/schemas/"
 )
 
-// byHand are the keywords of a component that Go types do not know: prose, and limits that the code checks. They stay as they are in the
-// document; everything else of a component comes from its type.
+// byHand returns the keywords of a component that do not follow from its Go type: prose, and limits that the code checks. They are
+// preserved in the document; everything else of a component is generated.
 func byHand() []string {
 	return []string{
 		"title", "description", "examples", "format", "pattern", "minimum", "maximum", "minLength", "maxLength", "minItems",
@@ -31,7 +31,7 @@ func byHand() []string {
 	}
 }
 
-// openAPI is the OpenAPI document with the components of Go types as the types are now. Its paths and its prose are written by hand.
+// openAPI returns the OpenAPI document with the components of the current Go types. Its paths and its prose are written by hand.
 func openAPI(dir string, comments map[string]string) ([]byte, error) {
 	text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(openAPIFile)))
 	if err != nil {
@@ -73,7 +73,7 @@ func openAPI(dir string, comments map[string]string) ([]byte, error) {
 	return append(bytes.TrimRight(out.Bytes(), "\n"), '\n'), nil
 }
 
-// component is the schema of a Go type, which refers to other components by their names.
+// component returns the schema of a Go type, with references to other components by name.
 func component(t reflect.Type, types map[string]reflect.Type, comments map[string]string) ([]byte, error) {
 	names := map[reflect.Type]string{
 		reflect.TypeFor[schemas.CallID](): "CallID", reflect.TypeFor[schemas.ConversationID](): "ConversationID",
@@ -114,10 +114,10 @@ func component(t reflect.Type, types map[string]reflect.Type, comments map[strin
 	return json.Marshal(s)
 }
 
-// merge is what was generated with what the document says by hand. Text of the document goes before that of comments.
+// merge combines a generated schema with the one in the document. Descriptions in the document take precedence over comments.
 func merge(had, generated json.RawMessage) (json.RawMessage, error) {
 	var old, made ordered
-	anything := json.Unmarshal(generated, &made) != nil // it is true
+	anything := json.Unmarshal(generated, &made) != nil // the schema is true
 	switch {
 	case anything && len(had) == 0:
 		return nil, errors.New("it may be anything: describe it in the document")
@@ -129,7 +129,7 @@ func merge(had, generated json.RawMessage) (json.RawMessage, error) {
 			return nil, err
 		}
 	}
-	if bytes.HasPrefix(made.get("$ref"), []byte(`"#/$defs/`)) { // a part without a name of its own
+	if bytes.HasPrefix(made.get("$ref"), []byte(`"#/$defs/`)) { // a type that is no component
 		if len(had) == 0 {
 			return nil, fmt.Errorf("%s has no component: add it to gateway.Components, or describe it in the document", made.get("$ref"))
 		}
@@ -140,7 +140,7 @@ func merge(had, generated json.RawMessage) (json.RawMessage, error) {
 	}
 	plain := string(made.get("type")) == `"string"` && made.get("enum") == nil
 	if plain && (old.get("$ref") != nil || old.get("oneOf") != nil) {
-		return had, nil // a name for such text, or null instead of it
+		return had, nil // the document names the type of the text, or allows null
 	}
 	same := len(made.get("$ref")) == 0 && string(old.get("type")) == string(made.get("type"))
 	for _, k := range byHand() {
@@ -151,7 +151,7 @@ func merge(had, generated json.RawMessage) (json.RawMessage, error) {
 	for _, k := range []string{"items", "additionalProperties"} {
 		switch a, b := old.get(k), made.get(k); {
 		case a == nil || b == nil:
-		case b[0] != '{': // true: anything, of which the document knows more
+		case b[0] != '{': // it is true, which allows anything: the document is more precise
 			made.set(k, a)
 		case a[0] == '{':
 			m, err := merge(a, b)
@@ -183,7 +183,7 @@ func merge(had, generated json.RawMessage) (json.RawMessage, error) {
 	return made.text(), nil
 }
 
-// ordered is a JSON object whose members stay in their order.
+// ordered is a JSON object that preserves the order of its members.
 type ordered []member //nolint:recvcheck // what only reads it needs no pointer
 
 type member struct {
@@ -191,7 +191,7 @@ type member struct {
 	value json.RawMessage
 }
 
-// UnmarshalJSON reads an object.
+// UnmarshalJSON decodes an object.
 func (o *ordered) UnmarshalJSON(b []byte) error {
 	*o = nil
 	d := json.NewDecoder(bytes.NewReader(b))

@@ -18,10 +18,10 @@ import (
 // promised are the documents whose sections tests prove.
 var promised = []string{"GUARANTEES.md", "LIMITS.md"} //nolint:gochecknoglobals // a setting
 
-// tag is what a test has in its comment for each section that it proves: the anchor of the section's heading.
+// tag precedes the anchor of a section's heading in the comment of each test that proves the section.
 const tag = "//guarantee:"
 
-// proofs lists, for each section of the documents, the tests that have its tag. A tag that no section has is an error.
+// proofs returns the list of the tests with each section's tag. It fails for a tag without a section.
 func proofs(root string) ([]byte, error) {
 	tagged, err := taggedTests(root)
 	if err != nil {
@@ -61,12 +61,12 @@ var (
 	punctuation = regexp.MustCompile(`[^\pL\pN_ -]`)
 )
 
-// anchor is the fragment by which a heading is linked to.
+// anchor returns the fragment of links to a heading.
 func anchor(title string) string {
 	return strings.ReplaceAll(punctuation.ReplaceAllString(strings.ToLower(title), ""), " ", "-")
 }
 
-// taggedTests finds the tagged tests of the module: their names, by the anchor of what they prove and the folder of their package.
+// taggedTests returns the names of the module's tagged tests, by anchor and by the folder of their package.
 func taggedTests(root string) (map[string]map[string][]string, error) {
 	found := map[string]map[string][]string{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -100,7 +100,7 @@ func taggedTests(root string) (map[string]map[string][]string, error) {
 	return found, nil
 }
 
-// testsOf calls each with the tagged tests of a file. A tag of anything else is an error.
+// testsOf calls each for every tag of a file's tests. It fails for a tag that is not in the comment of a test.
 func testsOf(path string, text []byte, each func(name, at string)) error {
 	file, err := parser.ParseFile(token.NewFileSet(), path, text, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {

@@ -20,13 +20,13 @@ const (
 	schemaBase = "https://" + modulePath + "/schemas/json/"
 )
 
-// root is a Go type that has a document of its own.
+// root is a Go type with a document of its own.
 type root struct {
 	name  string // of the document, without ".schema.json"
 	value any
 	title string
-	// closed documents refuse unknown fields, as every way in does. What is read from the log is
-	// open, so that an older reader accepts what a newer process wrote.
+	// closed documents reject unknown fields, as all APIs do. The types of the log are open, so that an older reader accepts the messages
+	// of newer processes.
 	closed bool
 	// by adds rules by the value of another field.
 	by func(*jsonschema.Schema)
@@ -90,7 +90,7 @@ func dataName(t schemas.EventType) string {
 	case t == schemas.CallFinished:
 		return "result"
 	case slices.Contains(schemas.AppendableTypes(), t):
-		return "" // it is the client's
+		return "" // clients define the data
 	}
 	return strings.ReplaceAll(string(t), ".", "_") + "_data"
 }
@@ -107,7 +107,7 @@ func dataOf(t schemas.EventType) any {
 	}[t]
 }
 
-// Documents returns what belongs into the tree at root, by path from there.
+// Documents returns the contents of all generated files, by their paths in the module at dir.
 func Documents(dir string) (map[string][]byte, error) {
 	comments, err := readComments(dir)
 	if err != nil {
@@ -156,7 +156,7 @@ func reflectType(r root, comments map[string]string) *jsonschema.Schema {
 	return s
 }
 
-// mapped returns the schemas of types whose JSON is not what their Go kind says.
+// mapped returns the schema of a type whose JSON differs from its Go kind; nil for other types.
 func mapped(t reflect.Type) *jsonschema.Schema {
 	text := func(pattern, description string) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "string", Pattern: pattern, Description: description}
@@ -233,7 +233,7 @@ func enum[T ~string](values []T) *jsonschema.Schema {
 	return s
 }
 
-// inputByTool says which tools there are, and which input each takes.
+// inputByTool adds the names of the tools, and the schema of each one's input.
 func inputByTool(s *jsonschema.Schema) {
 	s.Properties.Set("tool", enum(schemas.Tools()))
 	for _, t := range schemas.Tools() {
@@ -241,8 +241,7 @@ func inputByTool(s *jsonschema.Schema) {
 	}
 }
 
-// dataByType says which data each type of event carries. A type that is not named here may carry
-// anything: readers skip it.
+// dataByType adds the schema of the data of each type of event. Unknown types may have any data: readers skip them.
 func dataByType(s *jsonschema.Schema) {
 	for _, t := range schemas.EventTypes() {
 		if name := dataName(t); name != "" {
@@ -261,15 +260,14 @@ func when(field, value, then, document string) *jsonschema.Schema {
 	}
 }
 
-// readComments returns the comments of the types and fields in schemas, by "Type" and "Type.Field",
-// without the marks of Go's documentation.
+// readComments returns the comments of the types and fields in schemas, by "Type" and "Type.Field", without the brackets of doc links.
 func readComments(dir string) (map[string]string, error) {
 	var r jsonschema.Reflector
 	here, err := os.Getwd()
 	if err != nil {
 		return nil, fmt.Errorf("find the tree: %w", err)
 	}
-	if err := os.Chdir(dir); err != nil { // the library takes the import path from the relative one
+	if err := os.Chdir(dir); err != nil { // the library derives the import path from the relative one
 		return nil, fmt.Errorf("find the tree: %w", err)
 	}
 	err = r.AddGoComments(modulePath, "schemas", jsonschema.WithFullComment())

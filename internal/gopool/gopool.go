@@ -1,36 +1,36 @@
-// Package gopool runs short functions in goroutines that are used again.
+// Package gopool runs short functions in reused goroutines.
 //
-// A goroutine starts with a small stack, and work that decodes and encodes grows it several times by copying. Where each
-// message has a goroutine of its own, that copying is a twentieth of what a message costs.
+// A goroutine starts with a small stack. Encoding and decoding grow it several times, by copying. If each message has a new goroutine,
+// that copying is a twentieth of the message's cost.
 package gopool
 
 import "sync"
 
-// Pool runs functions, each in a goroutine that runs nothing else meanwhile. The zero value is ready. It keeps as many
-// idle goroutines as functions ran at the same time, until [Pool.Close]. Its methods may be called concurrently.
+// Pool runs each function in a goroutine that runs nothing else meanwhile. The zero value is ready to use. It retains as many idle
+// goroutines as functions ran at the same time, until [Pool.Close]. It is safe for concurrent use.
 type Pool struct {
 	mu     sync.Mutex
-	idle   []chan func() // the one that was busy last comes last, and is taken first: its stack is warm
+	idle   []chan func() // the one that was busy last is reused first: its stack is warm
 	closed bool
 	all    sync.WaitGroup
 }
 
-// Go runs f and does not wait for it, nor for a place: the caller bounds how many run. A panic of f is not caught.
-// After Close it works on, without keeping goroutines.
+// Go runs f in a goroutine and returns at once. The number of goroutines is not limited, that is left to the caller. A panic of f is not
+// caught. After Close it still runs functions, but retains no goroutines.
 func (p *Pool) Go(f func()) {
 	p.mu.Lock()
 	if n := len(p.idle); n > 0 {
 		next := p.idle[n-1]
 		p.idle = p.idle[:n-1]
 		p.mu.Unlock()
-		next <- f // it has room for one
+		next <- f // does not block: the channel has a buffer
 		return
 	}
 	p.mu.Unlock()
 	p.all.Go(func() { p.run(f) })
 }
 
-// run runs f, and what comes after it.
+// run runs f, and then the functions that the goroutine gets next.
 func (p *Pool) run(f func()) {
 	next := make(chan func(), 1)
 	for ok := true; ok; f, ok = <-next {
@@ -41,7 +41,7 @@ func (p *Pool) run(f func()) {
 	}
 }
 
-// rest offers a goroutine for more work.
+// rest adds a goroutine to the idle ones; false if the pool is closed.
 func (p *Pool) rest(next chan func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

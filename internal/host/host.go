@@ -1,9 +1,9 @@
-// Package host has what this process may use of its host.
+// Package host returns the limits of this process on its host.
 package host
 
 import "syscall"
 
-// OpenFiles is how many descriptors the process may have.
+// OpenFiles returns how many file descriptors the process may have.
 func OpenFiles() int {
 	const usual, most = 1024, 1 << 30
 	var r syscall.Rlimit

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Memory is how many bytes of memory the process may have: the limit of its control group, or of one above it, where that is less than
-// what the machine has. 0: unknown, as on systems other than Linux.
+// Memory returns how many bytes of memory the process may use: the smallest of the limits of its control group and those above it, and of
+// the host's memory. 0: unknown, as on systems other than Linux.
 func Memory() int64 { return memory(os.ReadFile) }
 
-// memory asks the kernel's files, which read reads.
+// memory is Memory with the kernel's files as read returns them.
 func memory(read func(name string) ([]byte, error)) int64 {
 	least := int64(math.MaxInt64)
 	if b, err := read("/proc/meminfo"); err == nil {
@@ -26,7 +26,7 @@ func memory(read func(name string) ([]byte, error)) int64 {
 	for line := range strings.Lines(string(groups)) {
 		dir, file, group, ok := memoryFile(strings.TrimSpace(line))
 		for ok {
-			// A container may see its own group alone, at the root: what is not there is left out.
+			// A container may see only its own group, as the root: groups that are not visible are skipped.
 			if b, err := read(path.Join(dir, group, file)); err == nil {
 				least = min(least, limitOf(b))
 			}
@@ -42,7 +42,8 @@ func memory(read func(name string) ([]byte, error)) int64 {
 	return least
 }
 
-// memoryFile says where the limit of a line of /proc/self/cgroup is: of version 2, or of the controller of version 1.
+// memoryFile returns where the limit of a line of /proc/self/cgroup is, for version 2 or the memory controller of version 1; ok is false
+// for other lines.
 func memoryFile(line string) (dir, file, group string, ok bool) {
 	id, rest, _ := strings.Cut(line, ":")
 	controllers, group, ok := strings.Cut(rest, ":")
@@ -59,7 +60,7 @@ func memoryFile(line string) (dir, file, group string, ok bool) {
 	return "", "", "", false
 }
 
-// totalOf reads /proc/meminfo.
+// totalOf returns MemTotal of /proc/meminfo in bytes; math.MaxInt64 if there is none.
 func totalOf(b []byte) int64 {
 	const kib = 1 << 10
 	for line := range bytes.Lines(b) {
@@ -72,7 +73,7 @@ func totalOf(b []byte) int64 {
 	return math.MaxInt64
 }
 
-// limitOf reads the limit of a control group; "max" and what is no number is none.
+// limitOf parses the limit of a control group; math.MaxInt64 for "max", which means none, and for invalid text.
 func limitOf(b []byte) int64 {
 	n, err := strconv.ParseInt(string(bytes.TrimSpace(b)), 10, 64)
 	if err != nil || n <= 0 {

@@ -1,4 +1,4 @@
-// Package inturn orders what is due of many owners, so that an owner with much of it holds up each other by one at a time.
+// Package inturn orders due items of many owners fairly: an owner with many delays each of the others by one item at a time.
 package inturn
 
 import (
@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// Order puts what is due in the order in which it is handled: the first of each owner, then the second of each, and so on. However many
-// are due of one owner, another's comes behind one of each. First orders those of one owner. It sorts due in place and returns it.
+// Order sorts due items in the order in which they are to be handled: the first of each owner, then the second of each, and so on. However
+// many items one owner has, another's first item follows after at most one of each. first compares items of one owner. It sorts due in
+// place and returns it.
 func Order[T any, K comparable](due []T, owner func(T) K, first func(a, b T) int) []T {
 	slices.SortFunc(due, first)
 	type placed struct {

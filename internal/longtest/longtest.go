@@ -1,6 +1,6 @@
-// Package longtest says which tests belong to the long form alone: those that show again, in another way or on a larger scale, what the
-// short form shows already, and those that need a program which the short form does without: an engine, a browser, npm.
-// `go test ./...` skips them, `make test` lists them at its end, and the suites of `make help` that are called long-… run them.
+// Package longtest marks the tests of the long form: those that prove again, in another way or on a larger scale, what the short form
+// proves, and those that need a program which the short form does without: an engine, a browser, npm. `go test ./...` skips them, `make
+// test` lists them at its end, and the suites named long-… in `make help` run them.
 package longtest
 
 import (
@@ -13,23 +13,22 @@ import (
 )
 
 const (
-	form = "SANDJET_TESTS" // "long" asks for the long form
+	form = "SANDJET_TESTS" // "long" enables the long form
 	seed = "SANDJET_SEED"  // repeats a run of the long form
 )
 
-// SideBySide lets four tests of a package run at a time where the command line does not say how many: for packages whose tests wait for
-// other processes most of their time. TestMain calls it first.
+// SideBySide runs four tests of a package in parallel unless the command line sets a number: for packages whose tests mostly wait for
+// other processes. TestMain calls it first.
 func SideBySide() {
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 }
 
-// Asked reports whether the long form is asked for: SANDJET_TESTS=long.
+// Asked reports whether the long form is enabled: SANDJET_TESTS=long.
 func Asked() bool { return os.Getenv(form) == "long" }
 
-// Only skips a test that belongs to the long form unless that is asked for. The text says what the test shows beyond the
-// short form, or what it costs.
+// Only skips a test unless the long form is enabled. The text says what the test proves beyond the short form, or what it costs.
 func Only(tb testing.TB, what string) {
 	tb.Helper()
 	if !Asked() {
@@ -37,7 +36,7 @@ func Only(tb testing.TB, what string) {
 	}
 }
 
-// Sample skips a case of a table in the short form, but for about one in n, always the same ones: by their names.
+// Sample skips a case of a table in the short form, except for about one in n. Names determine which, so they are always the same.
 func Sample(tb testing.TB, name string, n uint32) {
 	tb.Helper()
 	h := fnv.New32a()
@@ -47,7 +46,7 @@ func Sample(tb testing.TB, name string, n uint32) {
 	}
 }
 
-// Scale returns how often or how much: less in the short form, more in the long one.
+// Scale returns short in the short form, and long in the long form.
 func Scale(short, long int) int {
 	if Asked() {
 		return long
@@ -55,9 +54,9 @@ func Scale(short, long int) int {
 	return short
 }
 
-// Missing skips a test because this machine lacks what it needs. It fails the test instead where CI=true, for what the short form needs,
-// and in the long form: .ci/run and the long suites install what they need. What such a machine may lack, because it is its kernel's or
-// its file system's or another system's, is skipped without this, and CONTRIBUTING names it.
+// Missing skips a test because this host lacks a program that it needs. With CI=true, for programs of the short form, and in the long form
+// it fails the test instead: .ci/run and the long suites install what they need. A test that needs a certain kernel, file system or
+// operating system is skipped without this function; CONTRIBUTING lists those.
 func Missing(tb testing.TB, format string, args ...any) {
 	tb.Helper()
 	if os.Getenv("CI") == "true" || Asked() {
@@ -66,8 +65,8 @@ func Missing(tb testing.TB, format string, args ...any) {
 	tb.Skipf(format, args...)
 }
 
-// Seed returns the seed of a test with random input, and logs it. The short form has always the same one, so that it gives the same
-// answer each time; the long form has a new one each time. SANDJET_SEED sets it in either.
+// Seed returns the seed of a test with random input, and logs it. It is the same in every run of the short form, so that the result is
+// reproducible, and random in the long form. SANDJET_SEED sets it in both.
 func Seed(tb testing.TB) uint64 {
 	tb.Helper()
 	n := uint64(1)

@@ -1,4 +1,4 @@
-// Package membudget bounds the bytes that work for many accounts holds in memory: who finds no room waits, and accounts take turns.
+// Package membudget limits the memory of work for many accounts: work waits until enough bytes are free, and accounts take turns.
 package membudget
 
 import (
@@ -7,33 +7,33 @@ import (
 	"sync"
 )
 
-// Budget is a number of bytes that is shared. What holds some of it waits for nothing more of it meanwhile, so that it ends without help
-// of those that wait. Its methods may be called from many goroutines.
+// Budget is a number of bytes that is shared. Work that has taken some of it must not wait for more, else two could wait for each other
+// for ever. It is safe for concurrent use.
 type Budget struct {
 	each int64
 
 	mu      sync.Mutex
 	free    int64
-	held    map[string]int64   // by account; those that hold nothing are not in it
-	waiting map[string][]*Room // by account, the oldest first; those of whom none waits are not in it
-	turns   []string           // the accounts in waiting; the first has the next turn
+	held    map[string]int64   // by account, without zeros
+	waiting map[string][]*Room // by account, the oldest first; only accounts that wait
+	turns   []string           // the accounts in waiting, in the order of their turns
 }
 
-// New returns a budget of all bytes, of which one account holds at most each.
+// New returns a budget of all bytes, of which one account may take at most each.
 func New(all, each int64) *Budget {
 	return &Budget{each: min(each, all), free: all, held: map[string]int64{}, waiting: map[string][]*Room{}}
 }
 
-// Room is what was taken of a budget.
+// Room is a number of bytes that was taken of a budget.
 type Room struct {
 	budget  *Budget
 	account string
 	bytes   int64
-	granted chan struct{} // closed when it has its bytes
+	granted chan struct{} // closed when the bytes are taken
 }
 
-// Take waits for room for n bytes of an account; for more than one may hold, it takes all of that. The caller releases it. The error is
-// ctx's cause.
+// Take waits until n bytes are free for an account, and takes them. If n is more than one account may take, it takes that maximum. The
+// caller releases the Room. The error is ctx's cause.
 func (b *Budget) Take(ctx context.Context, account string, n int64) (*Room, error) {
 	r := &Room{b, account, min(max(n, 0), b.each), make(chan struct{})}
 	b.mu.Lock()
@@ -52,7 +52,7 @@ func (b *Budget) Take(ctx context.Context, account string, n int64) (*Room, erro
 	}
 }
 
-// Shrink releases what is above n bytes.
+// Shrink releases all but n bytes.
 func (r *Room) Shrink(n int64) {
 	if r == nil {
 		return
@@ -72,30 +72,30 @@ func (r *Room) Shrink(n int64) {
 	b.grant()
 }
 
-// Release gives everything back. It may be called again; the nil Room has nothing to give.
+// Release releases all bytes. It may be called again, and on a nil Room.
 func (r *Room) Release() { r.Shrink(0) }
 
-// Held is how many bytes an account holds.
+// Held returns how many bytes an account has taken.
 func (b *Budget) Held(account string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.held[account]
 }
 
-// Free is how many bytes nothing holds.
+// Free returns how many bytes are free.
 func (b *Budget) Free() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.free
 }
 
-// leave ends a wait, or a hold that was granted when its caller had gone.
+// leave ends a wait. If the bytes were taken just when the caller stopped waiting, it releases them.
 func (b *Budget) leave(r *Room) {
 	b.mu.Lock()
 	i := slices.Index(b.waiting[r.account], r)
 	if i >= 0 {
 		b.remove(r.account, i)
-		b.grant() // it may have been the one that the others waited behind
+		b.grant() // others may have waited behind this one
 	}
 	b.mu.Unlock()
 	if i < 0 {
@@ -103,7 +103,7 @@ func (b *Budget) leave(r *Room) {
 	}
 }
 
-// remove takes a wait from its queue. b.mu is held.
+// remove removes a wait from its queue. The caller holds b.mu.
 func (b *Budget) remove(account string, i int) {
 	if b.waiting[account] = slices.Delete(b.waiting[account], i, i+1); len(b.waiting[account]) == 0 {
 		delete(b.waiting, account)
@@ -111,8 +111,8 @@ func (b *Budget) remove(account string, i int) {
 	}
 }
 
-// grant gives room to those whose turn it is. An account that has all it may have is passed over and keeps its turn; what is next and does
-// not fit is waited for, so that what is small does not pass what is large for ever. b.mu is held.
+// grant gives bytes to waits in the order of the accounts' turns. An account that has its maximum is skipped and keeps its turn. If the
+// next wait does not fit, all others wait with it, so that small ones do not delay a large one for ever. The caller holds b.mu.
 func (b *Budget) grant() {
 	for {
 		i := slices.IndexFunc(b.turns, func(a string) bool { return b.held[a]+b.waiting[a][0].bytes <= b.each })

@@ -11,10 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-const within = 90 * time.Second // of everything that must happen at all
+const within = 90 * time.Second // limit of everything that is expected to happen
 
-// Client is a plain NATS client, as an outside publisher has one. Its methods fail the test in
-// place of returning errors.
+// Client is a plain NATS client, such as that of an external publisher. Its methods fail the test instead of returning errors.
 type Client struct{ nc *nats.Conn }
 
 // Dial connects to a server as a user; the connection is closed when the test ends.
@@ -33,15 +32,15 @@ func Dial(tb testing.TB, url, user, password string) *Client {
 	return &Client{nc}
 }
 
-// flush waits until the server has what was sent. It takes a context and no timeout, as all methods here: for timeouts the NATS client has
-// a pool of timers for the process, and one that was made in a bubble of virtual time ends a process that takes it elsewhere.
+// flush waits until the server has received all messages. Like all methods here it has a context rather than a timeout: for timeouts the
+// NATS client uses a pool of timers, and a timer that was created in a bubble of virtual time must not be used outside of it.
 func (c *Client) flush() error {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	return c.nc.FlushWithContext(ctx)
 }
 
-// Publish sends a message and waits until the server has it.
+// Publish publishes a message and waits until the server has received it.
 func (c *Client) Publish(tb testing.TB, subject string, headers map[string]string, data string) {
 	tb.Helper()
 	m := nats.NewMsg(subject)
@@ -57,7 +56,7 @@ func (c *Client) Publish(tb testing.TB, subject string, headers map[string]strin
 	}
 }
 
-// Request asks and returns the answer. It asks again while there is no responder yet: a service opens in its own time.
+// Request sends a request and returns the answer. It retries while there is no responder, because services start asynchronously.
 func (c *Client) Request(tb testing.TB, subject, data string) []byte {
 	tb.Helper()
 	for end := time.Now().Add(within); ; time.Sleep(5 * time.Millisecond) {
@@ -73,13 +72,13 @@ func (c *Client) Request(tb testing.TB, subject, data string) []byte {
 	}
 }
 
-// Inbox is a subscription to an inbox of one's own.
+// Inbox is a subscription to an inbox.
 type Inbox struct {
 	Subject string
 	sub     *nats.Subscription
 }
 
-// Inbox subscribes to a new inbox and waits until the server knows.
+// Inbox subscribes to a new inbox and waits until the server has processed the subscription.
 func (c *Client) Inbox(tb testing.TB) Inbox {
 	tb.Helper()
 	subject := c.nc.NewInbox()
@@ -105,8 +104,7 @@ func (i Inbox) Next(tb testing.TB) []byte {
 	return m.Data
 }
 
-// Purge removes what a stream holds on a subject but for the last keep messages, as retention does
-// in time.
+// Purge removes the messages of a subject from a stream, except for the last keep ones, as retention does in time.
 func (c *Client) Purge(tb testing.TB, stream, subject string, keep uint64) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
@@ -124,7 +122,7 @@ func (c *Client) Purge(tb testing.TB, stream, subject string, keep uint64) {
 	}
 }
 
-// DeleteStream removes a stream, as an operator may who starts over. The next process that opens the log creates it again.
+// DeleteStream deletes a stream, like an operator who starts over. The next process that opens the log creates it again.
 func (c *Client) DeleteStream(tb testing.TB, stream string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
@@ -138,7 +136,7 @@ func (c *Client) DeleteStream(tb testing.TB, stream string) {
 	}
 }
 
-// Count counts the messages of a subject from its return on.
+// Count counts the messages of a subject from now on. The returned function returns their number.
 func (c *Client) Count(tb testing.TB, subject string) func() int {
 	tb.Helper()
 	var n atomic.Int64

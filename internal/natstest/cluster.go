@@ -28,36 +28,35 @@ const Members = 3
 
 const clusterPassword = "cluster"
 
-// ClusterOptions describe a [Cluster].
+// ClusterOptions configure a [Cluster].
 type ClusterOptions struct {
-	// Lag holds back what goes over the routes of the last member, each way: its copies are behind.
+	// Lag delays the traffic on the routes of the last member, each way, so that its replicas lag.
 	Lag time.Duration
 	// MaxPayload is the servers' limit of one message, at least 128 KiB. Default 1 MiB.
 	MaxPayload int32
-	// Processes lets each member be a process of its own, made of the test's program: its TestMain must begin
-	// with [ServeMember].
+	// Processes runs each member as a process of its own, with the test's program: its TestMain must begin with [ServeMember].
 	Processes bool
-	// SyncAlways syncs every write before it is confirmed.
+	// SyncAlways syncs every write before it is acknowledged.
 	SyncAlways bool
-	// Streams are the options of every Bus. Replicas is 3 where it is 0.
+	// Streams are the options of every Bus. Replicas 0 means 3.
 	Streams streams.Options
 }
 
-// Cluster is three NATS servers with JetStream in this process, with files, joined by routes that go
-// through proxies: they can be slowed down and cut.
+// Cluster is three NATS servers with JetStream on files. Their routes go through proxies, so that they can be delayed and cut. They run in
+// this process, or with Processes in others.
 type Cluster struct {
 	t         testing.TB
 	o         ClusterOptions
 	dirs      [Members]string
-	ports     [Members]int // of clients
+	ports     [Members]int // of client connections
 	routes    [Members]int
 	servers   [Members]*server.Server
 	processes [Members]*process
 	logs      [Members]*criticalLog
-	proxies   [Members]*faultproxy.Proxy // from each to the next
+	proxies   [Members]*faultproxy.Proxy // of the route from each member to the next
 }
 
-// StartCluster starts one, and ends it with the test.
+// StartCluster starts a cluster, and stops it at the end of the test.
 func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	t.Helper()
 	tickOutside()
@@ -80,7 +79,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	for i := range Members {
 		c.dirs[i], c.logs[i], c.ports[i], c.routes[i] = filepath.Join(dir, fmt.Sprint(i)), &criticalLog{}, freePort(t), freePort(t)
 	}
-	for i := range Members { // each dials the next: a server in a cluster must dial another
+	for i := range Members { // each dials the next: a clustered server needs a route to another
 		to := (i + 1) % Members
 		var f faultproxy.Faults
 		if i == Members-1 || to == Members-1 {
@@ -101,7 +100,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	return c
 }
 
-// awaitAll waits until all members take part: a stream with a copy on each of them can be made.
+// awaitAll waits until a stream with a replica on each member can be created.
 func (c *Cluster) awaitAll() {
 	c.t.Helper()
 	const name = "PROBE"
@@ -139,7 +138,7 @@ func (c *Cluster) Restart(i int) {
 		c.t.Fatal(err)
 	}
 	s.SetLoggerV2(c.logs[i], false, false, false)
-	c.servers[i] = s // ended with the test, whatever becomes of it
+	c.servers[i] = s // shut down at the end of the test in any case
 	s.Start()
 	for end := time.Now().Add(within); !s.ReadyForConnections(time.Second); {
 		if fatal := c.logs[i].fatal(); fatal != "" || time.Now().After(end) {
@@ -148,10 +147,10 @@ func (c *Cluster) Restart(i int) {
 	}
 }
 
-// Name is that of a member.
+// Name returns the server name of a member.
 func (c *Cluster) Name(i int) string { return fmt.Sprintf("n%d", i) }
 
-// Kill ends a member: a process with SIGKILL. A member that is dead stays so.
+// Kill ends a member, with SIGKILL if it is a process. It does nothing if the member is not running.
 func (c *Cluster) Kill(i int) {
 	if s := c.servers[i]; s != nil {
 		s.Shutdown()
@@ -165,7 +164,7 @@ func (c *Cluster) Kill(i int) {
 	}
 }
 
-// Stop ends a member that is a process in order, as for an upgrade.
+// Stop ends a member that is a process with SIGTERM, as for an upgrade, and waits until it has exited.
 func (c *Cluster) Stop(i int) {
 	p := c.processes[i]
 	p.signal(syscall.SIGTERM)
@@ -176,13 +175,14 @@ func (c *Cluster) Stop(i int) {
 // Pause suspends a member that is a process, until [Cluster.Continue].
 func (c *Cluster) Pause(i int) { c.processes[i].signal(syscall.SIGSTOP) }
 
-// Continue ends a [Cluster.Pause].
+// Continue resumes a member after [Cluster.Pause].
 func (c *Cluster) Continue(i int) { c.processes[i].signal(syscall.SIGCONT) }
 
-// Dir is where a member keeps its files.
+// Dir returns the folder with a member's files.
 func (c *Cluster) Dir(i int) string { return c.dirs[i] }
 
-// Cut separates a member from the others, and returns when it is; its clients stay with it. It may be called from any goroutine.
+// Cut separates a member from the others and returns when its routes are gone. Its clients stay connected. It may be called from any
+// goroutine.
 func (c *Cluster) Cut(i int) {
 	c.t.Helper()
 	c.link(i, func(p *faultproxy.Proxy, _ int) { p.Aim(); p.CutAll() })
@@ -198,7 +198,7 @@ func (c *Cluster) Cut(i int) {
 	}
 }
 
-// routesOf is how many routes a member has to others.
+// routesOf returns the number of a member's routes.
 func (c *Cluster) routesOf(i int) (int, error) {
 	if s := c.servers[i]; s != nil {
 		return s.NumRoutes(), nil
@@ -212,12 +212,12 @@ func (c *Cluster) routesOf(i int) (int, error) {
 	return routes.NumRoutes, nil
 }
 
-// MetaLeader is the member of this process that leads the servers themselves, -1 for none.
+// MetaLeader returns the member of this process that is the meta leader; -1 for none.
 func (c *Cluster) MetaLeader() int {
 	return slices.IndexFunc(c.servers[:], func(s *server.Server) bool { return s != nil && s.JetStreamIsLeader() })
 }
 
-// Join ends a [Cluster.Cut].
+// Join reconnects a member after [Cluster.Cut].
 func (c *Cluster) Join(i int) {
 	c.link(i, func(p *faultproxy.Proxy, to int) { p.Aim(fmt.Sprintf("127.0.0.1:%d", c.routes[to])) })
 }
@@ -230,7 +230,7 @@ func (c *Cluster) link(i int, do func(p *faultproxy.Proxy, to int)) {
 	}
 }
 
-// URL is where clients reach the members given, or all.
+// URL returns the addresses of the given members for clients, or of all.
 func (c *Cluster) URL(members ...int) string {
 	if len(members) == 0 {
 		members = []int{0, 1, 2}
@@ -242,10 +242,10 @@ func (c *Cluster) URL(members ...int) string {
 	return strings.Join(urls, ",")
 }
 
-// User is the name and the password of clients.
+// User returns the name and the password of clients.
 func (c *Cluster) User() (name, password string) { return "sandjet", clusterPassword }
 
-// Options are those of a Bus on the members given, or on all.
+// Options returns the options of a Bus on the given members, or on all.
 func (c *Cluster) Options(members ...int) streams.Options {
 	o := c.o.Streams
 	o.URL, o.User, o.Password = c.URL(members...), "sandjet", clusterPassword
@@ -255,7 +255,7 @@ func (c *Cluster) Options(members ...int) streams.Options {
 	return o
 }
 
-// Open opens a Bus on the members given, or on all. It is closed with the test.
+// Open opens a Bus on the given members, or on all. It is closed at the end of the test.
 func (c *Cluster) Open(members ...int) *streams.Bus {
 	c.t.Helper()
 	b, err := streams.Open(c.t.Context(), c.Options(members...))
@@ -266,7 +266,7 @@ func (c *Cluster) Open(members ...int) *streams.Bus {
 	return b
 }
 
-// JetStream is a plain client on a member.
+// JetStream returns a plain JetStream client of a member.
 func (c *Cluster) JetStream(member int) jetstream.JetStream {
 	c.t.Helper()
 	nc, err := nats.Connect(c.URL(member), nats.UserInfo("sandjet", clusterPassword), nats.Timeout(within))
@@ -281,7 +281,7 @@ func (c *Cluster) JetStream(member int) jetstream.JetStream {
 	return js
 }
 
-// Replicas are the numbers of copies of all streams, those of buckets and object stores too.
+// Replicas returns the number of replicas of each stream, including those of buckets and object stores.
 func (c *Cluster) Replicas() map[string]int {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
@@ -297,7 +297,7 @@ func (c *Cluster) Replicas() map[string]int {
 	return n
 }
 
-// Lead makes a member the leader of streams.
+// Lead makes a member the leader of the given streams.
 func (c *Cluster) Lead(member int, names ...string) {
 	c.t.Helper()
 	nc, err := nats.Connect(c.URL(member), nats.UserInfo("sandjet", clusterPassword), nats.Timeout(within))
@@ -309,7 +309,7 @@ func (c *Cluster) Lead(member int, names ...string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	const again = 2 * time.Second // for a signal that was lost
+	const again = 2 * time.Second // between requests, of which one may be lost
 	end, next := time.Now().Add(within), time.Time{}
 	for ; ; time.Sleep(20 * time.Millisecond) {
 		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return c.Leader(name) == member })
@@ -331,7 +331,7 @@ func (c *Cluster) Lead(member int, names ...string) {
 	}
 }
 
-// Leader is the member that leads a stream, -1 for none.
+// Leader returns the member that leads a stream; -1 for none.
 func (c *Cluster) Leader(name string) int {
 	for i := range Members {
 		if s := c.servers[i]; s != nil && s.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, name) {
@@ -344,7 +344,7 @@ func (c *Cluster) Leader(name string) int {
 	return -1
 }
 
-// AwaitReady waits until every member that runs has what the leaders have.
+// AwaitReady waits until every running member has caught up with the leaders.
 func (c *Cluster) AwaitReady() {
 	c.t.Helper()
 	for end := time.Now().Add(within); ; time.Sleep(50 * time.Millisecond) {
@@ -374,7 +374,7 @@ func (c *Cluster) unready() string {
 	return ""
 }
 
-// Critical are the lines of a member's log about storage that has failed.
+// Critical returns the lines of a member's log about failed storage.
 func (c *Cluster) Critical(i int) []string {
 	l := c.logs[i]
 	l.mu.Lock()
@@ -382,7 +382,7 @@ func (c *Cluster) Critical(i int) []string {
 	return append([]string(nil), l.lines...)
 }
 
-// criticalLog keeps what a server says about storage that has failed.
+// criticalLog is a server's logger that stores lines about failed storage.
 type criticalLog struct {
 	mu    sync.Mutex
 	lines []string

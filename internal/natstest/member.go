@@ -19,18 +19,18 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// memberVariable says to a test's program that it is a server of a [Cluster], and which.
+// memberVariable is set in the environment of a test's program that runs as a server of a [Cluster]. It has the JSON of its member.
 const memberVariable = "SANDJET_TEST_MEMBER"
 
 const nowhere = "127.0.0.1:1"
 
-// member is what a server of a cluster must know.
+// member is the configuration of a server of a cluster.
 type member struct {
 	Name       string `json:"name"`
 	Port       int    `json:"port"`
 	Route      int    `json:"route"`
-	Monitor    int    `json:"monitor"` // port for questions about it; 0: none
-	Next       string `json:"next"`    // whom it dials
+	Monitor    int    `json:"monitor"` // HTTP port for monitoring; 0: none
+	Next       string `json:"next"`    // address of the route that it dials
 	Dir        string `json:"dir"`
 	SyncAlways bool   `json:"sync_always"`
 	MaxPayload int32  `json:"max_payload"`
@@ -42,15 +42,15 @@ func (m member) options() *server.Options {
 		HTTPHost: "127.0.0.1", HTTPPort: m.Monitor,
 		JetStream: true, StoreDir: m.Dir, JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 1 << 30, SyncAlways: m.SyncAlways,
 		JetStreamLimits: server.JSLimitOpts{DefaultMaxConsumers: -1}, MaxPayload: m.MaxPayload, PingInterval: 10 * time.Second,
-		// Members announce each other, and would connect to one another past the proxies: no server listens at the address that they announce.
+		// Members announce their addresses to each other, and would then connect directly, past the proxies. So they announce an address
+		// where nothing listens.
 		Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: m.Route, NoAdvertise: true, PoolSize: 1, Advertise: nowhere},
 		Routes:  []*url.URL{{Scheme: "nats-route", Host: m.Next}},
 		Users:   []*server.User{{Username: "sandjet", Password: clusterPassword}},
 	}
 }
 
-// ServeMember is the whole program of a server of a [Cluster] whose members are processes; in any other process
-// it does nothing.
+// ServeMember runs a server of a [Cluster] and exits, if the process was started as one. In any other process it does nothing.
 func ServeMember() {
 	text := os.Getenv(memberVariable)
 	if text == "" {
@@ -74,7 +74,7 @@ func serveMember(text string) int {
 	}
 	s.ConfigureLogger()
 	orphan := make(chan struct{})
-	go func() { // the test holds the other end, and ends with it
+	go func() { // the test's process has the other end, which closes with it
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		close(orphan)
 	}()
@@ -90,7 +90,7 @@ func serveMember(text string) int {
 	return 0
 }
 
-// process is a member that is a process.
+// process is a member that runs as a process.
 type process struct {
 	cmd     *exec.Cmd
 	gone    chan struct{}

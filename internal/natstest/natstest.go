@@ -19,25 +19,24 @@ import (
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
-// tickOutside starts the server's one global ticker, which must not belong to any bubble.
+// tickOutside starts the server's one global ticker, which must not be created in a bubble.
 var tickOutside = sync.OnceFunc(ats.Register) //nolint:gochecknoglobals // once per process is the point
 
-// forgetTimers empties the pool of timers that the NATS client keeps for the process: one that was made in a
-// bubble ends the process when it comes up in another or outside of any. What a pool keeps survives one
-// collection.
+// forgetTimers empties the NATS client's pool of timers, which all tests of the process share: using a timer of one bubble in another, or
+// outside of any, ends the process. The content of a sync.Pool survives one collection, so it needs two.
 func forgetTimers() {
 	for range 2 {
 		runtime.GC()
 	}
 }
 
-// Settings are what is started.
+// Settings are the options of the server and the log.
 type Settings struct {
 	Server embedded.Options
 	Log    streams.Options
 }
 
-// Option changes what is started.
+// Option changes the settings.
 type Option func(*Settings)
 
 // Shards sets the number of shards of the events.
@@ -45,7 +44,7 @@ func Shards(n int) Option {
 	return func(s *Settings) { s.Log.Shards = n }
 }
 
-// Listen makes a server of [Start] listen on a free port of 127.0.0.1, for these users.
+// Listen makes a server of [Start] listen on a free port of 127.0.0.1, with these users.
 func Listen(users ...natsauth.User) Option {
 	a, err := natsauth.New(natsauth.Options{Users: users})
 	if err != nil {
@@ -54,19 +53,19 @@ func Listen(users ...natsauth.User) Option {
 	return ListenFor(a)
 }
 
-// ListenFor is [Listen] for whom an authenticator lets in.
+// ListenFor is [Listen] with the users of an authenticator.
 func ListenFor(a embedded.Authenticator) Option {
 	return func(s *Settings) { s.Server.Port, s.Server.Auth = 0, a }
 }
 
-// Dir sets where a server of [Start] keeps its files. Without it the directory is of no interest.
+// Dir sets the folder of a server of [Start]. Without it the log is in memory, or in a temporary folder.
 func Dir(dir string) Option {
 	return func(s *Settings) {
 		s.Server.DataDir, s.Server.Memory, s.Log.MemoryStorage = dir, false, false
 	}
 }
 
-// OnDisk has a server of [Start] keep its log in files, for tests that restart it or look at what it keeps.
+// OnDisk makes a server of [Start] store its log in files, for tests that restart it or inspect the files.
 func OnDisk() Option {
 	return func(s *Settings) { s.Server.Memory, s.Log.MemoryStorage = false, false }
 }
@@ -78,14 +77,13 @@ func Durability(d embedded.Durability) Option {
 	}
 }
 
-// RecreateRecords has the log opened also where its bucket of records is lost.
+// RecreateRecords opens a log that has lost its bucket of records, with a new one.
 func RecreateRecords() Option {
 	return func(s *Settings) { s.Log.RecreateRecords = true }
 }
 
-// Hours says that a test plays hours or days, in which timers take turns and little happens at the same time. With -short, which
-// goes with the race detector, it is skipped: that makes it ten times as long, and what runs at the same time is met in shorter
-// tests beside it.
+// Hours marks a test that simulates hours or days, in which timers fire one after the other and little is concurrent. It is skipped with
+// -short, which is used with the race detector: that takes ten times as long, and shorter tests cover the concurrency.
 func Hours(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -93,10 +91,9 @@ func Hours(t testing.TB) {
 	}
 }
 
-// Run calls f in a bubble of virtual time with a log kept in memory. Nothing real may be used in it:
-// no sockets, no processes. Goroutines that f starts must end before it returns, or by t.Cleanup; what hangs on
-// t.Context() ends in time. The log ends after them: a server that shuts down sleeps with its locks held, and in a bubble
-// no time passes while a request waits for those.
+// Run calls f in a bubble of virtual time with a log in memory. f must not use anything real, such as sockets and processes. Goroutines
+// that f starts must end before it returns, or by t.Cleanup; those that depend on t.Context() do. The log is shut down after them: during
+// its shutdown a server sleeps while it holds locks, and in a bubble no time passes while a goroutine waits for one of those.
 func Run(t *testing.T, f func(t *testing.T, b *streams.Bus), options ...Option) {
 	t.Helper()
 	tickOutside()
@@ -116,7 +113,7 @@ func run(t *testing.T, dir string, f func(t *testing.T, b *streams.Bus), options
 		t.Fatalf("start the server: %v", err)
 	}
 	t.Cleanup(func() {
-		synctest.Wait() // what it was asked last is done
+		synctest.Wait() // the last requests have been processed
 		s.Shutdown()
 	})
 	with.Log.Server = s
@@ -128,7 +125,7 @@ func run(t *testing.T, dir string, f func(t *testing.T, b *streams.Bus), options
 	f(t, b)
 }
 
-// settings are those of a test.
+// settings returns the settings of a test, with its options applied.
 func settings(t testing.TB, dir string, options []Option) *Settings {
 	s := &Settings{
 		Server: embedded.Options{DataDir: dir, Port: -1, Memory: true, Name: "natstest", Log: logOf(t)},
@@ -140,7 +137,7 @@ func settings(t testing.TB, dir string, options []Option) *Settings {
 	return s
 }
 
-// Log is a log of the wall clock.
+// Log is a log that runs on the wall clock.
 type Log struct {
 	Bus    *streams.Bus
 	Server *streams.Server
@@ -149,8 +146,8 @@ type Log struct {
 	o *streams.Options
 }
 
-// Start starts a server and opens a Bus on it. Both end with the test. The log is kept in memory, which takes a fifth of the time,
-// unless an option puts it on the disk: [OnDisk], [Dir], [Durability].
+// Start starts a server and opens a Bus on it. Both are closed at the end of the test. The log is in memory, which takes a fifth of the
+// time, unless an option stores it on disk: [OnDisk], [Dir], [Durability].
 func Start(t testing.TB, options ...Option) *Log {
 	t.Helper()
 	tickOutside()
@@ -168,7 +165,7 @@ func Start(t testing.TB, options ...Option) *Log {
 	return l
 }
 
-// Open opens another Bus on the server, as another process would. It is closed with the test.
+// Open opens another Bus on the server, as another process would. It is closed at the end of the test.
 func (l *Log) Open() *streams.Bus {
 	l.t.Helper()
 	b, err := streams.Open(l.t.Context(), *l.o)
@@ -200,7 +197,7 @@ func closeBus(t testing.TB, b *streams.Bus) {
 	}
 }
 
-// logOf writes to the test's output when it is verbose.
+// logOf returns a logger to the test's output if that is verbose, else one that discards.
 func logOf(t testing.TB) *slog.Logger {
 	if !testing.Verbose() {
 		return slog.New(slog.DiscardHandler)

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// freePort is a port without a listener, which the kernel gives to no other process until the test ends. A socket that is bound to it and
-// does not listen holds it: with SO_REUSEADDR on both sides, which Go sets for who listens, others may listen there (socket(7)), in this
-// process or another, again and again. Without that, a process that asks for any port could get it before its server starts, and while it
-// is down.
+// freePort returns a port without a listener, which the kernel assigns to no other process until the test ends. It is reserved by a socket
+// that is bound to it and does not listen. With SO_REUSEADDR on both sockets, which Go sets for listeners, this process and others can
+// listen on the port repeatedly (socket(7)). Without the reservation, a process that asks for any free port could get it before the server
+// starts or while that is down.
 func freePort(t testing.TB) int {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

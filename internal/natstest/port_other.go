@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// freePort is a port without a listener now. Another process may get it before its server starts.
+// freePort returns a port that has no listener now. Another process may get it before the server starts.
 func freePort(t testing.TB) int {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -1,5 +1,5 @@
-// Package netguard says what a host name or an untrusted address means, and whether it is a public one. Webhooks and the network of
-// sandboxes decide by it, so that there is one list of what is not public and one reading of a name. All of it is pure.
+// Package netguard parses host names and untrusted addresses, and decides whether an address is public. Webhooks and the network of
+// sandboxes both use it, so that there is one list of non-public addresses and one way to parse a name. It has no side effects.
 package netguard
 
 import (
@@ -7,14 +7,13 @@ import (
 	"slices"
 )
 
-// block is a part of the address space that is not public, with what to call it.
+// block is a part of the address space that is not public, with the name of its kind.
 type block struct {
 	prefix netip.Prefix
 	kind   string
 }
 
-// blocks are looked through from the top. Version 6 has few public parts, so what is none of them is
-// refused in Kind.
+// blocks returns the parts in order of precedence. IPv6 has few public ranges: Kind treats addresses outside of those as reserved.
 func blocks() []block {
 	table := []struct{ prefix, kind string }{
 		{"0.0.0.0/8", "an unspecified"},
@@ -59,8 +58,8 @@ var (
 	global    = netip.MustParsePrefix("2000::/3")     //nolint:gochecknoglobals // a constant
 )
 
-// Kind names the kind of an address that is not public, with its article: "a private". Empty: it is public.
-// Addresses of version 6 that carry one of version 4 are what they carry.
+// Kind names the kind of an address that is not public, with its article: "a private". It is empty for public addresses. An IPv6 address
+// that embeds an IPv4 address has the kind of that.
 func Kind(a netip.Addr) string {
 	if a.Zone() != "" {
 		return "a link-local"
@@ -80,8 +79,7 @@ func Kind(a netip.Addr) string {
 	return ""
 }
 
-// Carried is the address of version 4 that an address of version 6 carries (mapped, NAT64, 6to4), else the address
-// itself.
+// Carried returns the IPv4 address that an IPv6 address embeds (mapped, NAT64, 6to4), else the address itself.
 func Carried(a netip.Addr) netip.Addr {
 	a = a.Unmap()
 	if !a.Is6() {
@@ -97,7 +95,7 @@ func Carried(a netip.Addr) netip.Addr {
 	return a
 }
 
-// Closed says what p is, as [Within] does, unless it is within one of the opened networks: then it is "", as for what is public.
+// Closed is [Within], except that prefixes inside of one of the opened networks count as public: it returns "".
 func Closed(p netip.Prefix, opened []netip.Prefix) string {
 	if slices.ContainsFunc(opened, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) }) {
 		return ""
@@ -105,7 +103,7 @@ func Closed(p netip.Prefix, opened []netip.Prefix) string {
 	return Within(p)
 }
 
-// Within reports whether all of p is one part of the address space that is not public, and names its kind.
+// Within names the kind of the non-public part of the address space that contains all of p; empty if there is none.
 func Within(p netip.Prefix) string {
 	for _, block := range notPublic {
 		if block.prefix.Bits() <= p.Bits() && block.prefix.Contains(p.Addr()) {
@@ -118,11 +116,11 @@ func Within(p netip.Prefix) string {
 	return ""
 }
 
-// metadata are the addresses at which clouds hand out the credentials of a machine or a task.
+// metadata are the addresses at which clouds provide the credentials of a host or a task.
 var metadata = []netip.Addr{ //nolint:gochecknoglobals // a table
-	netip.MustParseAddr("169.254.169.254"), // most of them
-	netip.MustParseAddr("169.254.170.2"),   // tasks of one
-	netip.MustParseAddr("169.254.170.23"),  // pods of the same
+	netip.MustParseAddr("169.254.169.254"), // most clouds
+	netip.MustParseAddr("169.254.170.2"),   // tasks of AWS
+	netip.MustParseAddr("169.254.170.23"),  // pods of AWS
 	netip.MustParseAddr("168.63.129.16"),
 	netip.MustParseAddr("100.100.100.200"),
 	netip.MustParseAddr("192.0.0.192"),
@@ -131,5 +129,5 @@ var metadata = []netip.Addr{ //nolint:gochecknoglobals // a table
 	netip.MustParseAddr("fd20:ce::254"),
 }
 
-// Metadata reports whether a cloud hands out credentials at the address. No rule should ever open it.
+// Metadata reports whether a cloud provides credentials at the address. No rule should ever allow it.
 func Metadata(a netip.Addr) bool { return slices.Contains(metadata, Carried(a.WithZone(""))) }

@@ -14,11 +14,11 @@ const (
 	longestLabel = 63
 )
 
-// Host is a host as it was understood: a name or an address.
+// Host is a parsed host: a name or an address.
 type Host struct {
-	// Name is in lower case, in ASCII, without a dot at its end. Empty: it is an address.
+	// Name is in lower case, in ASCII, without a final dot. Empty if the host is an address.
 	Name string
-	// Addr is the address. Mapped addresses of version 4 are of version 4.
+	// Addr is the address. An IPv4 address that was mapped to IPv6 is an IPv4 address here.
 	Addr netip.Addr
 }
 
@@ -30,7 +30,7 @@ func (h Host) String() string {
 	return h.Addr.String()
 }
 
-// errHost are the reasons why a host is none.
+// The reasons why a text is not a host.
 var (
 	errEmpty  = errors.New("a host name is missing")
 	errLong   = errors.New("the host name is longer than 253 characters, or a part of it than 63")
@@ -39,13 +39,12 @@ var (
 	errNumber = errors.New("the host ends in a number and is not an IPv4 address")
 )
 
-// ParseHost reads a host name or an address as it may stand in a URL, a header or a question to a name server, without
-// a port and, for version 6, without brackets. Everything after it must use what it returns, never the text: deciding, logging and
-// dialling then mean the same host.
+// ParseHost parses a host name or an address as in a URL, a header or a DNS question, without a port and, for IPv6, without brackets.
+// Callers must use only the result from then on, never the text, so that checks, logs and connections refer to the same host.
 //
-// Spellings of one host become the same: upper case, one dot at the end, names in other scripts, and the forms that C
-// libraries take for addresses of version 4, such as 127.1, 0x7f.0.0.1, 0177.0.0.1 and 2130706433. What could be read in two ways
-// (NUL, spaces, %, @, brackets, slashes) is refused.
+// Different spellings of a host give the same result: upper case, a final dot, names in other scripts, and the forms that C libraries
+// accept as IPv4 addresses, such as 127.1, 0x7f.0.0.1, 0177.0.0.1 and 2130706433. Ambiguous text (with NUL, spaces, %, @, brackets or
+// slashes) is an error.
 func ParseHost(s string) (Host, error) {
 	if s == "" {
 		return Host{}, errEmpty
@@ -86,7 +85,7 @@ func ParseHost(s string) (Host, error) {
 	return Host{Name: name}, nil
 }
 
-// ascii returns the name in lower case, in ASCII and without a dot at its end.
+// ascii returns the name in lower case, in ASCII and without a final dot.
 func ascii(s string) (string, error) {
 	for i := range len(s) {
 		if s[i] >= 0x80 {
@@ -110,7 +109,7 @@ func ascii(s string) (string, error) {
 	return s, nil
 }
 
-// numeric reports whether a label is a number in the eyes of a C library.
+// numeric reports whether C libraries take a label for a number.
 func numeric(label string) bool {
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""
@@ -118,7 +117,7 @@ func numeric(label string) bool {
 	return strings.Trim(label, "0123456789") == ""
 }
 
-// parseIPv4 reads one to four numbers, decimal, octal with 0 or hexadecimal with 0x; the last fills what is left.
+// parseIPv4 parses one to four numbers, decimal, octal with 0 or hexadecimal with 0x. The last one fills the remaining bytes.
 func parseIPv4(parts []string) (netip.Addr, bool) {
 	if len(parts) > 4 {
 		return netip.Addr{}, false

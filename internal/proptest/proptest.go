@@ -1,4 +1,5 @@
-// Package proptest checks properties of random values with rapid, so that the short form of tests gives the same answer each time.
+// Package proptest checks properties of random values with rapid. In the short form of tests the values are always the same, so that
+// results are reproducible.
 package proptest
 
 import (
@@ -12,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/internal/longtest"
 )
 
-// seeded sets rapid's seed where neither the command line nor the long form asks for another.
+// seeded sets a fixed seed of rapid, unless the command line sets one or the long form is enabled.
 var seeded = sync.OnceFunc(func() { //nolint:gochecknoglobals // rapid has one seed for the process
 	f := flag.Lookup("rapid.seed")
 	if f.Value.String() != f.DefValue || longtest.Asked() {
@@ -23,8 +24,8 @@ var seeded = sync.OnceFunc(func() { //nolint:gochecknoglobals // rapid has one s
 	}
 })
 
-// Check is [rapid.Check] with values that are the same each time in the short form, and new ones in the long form. When a property does
-// not hold, rapid says how to repeat it.
+// Check is [rapid.Check], with the same values each time in the short form and new ones in the long form. If a property does not hold,
+// rapid prints how to repeat the case.
 func Check(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
 	seeded()

@@ -1,5 +1,5 @@
-// Package redisconn says how this project talks with a Redis server: with little patience, since what is kept there can be done without
-// for a while, and without a word on the process's output.
+// Package redisconn configures the connections to a Redis server: with short timeouts, since callers can do without Redis for a while, and
+// without output of its own.
 package redisconn
 
 import (
@@ -12,11 +12,11 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// patience is for one dial, one write and one read.
+// patience limits each dial, each write and each read.
 const patience = 2 * time.Second
 
-// Options says how to talk with the server at address: redis://[user:password@]host:port/db, rediss:// with TLS, or unix:///path.
-// Codes: invalid; the message never has the address, which may hold a password.
+// Options returns the options of a client of the server at address: redis://[user:password@]host:port/db, rediss:// with TLS, or
+// unix:///path. Code: invalid. The message never has the address, which may contain a password.
 func Options(address string) (*redis.Options, error) {
 	o, err := redis.ParseURL(address)
 	if err != nil {
@@ -25,18 +25,18 @@ func Options(address string) (*redis.Options, error) {
 	}
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = patience, patience, patience, patience
 	o.ContextTimeoutEnabled = true
-	o.MaxRetries = 1    // for connections that the server has closed meanwhile; each verb may be repeated
-	o.DialerRetries = 1 // callers try again, and later
+	o.MaxRetries = 1    // if the server has closed the connection; every command may be repeated
+	o.DialerRetries = 1 // callers retry later
 	o.DisableIdentity = true
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // of one vendor's service
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // a feature of one vendor's service
 	return o, nil
 }
 
-// Quiet has the client's library say nothing: it has one logger for the whole process, on stderr, and errors come back from every verb
+// Quiet disables the log of the Redis library. It has one logger for the whole process, on stderr, and all errors are returned to callers
 // anyway.
 func Quiet() { redis.SetLogger(silent{}) }
 
-// silent is a logger for go-redis that says nothing.
+// silent is a logger for go-redis that discards everything.
 type silent struct{}
 
 // Printf implements go-redis's interface.

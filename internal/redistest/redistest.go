@@ -16,8 +16,8 @@ import (
 	"github.com/sandjet/sandjet/internal/longtest"
 )
 
-// Server is a Redis server that keeps nothing. It listens on a socket in a folder of its own, so
-// that no two servers can meet, and ends with the test.
+// Server is a Redis server without persistence. It listens on a socket in a temporary folder, so that servers cannot conflict, and ends
+// with the test.
 type Server struct {
 	t      testing.TB
 	socket string
@@ -25,11 +25,11 @@ type Server struct {
 	cmd    *exec.Cmd
 }
 
-// The shell ends the server when its input ends: so it cannot outlive a test that was killed.
+// The shell kills the server when its stdin is closed, so that the server cannot outlive a test that was killed.
 const script = `redis-server "$@" >/dev/null 2>&1 & read -r _; kill -9 $!; wait`
 
-// Start starts a server and waits until it answers. Without redis-server the test is skipped, or
-// fails where the variable CI is set.
+// Start starts a server and waits until it answers. If redis-server is not installed, the test is skipped, or fails if the variable CI is
+// set.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -46,21 +46,21 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// URL is the server's address.
+// URL returns the server's address.
 func (s *Server) URL() string { return "unix://" + s.socket }
 
-// Kill ends the server at once, as kill -9 does. What it kept is gone.
+// Kill kills the server (SIGKILL). Its data are lost.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGCONT) // it may be frozen
+	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGCONT) // it may be suspended
 	_ = s.stdin.Close()
 	_ = s.cmd.Wait()
 	s.cmd = nil
 }
 
-// Freeze stops the server where it stands: connections stay, and nothing is answered.
+// Freeze suspends the server (SIGSTOP): connections stay open, and it does not answer.
 func (s *Server) Freeze() {
 	s.t.Helper()
 	if err := syscall.Kill(-s.cmd.Process.Pid, syscall.SIGSTOP); err != nil {
@@ -68,14 +68,14 @@ func (s *Server) Freeze() {
 	}
 }
 
-// Restart starts the server again, empty, at the same address.
+// Restart starts the server again at the same address, empty.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
 	_ = os.Remove(s.socket) // a killed server leaves it behind
 	s.cmd = exec.CommandContext(context.WithoutCancel(s.t.Context()), "sh", "-c", script, "sh",
 		"--port", "0", "--unixsocket", s.socket, "--save", "", "--appendonly", "no", "--dir", filepath.Dir(s.socket))
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the shell and the server are signalled together
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that the shell and the server get signals together
 	var err error
 	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
 		s.t.Fatal(err)

@@ -22,15 +22,15 @@ const (
 	mostAnswer = 64 << 20              // bytes
 )
 
-// Poller follows conversations by long polls, as a client does that knows nothing but HTTP.
+// Poller follows conversations by long polls, like a client that only speaks HTTP.
 type Poller struct {
 	Base, Key string
-	Limit     int           // events of a page
-	Wait      time.Duration // of one poll; 0 asks without waiting, and without rest
+	Limit     int           // maximum number of events of a page
+	Wait      time.Duration // of one poll; 0: the gateway answers at once, and the client polls without a pause
 	HTTP      *http.Client
 }
 
-// page is what it needs of an answer.
+// page is the part of an answer that is used.
 type page struct {
 	Events []struct {
 		Cursor schemas.Cursor  `json:"cursor"`
@@ -42,7 +42,7 @@ type page struct {
 	Gap       json.RawMessage `json:"gap"`
 }
 
-// Follow is a [Follow].
+// Follow implements [Follow].
 func (p Poller) Follow(ctx context.Context, c schemas.ConversationID, after schemas.Cursor) iter.Seq2[client.Item, error] {
 	return func(yield func(client.Item, error) bool) {
 		for live := false; ; {
@@ -76,7 +76,7 @@ func (p Poller) Follow(ctx context.Context, c schemas.ConversationID, after sche
 	}
 }
 
-// ask fetches one page. Passing says that a failure will pass.
+// ask fetches one page. passing reports that the failure is temporary.
 func (p Poller) ask(ctx context.Context, c schemas.ConversationID, after schemas.Cursor) (got page, passing bool, _ error) {
 	q := url.Values{"after": {after.String()}, "limit": {strconv.Itoa(p.Limit)}, "wait": {p.Wait.String()}}
 	path := p.Base + "/v1/conversations/" + url.PathEscape(string(c)) + "/events?" + q.Encode()

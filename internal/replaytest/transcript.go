@@ -1,6 +1,5 @@
-// Package replaytest follows conversations the ways a client can, writes down what was seen and holds
-// it against the log. Its tests let a gateway, the log or the clients go through what happens to
-// them in the world, while events are published.
+// Package replaytest follows conversations by all transports that clients have, records what they receive and compares it with the log.
+// Its tests disturb the gateway, the log or the clients while events are published.
 package replaytest
 
 import (
@@ -15,14 +14,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Follow is a way to follow a conversation after a cursor until ctx ends.
+// Follow follows a conversation after a cursor until ctx ends, by one transport.
 type Follow func(ctx context.Context, c schemas.ConversationID, after schemas.Cursor) iter.Seq2[client.Item, error]
 
-// Transcript is what one client saw of one conversation. Its methods may be called from many
-// goroutines.
+// Transcript records what one client received of one conversation. It is safe for concurrent use.
 type Transcript struct {
 	Conversation schemas.ConversationID
-	// Way names the client, for messages.
+	// Way names the client in messages.
 	Way string
 
 	mu    sync.Mutex
@@ -30,30 +28,30 @@ type Transcript struct {
 	count int
 	last  schemas.Cursor
 	lives int
-	more  chan struct{} // closed and replaced with each item
+	more  chan struct{} // closed and replaced when an item is added
 }
 
 // leg is a part of a transcript without gaps.
 type leg struct {
 	after schemas.Cursor
 	saw   []streamcheck.Seen
-	end   schemas.Cursor // where the gap begins that ended it
+	end   schemas.Cursor // begin of the gap after it
 	ended bool
 }
 
-// Gap is a part that a client was informed is missing.
+// Gap is a part that was reported to a client as missing.
 type Gap struct {
 	From schemas.Cursor `json:"from"`
 	To   schemas.Cursor `json:"to"`
 }
 
-// NewTranscript makes the transcript of a client that has seen nothing yet.
+// NewTranscript returns the transcript of a client that has not received anything yet.
 func NewTranscript(c schemas.ConversationID, way string) *Transcript {
 	return &Transcript{Conversation: c, Way: way, more: make(chan struct{})}
 }
 
-// Write follows the conversation and writes down what it sees, until ctx ends. It may be called again then: it continues behind what was
-// seen. It returns an error if the client could not continue.
+// Write follows the conversation and records what it receives, until ctx ends. It may be called again, and then continues after the last
+// event. It returns an error if the client failed.
 func (t *Transcript) Write(ctx context.Context, follow Follow) error {
 	t.mu.Lock()
 	after := t.last
@@ -106,7 +104,7 @@ func (t *Transcript) take(it client.Item) error {
 	return nil
 }
 
-// Digest stands for the content of an event, with its data as they were written.
+// Digest returns a digest of an event, including its data byte by byte.
 func Digest(e schemas.Event) (string, error) {
 	b, err := json.Marshal(e)
 	if err != nil {
@@ -115,14 +113,14 @@ func Digest(e schemas.Event) (string, error) {
 	return streamcheck.Bytes(b), nil
 }
 
-// Count is how many events were seen.
+// Count returns the number of events received.
 func (t *Transcript) Count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.count
 }
 
-// First is the sequence of the first event that was seen, 0 if there is none.
+// First returns the sequence of the first event received; 0 if there is none.
 func (t *Transcript) First() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,7 +128,7 @@ func (t *Transcript) First() uint64 {
 		if len(l.saw) > 0 {
 			c, err := schemas.ParseCursor(l.saw[0].Cursor)
 			if err != nil {
-				return 0 // take has written it
+				return 0 // cannot happen: take has formatted it
 			}
 			return c.Seq
 		}
@@ -138,14 +136,14 @@ func (t *Transcript) First() uint64 {
 	return 0
 }
 
-// Lives is how often the client got the message that it had caught up.
+// Lives returns how often the client was informed that it had caught up.
 func (t *Transcript) Lives() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.lives
 }
 
-// Gaps are those that were reported to the client.
+// Gaps returns the gaps that were reported to the client.
 func (t *Transcript) Gaps() []Gap {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,7 +156,7 @@ func (t *Transcript) Gaps() []Gap {
 	return gaps
 }
 
-// Until waits until done is true of what was seen last and how much that is, or ctx ends.
+// Until waits until done returns true for the last cursor and the number of events, or until ctx ends.
 func (t *Transcript) Until(ctx context.Context, done func(last schemas.Cursor, count int) bool) error {
 	for {
 		t.mu.Lock()
@@ -175,9 +173,8 @@ func (t *Transcript) Until(ctx context.Context, done func(last schemas.Cursor, c
 	}
 }
 
-// Judge holds the transcript against all that the log ever had of the conversation, and against what
-// it still has. Nothing may be wrong but for reported gaps; and in a gap there may lie nothing
-// that is still there.
+// Judge compares the transcript with all events that the log ever had of the conversation (ever) and with those that it still has (still).
+// It returns a fault for each difference that no reported gap explains, and for each event in a gap that the log still has.
 func (t *Transcript) Judge(ever, still []streamcheck.Seen) ([]streamcheck.Fault, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -206,8 +203,7 @@ func (t *Transcript) Judge(ever, still []streamcheck.Seen) ([]streamcheck.Fault,
 	return faults, nil
 }
 
-// part is what a leg must have seen: what was stored in its incarnation of the log behind its
-// beginning, and up to the gap that ended it.
+// part returns the events that a leg must have: those stored in its epoch of the log after its beginning, up to the gap that ended it.
 func (l leg) part(ever []streamcheck.Seen) ([]streamcheck.Seen, error) {
 	epoch, err := l.epoch(ever)
 	if err != nil {
@@ -226,7 +222,7 @@ func (l leg) part(ever []streamcheck.Seen) ([]streamcheck.Seen, error) {
 	return part, nil
 }
 
-// epoch is the incarnation of the log that a leg lies in.
+// epoch returns the epoch of the log, which changes when the stream is recreated, to which a leg belongs.
 func (l leg) epoch(ever []streamcheck.Seen) (string, error) {
 	var text string
 	switch {

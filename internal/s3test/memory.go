@@ -18,16 +18,15 @@ import (
 	"time"
 )
 
-// Each runs a test against the server in memory, and in the long form against versitygw too: what the first is believed to do is shown by
-// the second.
+// Each runs a test with the server in memory and, in the long form, with versitygw too, which verifies the behavior of the former.
 func Each(t *testing.T, bucket string, test func(*testing.T, Server)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) { test(t, Memory(t, bucket)) })
 	t.Run("versitygw", func(t *testing.T) { test(t, Start(t, bucket)) })
 }
 
-// Memory starts a server in this process that keeps its objects in memory. It knows what package bucket asks for: pages of lists, ranges, copies,
-// conditions of reads, writes and removals, uploads in parts, metadata. It takes any signature. It ends with the test.
+// Memory starts a server in this process that stores objects in memory. It implements what package bucket uses: paged lists, ranges,
+// copies, conditional reads, writes and removals, multipart uploads, and metadata. It accepts any signature. It ends with the test.
 func Memory(t testing.TB, buckets ...string) Server {
 	t.Helper()
 	m := &memory{buckets: map[string]map[string]object{}, uploads: map[string]*upload{}}
@@ -57,7 +56,7 @@ type upload struct {
 	parts    map[int][]byte
 }
 
-// page is the largest page of a list. Few keys, so that tests read several.
+// page is the maximum size of a page of a list. It is small, so that tests read several.
 const page = 100
 
 func etagOf(data []byte) string {
@@ -75,7 +74,7 @@ func metadataOf(h http.Header) http.Header {
 	return kept
 }
 
-// ServeHTTP is of [http.Handler].
+// ServeHTTP implements [http.Handler].
 func (m *memory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	body, err := io.ReadAll(r.Body)
@@ -128,7 +127,7 @@ func (m *memory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// met reports whether the conditions of a request hold, and refuses it otherwise.
+// met reports whether the conditions of a request hold. If not, it has answered the request.
 func met(w http.ResponseWriter, r *http.Request, objects map[string]object, key string) bool {
 	o, there := objects[key]
 	match := r.Header.Get("If-Match")
@@ -198,7 +197,8 @@ func (m *memory) putPart(w http.ResponseWriter, r *http.Request, body []byte) {
 	w.Header().Set("ETag", etagOf(body))
 }
 
-// source is the object that a request copies, on its condition.
+// source returns the object that a request copies. If there is none or its condition does not hold, it has answered the request and
+// returns false.
 func (m *memory) source(w http.ResponseWriter, r *http.Request) (object, bool) {
 	from, err := url.PathUnescape(r.Header.Get("X-Amz-Copy-Source"))
 	name, key, _ := strings.Cut(from, "/")

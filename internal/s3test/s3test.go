@@ -1,5 +1,5 @@
-// Package s3test starts a server of S3 for tests: versitygw, a program in a module of its own (folder gateway), with buckets in a folder
-// of the test, or for quick tests one in memory. It can put a proxy in front that loses answers, breaks connections and is busy.
+// Package s3test starts an S3 server for tests: versitygw, a program in a module of its own (folder gateway), with buckets in a folder of
+// the test, or a faster one in memory. A proxy in front of it can lose answers, break connections and simulate overload.
 package s3test
 
 import (
@@ -36,18 +36,18 @@ const (
 // Server is a running server.
 type Server struct {
 	URL    string
-	Folder string // each folder in it is a bucket, its files are the objects; empty: the server is in memory
+	Folder string // its folders are the buckets, with objects as files; empty: the server is in memory
 }
 
-// built is the program, compiled once for each process of tests.
+// built is the program, which is compiled once for each test process.
 var built struct { //nolint:gochecknoglobals // once for all tests of a process
 	once sync.Once
 	path string
 	why  string
 }
 
-// Start starts a server with the buckets, which ends with the test. It skips the test where the program cannot be built, because its
-// modules are not there and cannot be had, or where the file system of tests has no extended attributes.
+// Start starts a server with the given buckets, which ends with the test. It skips the test if the program cannot be built, because its
+// modules are unavailable, or if the file system of tests has no extended attributes.
 func Start(t testing.TB, buckets ...string) Server {
 	t.Helper()
 	longtest.Only(t, "a server of S3, which is built from modules of its own")
@@ -109,7 +109,8 @@ func Start(t testing.TB, buckets ...string) Server {
 	}
 }
 
-// module finds the folder with the module of the program. A test that was built with -trimpath does not know its source.
+// module returns the folder of the program's module. It asks the go command, because a test that was built with -trimpath does not know
+// the path of its source.
 func module(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "github.com/sandjet/sandjet/internal/s3test").Output()
 	return filepath.Join(strings.TrimSpace(string(out)), "gateway"), err
@@ -127,7 +128,7 @@ func build() {
 		built.why = err.Error()
 		return
 	}
-	// One at a time: packages that are tested side by side would all compile it.
+	// Only one process builds at a time: else packages that are tested in parallel would all compile it.
 	lock, err := os.OpenFile(built.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err == nil {
 		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
@@ -160,23 +161,23 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// Fault is what happens to a request.
+// Fault is a fault that the proxy simulates for a request.
 type Fault int
 
 // The faults.
 const (
 	None          Fault = iota
-	Busy                // 503 SlowDown, and the server is not asked
-	Dropped             // the connection breaks before the server is asked
-	AnswerLost          // the server is asked, and the connection breaks in place of its answer
-	Raced               // 409 ConditionalRequestConflict, and the server is not asked
+	Busy                // 503 SlowDown; the request is not forwarded
+	Dropped             // the connection breaks before the request is forwarded
+	AnswerLost          // the request is forwarded, and the connection breaks instead of an answer
+	Raced               // 409 ConditionalRequestConflict; the request is not forwarded
 	HalfAnswer          // the connection breaks in the middle of the answer's body
-	Unconditional       // the conditions of the request are taken away, as services do that know none
-	Archived            // 403 InvalidObjectState, as of an object in an archive that was not restored
-	Denied              // 403 AccessDenied, as of an object that a policy keeps from the credentials
+	Unconditional       // the conditions of the request are removed, like by a service that ignores them
+	Archived            // 403 InvalidObjectState, as for an archived object that was not restored
+	Denied              // 403 AccessDenied, as for an object that a policy denies to the credentials
 )
 
-// Proxy stands in front of a server.
+// Proxy is a proxy in front of a server.
 type Proxy struct {
 	URL string
 
@@ -185,21 +186,21 @@ type Proxy struct {
 	asked int
 }
 
-// Judge sets what decides on each request; nil: nothing happens to any.
+// Judge sets the function that chooses the fault of each request; nil: no faults.
 func (p *Proxy) Judge(f func(*http.Request) Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.judge = f
 }
 
-// Asked is how many requests came.
+// Asked returns the number of requests.
 func (p *Proxy) Asked() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.asked
 }
 
-// Once is a judge of a single fault: of the first request that is.
+// Once returns a judge that applies the fault to the first request for which is returns true.
 func Once(f Fault, is func(*http.Request) bool) func(*http.Request) Fault {
 	done := false
 	return func(r *http.Request) Fault {
@@ -221,7 +222,7 @@ func Front(t testing.TB, s Server) *Proxy {
 	p := &Proxy{}
 	next := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(to)
-		r.Out.Host = r.In.Host // it is signed
+		r.Out.Host = r.In.Host // the signature covers it
 	}, ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { panic(http.ErrAbortHandler) }}
 	at := freeAddress(t)
 	p.URL = "http://" + at
@@ -284,7 +285,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	}
 }
 
-// Client is another program that writes to a server.
+// Client returns a client of a server, as another program has it.
 func Client(s Server) *s3.Client {
 	return s3.New(s3.Options{Region: "us-east-1", BaseEndpoint: &s.URL, UsePathStyle: true,
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
@@ -295,7 +296,7 @@ func Client(s Server) *s3.Client {
 	})
 }
 
-// Write writes an object as another program does: on no condition, and with metadata of its choice.
+// Write writes an object like another program: without conditions, and with the given metadata.
 func Write(t testing.TB, s Server, bucket, key, text string, metadata map[string]string) {
 	t.Helper()
 	_, err := Client(s).PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: strings.NewReader(text), Metadata: metadata})
@@ -304,7 +305,7 @@ func Write(t testing.TB, s Server, bucket, key, text string, metadata map[string
 	}
 }
 
-// Upload does the same with an upload in one part, after which the ETag is no MD5 of the content.
+// Upload is Write by a multipart upload of one part, so that the ETag is not the MD5 of the content.
 func Upload(t testing.TB, s Server, bucket, key, text string, metadata map[string]string) {
 	t.Helper()
 	c := Client(s)
@@ -325,7 +326,7 @@ func Upload(t testing.TB, s Server, bucket, key, text string, metadata map[strin
 	}
 }
 
-// sign signs a request again that was changed.
+// sign signs a changed request again.
 func sign(r *http.Request) {
 	hash := r.Header.Get("X-Amz-Content-Sha256")
 	r.Header.Del("Authorization")
@@ -340,7 +341,7 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	_, _ = w.Write([]byte(`<?xml version="1.0"?><Error><Code>` + code + `</Code><Message>test</Message></Error>`))
 }
 
-// nowhere keeps an answer that is dropped.
+// nowhere is a ResponseWriter that stores the answer instead of sending it.
 type nowhere struct {
 	header http.Header
 	status int

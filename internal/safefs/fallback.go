@@ -35,7 +35,7 @@ func (b fallback) lstat(name string) (fs.FileInfo, error) { return b.root.Lstat(
 
 func (b fallback) rename(from, to string) error { return b.root.Rename(from, to) }
 
-// renameNew makes a second name, for that replaces nothing, and removes the first.
+// renameNew creates a second name, because link replaces nothing, and removes the first.
 func (b fallback) renameNew(from, to string) error {
 	if err := b.root.Link(from, to); err != nil {
 		return err
@@ -45,8 +45,8 @@ func (b fallback) renameNew(from, to string) error {
 
 func (b fallback) close() error { return b.root.Close() }
 
-// fallbackDir is one directory. Its root is narrower than the tree's, but names have one component
-// and links are not followed here.
+// fallbackDir is one directory. Its os.Root is narrower than the tree's, which is no restriction: names have one component, and links are
+// not followed.
 type fallbackDir struct{ root *os.Root }
 
 func (d fallbackDir) open(base string, flag int, perm fs.FileMode) (*os.File, error) {

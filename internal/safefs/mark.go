@@ -14,7 +14,7 @@ import (
 
 var _ workspacefs.Marker = (*Root)(nil)
 
-// Mark is of [workspacefs.Marker]. A file with several names is refused ([workspacefs.ErrHardLink]): one of them may be
+// Mark implements [workspacefs.Marker]. A file with several names is refused ([workspacefs.ErrHardLink]), because another name may be
 // outside of the root.
 func (r *Root) Mark(ctx context.Context, name string, executable *bool, modified time.Time) (err error) {
 	if r.opt.ReadOnly {
@@ -49,7 +49,7 @@ func (r *Root) Mark(ctx context.Context, name string, executable *bool, modified
 	if modified.IsZero() {
 		return nil
 	}
-	// By the open file, whatever has its name by now.
+	// Through the open file, even if its name has another file by now.
 	if err := os.Chtimes(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), time.Time{}, modified); err != nil {
 		return refusal(err)
 	}

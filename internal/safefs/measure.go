@@ -14,39 +14,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Taken is what files take of a disk.
+// Taken is how much of a disk files occupy.
 type Taken struct {
-	Bytes int64 // of blocks: holes of sparse files cost nothing
-	Files int64 // inodes: files, directories, links, whatever
+	Bytes int64 // in blocks: holes of sparse files do not count
+	Files int64 // inodes of any kind: files, directories, links
 }
 
-// Measured is what was found below a directory.
+// Measured is the result of a measurement.
 type Measured struct {
 	Taken
 
-	// Hidden says that there is more that could not be counted: directories that may not be read, or too many that are
-	// nested deep.
+	// Hidden reports that some of it could not be counted: in unreadable directories, or in too many deeply nested ones.
 	Hidden bool
 }
 
-// MeasureDepth is how many directories within one another are entered at once, each of which is held open. Of those that lie
-// deeper MeasureDeep are held open too until they have their turn: so one chain may have any depth, and many may not.
+// MeasureDepth is the maximum number of nested directories that are entered at once, each of which is an open file. Up to MeasureDeep
+// deeper directories are kept open as well and measured later. So a single chain may have any depth, but not many of them.
 const (
 	MeasureDepth = 256
 	MeasureDeep  = 256
 )
 
 const (
-	measureBatch = 256                  // entries that are read at a time
-	measurePiece = 5 * time.Millisecond // least work between two rests
+	measureBatch = 256                  // directory entries read at a time
+	measurePiece = 5 * time.Millisecond // least work between two calls of rest
 )
 
-// Measure counts what everything below the directory dir takes, which other processes may be changing at the same time. Each directory is
-// opened by its name in the one above it, and no link is followed, so nothing outside is ever reached, whatever is renamed meanwhile; what
-// is moved from one place to another during the count may be counted twice or not at all. A file with several links below dir counts once
-// in sum. It holds some megabytes at most.
+// Measure counts the disk space of everything below the directory dir, which other processes may change meanwhile. It opens each directory
+// by its name in its parent and follows no link, so that it never leaves dir, whatever is renamed. Something that is moved during the
+// measurement may be counted twice or not at all. A file with several links below dir counts once in total. It uses some megabytes of
+// memory at most.
 //
-// Rest is called with the time of each piece of work, the last one too, and may wait; nil: no rest.
+// rest is called after each piece of work, including the last, with the time that it took, and may block. It may be nil.
 func Measure(ctx context.Context, dir string, rest func(ctx context.Context, worked time.Duration)) (Measured, error) {
 	top, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -75,10 +74,10 @@ func Measure(ctx context.Context, dir string, rest func(ctx context.Context, wor
 	return m.found, nil
 }
 
-// measuring is a count on its way. Of a file with n links each counts as an n-th, so it need not be remembered.
+// measuring is the state of a measurement. Each link to a file with n links counts as 1/n of it, so that files need not be remembered.
 type measuring struct {
 	stack        []listing
-	deep         []*os.File // begun when the stack is empty
+	deep         []*os.File // measured when the stack is empty
 	device       uint64
 	bytes, files float64
 	found        Measured
@@ -99,7 +98,7 @@ func (m *measuring) close() {
 	}
 }
 
-// more reports whether there is something to look at.
+// more reports whether something is left to measure.
 func (m *measuring) more() bool {
 	if n := len(m.deep); len(m.stack) == 0 && n > 0 {
 		m.stack = append(m.stack, listing{f: m.deep[n-1]})
@@ -108,11 +107,11 @@ func (m *measuring) more() bool {
 	return len(m.stack) > 0
 }
 
-// step looks at one entry, or reads some more and reports true.
+// step counts one entry, or reads more entries and returns true.
 func (m *measuring) step() (read bool) {
 	l := &m.stack[len(m.stack)-1]
 	if len(l.batch) == 0 {
-		l.batch, _ = l.f.ReadDir(measureBatch) // what cannot be read any more is gone
+		l.batch, _ = l.f.ReadDir(measureBatch) // after an error the rest counts as removed
 		if len(l.batch) == 0 {
 			_ = l.f.Close() // as above
 			m.stack = m.stack[:len(m.stack)-1]
@@ -123,7 +122,7 @@ func (m *measuring) step() (read bool) {
 	l.batch = l.batch[1:]
 	var st unix.Stat_t
 	if unix.Fstatat(int(l.f.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-		return false // it is gone
+		return false // it was removed
 	}
 	share := 1.0
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
@@ -137,7 +136,7 @@ func (m *measuring) step() (read bool) {
 	return false
 }
 
-// enter goes into a directory, or notes one that is nested deep for later.
+// enter enters a directory, or stores a deeply nested one for later.
 func (m *measuring) enter(above *os.File, name string) {
 	deep := len(m.stack) >= MeasureDepth
 	if deep && len(m.deep) >= MeasureDeep {
@@ -147,7 +146,7 @@ func (m *measuring) enter(above *os.File, name string) {
 	fd, err := unix.Openat(int(above.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		m.found.Hidden = m.found.Hidden || errors.Is(err, unix.EACCES)
-		return // gone, or something else by now
+		return // removed or replaced meanwhile
 	}
 	f := os.NewFile(uintptr(fd), "/proc/self/fd/"+strconv.Itoa(fd))
 	if deep {

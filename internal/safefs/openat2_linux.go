@@ -12,12 +12,12 @@ import (
 
 const (
 	beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
-	// attempts at a path with ".." in a link: the kernel says EAGAIN when something was renamed meanwhile, because it cannot know then whether
-	// the path stayed below.
+	// attempts limits retries for a path that has ".." in a link. If something was renamed meanwhile, the kernel cannot know whether the
+	// path stayed below the root, and returns EAGAIN.
 	attempts = 128
 )
 
-// openBackend uses openat2 where the kernel has it (5.6) and no filter forbids it.
+// openBackend returns a backend that uses openat2 if the kernel has it (5.6) and no filter forbids it, else the fallback.
 func openBackend(dir string) (backend, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -61,7 +61,7 @@ func (b kernel) open(name string, flag int, perm fs.FileMode) (*os.File, error) 
 	if err != nil {
 		return nil, err
 	}
-	if flag&unix.O_DIRECTORY != 0 { // what reads its entries may look at them by this name, not by another
+	if flag&unix.O_DIRECTORY != 0 { // a caller that reads its entries opens them by this name, which cannot change
 		name = "/proc/self/fd/" + strconv.Itoa(fd)
 	}
 	return os.NewFile(uintptr(fd), name), nil
@@ -107,7 +107,7 @@ func (b kernel) rename(from, to string) error {
 	})
 }
 
-// renameNew renames without replacing, where the file system can do that.
+// renameNew renames without replacing, by link if the file system has no such rename.
 func (b kernel) renameNew(from, to string) error {
 	err := b.between(from, to, func(source int, old string, target int, base string) error {
 		return failed("renameat2", to, unix.Renameat2(source, old, target, base, unix.RENAME_NOREPLACE))
@@ -118,7 +118,7 @@ func (b kernel) renameNew(from, to string) error {
 	return err
 }
 
-// renameByLink makes a second name, for that replaces nothing, and removes the first.
+// renameByLink creates a second name, because link replaces nothing, and removes the first.
 func (b kernel) renameByLink(from, to string) error {
 	return b.between(from, to, func(source int, old string, target int, base string) error {
 		if err := unix.Linkat(source, old, target, base, 0); err != nil {
@@ -128,7 +128,7 @@ func (b kernel) renameByLink(from, to string) error {
 	})
 }
 
-// between opens the directories of two names, and does something with the names in them.
+// between opens the directories of two names and calls do with them and the base names.
 func (b kernel) between(from, to string, do func(source int, old string, target int, base string) error) error {
 	source, err := b.openDir(path.Dir(from))
 	if err != nil {
@@ -145,7 +145,7 @@ func (b kernel) between(from, to string, do func(source int, old string, target 
 
 func (b kernel) close() error { return b.root.Close() }
 
-// kernelDir changes one directory by its descriptor. Opening in it is bound to stay beneath too.
+// kernelDir changes one directory by its descriptor. Files opened in it must be beneath it too.
 type kernelDir struct{ kernel }
 
 func (d kernelDir) fd() int { return int(d.root.Fd()) } // a descriptor fits

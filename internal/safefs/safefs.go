@@ -1,13 +1,12 @@
-// Package safefs opens files below a root that another process may be changing at the same time.
+// Package safefs opens files below a root directory that another process may change at the same time.
 //
-// Every name is resolved by the kernel (openat2 with RESOLVE_BENEATH) or, where that is missing, by
-// [os.Root], in one go: there is no moment between a check and a use. Symbolic links are followed
-// while they stay below the root; absolute ones and those that lead out are refused. Only regular
-// files are opened, so a FIFO or a device put there cannot block or be driven.
+// The kernel resolves each name in one step (openat2 with RESOLVE_BENEATH), or [os.Root] does if that is unavailable, so that nothing can
+// change between a check and its use. Symbolic links are followed as long as they stay below the root; absolute links and those that lead
+// out are refused. Only regular files are opened, so that a FIFO or a device there can neither block nor be operated.
 //
-// A mount point below the root is not entered.
+// Mount points below the root are not entered.
 //
-// A [Root] is a [workspacefs.FS], whose codes it gives to what it refuses.
+// A [Root] implements [workspacefs.FS] and returns its errors.
 package safefs
 
 import (
@@ -27,19 +26,18 @@ var (
 	_ workspacefs.Placer = (*Root)(nil)
 )
 
-// Options says how a root is used.
+// Options configure a root.
 type Options struct {
-	// UID and GID own what is made below the root, when this process is root. 0 leaves it to root.
+	// UID and GID own new files and directories below the root, if this process is root. 0: root owns them.
 	UID, GID int
 	// ReadOnly refuses every change with [workspacefs.ErrReadOnly].
 	ReadOnly bool
-	// Admit is asked before a file is written, with the bytes and files by which the tree grows at most, below 0 when it
-	// shrinks. Its error is the write's. Nil: everything is admitted.
+	// Admit is called before a file is written, with the number of bytes and files by which the tree grows at most, negative if it
+	// shrinks. If it returns an error, the write fails with it. It may be nil.
 	Admit func(bytes, files int64) error
 }
 
-// Root is a directory below which names are resolved race-free. It may be used from many
-// goroutines at a time, until Close.
+// Root is a directory below which names are resolved without races. It is safe for concurrent use until Close.
 type Root struct {
 	at  backend
 	opt Options
@@ -51,13 +49,13 @@ type backend interface {
 	open(name string, flag int, perm fs.FileMode) (*os.File, error)
 	// dir opens a directory for changes in it.
 	dir(name string) (directory, error)
-	// stat describes what name leads to without opening it.
+	// stat describes the target of name without opening it.
 	stat(name string) (fs.FileInfo, error)
-	// lstat describes what has the name, be it a link.
+	// lstat describes the entry itself, even if it is a link.
 	lstat(name string) (fs.FileInfo, error)
-	// rename moves an entry from one directory to another. No link is followed but on the way there.
+	// rename moves an entry from one directory to another. Links are followed in the path only.
 	rename(from, to string) error
-	// renameNew does the same with a file, and fails with [fs.ErrExist] where something has the new name, also at the last moment.
+	// renameNew moves a file and fails with [fs.ErrExist] if the new name exists, without a race.
 	renameNew(from, to string) error
 	close() error
 }
@@ -122,7 +120,7 @@ func (r *Root) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// begin is what every method begins with.
+// begin checks ctx and cleans the name, at the beginning of every method.
 func begin(ctx context.Context, name string) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -130,7 +128,7 @@ func begin(ctx context.Context, name string) (string, error) {
 	return workspacefs.Clean(name)
 }
 
-// regular returns what f is, or why it is not a regular file.
+// regular returns the description of f, or the error for anything but a regular file.
 func regular(f *os.File) (fs.FileInfo, error) {
 	info, err := f.Stat()
 	switch {
@@ -144,18 +142,18 @@ func regular(f *os.File) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// refusal gives the system's words for a refused path this package's name.
+// refusal converts errors of the system about a refused path to those of package workspacefs.
 func refusal(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.EXDEV), strings.HasSuffix(err.Error(), "path escapes from parent"):
 		return fmt.Errorf("%w: %w", workspacefs.ErrEscape, err)
-	case strings.HasSuffix(err.Error(), ": not a directory") && !errors.Is(err, syscall.ENOTDIR): // os.Root's own words
+	case strings.HasSuffix(err.Error(), ": not a directory") && !errors.Is(err, syscall.ENOTDIR): // the message of os.Root
 		return fmt.Errorf("%w: %w", syscall.ENOTDIR, err)
 	case errors.Is(err, syscall.EISDIR):
 		return fmt.Errorf("%w: %w", workspacefs.ErrIsDirectory, err)
-	case errors.Is(err, syscall.ENXIO): // a FIFO without reader, a socket
+	case errors.Is(err, syscall.ENXIO): // a FIFO without a reader, or a socket
 		return fmt.Errorf("%w: %w", workspacefs.ErrNotRegular, err)
 	}
 	return err

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// syncDir makes a directory's entries durable, where the file system can.
+// syncDir makes the entries of a directory durable, if the file system supports that.
 func syncDir(f *os.File) error {
 	err := f.Sync()
 	if err == nil || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {

@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/providers/workspacefs"
 )
 
-// ReadDir hands on the entries of a directory.
+// ReadDir calls each for every entry of a directory.
 func (r *Root) ReadDir(ctx context.Context, name string, follow bool, each func(workspacefs.Entry) error) (err error) {
 	name, err = begin(ctx, name)
 	if err != nil {
@@ -58,7 +58,7 @@ func ignoreEOF(err error) error {
 // openDir is a directory that is being read.
 type openDir struct{ *os.File }
 
-// Describe looks at an entry itself.
+// Describe describes an entry itself; links are not followed.
 func (d openDir) Describe(name string) (workspacefs.Info, error) {
 	var st unix.Stat_t
 	err := unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) // a descriptor fits

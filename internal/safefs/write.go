@@ -17,15 +17,14 @@ import (
 const (
 	fileMode = 0o644
 	dirMode  = 0o755
-	maxLinks = 40 // links followed from one name, as the kernel does
+	maxLinks = 40 // links followed for one name, as many as the kernel follows
 )
 
-// Write writes content to a regular file, making it and its parents (0644 and 0755) when absent; an
-// existing file keeps its mode and owner. A final symbolic link is followed, so the link stays. It
-// returns when the content is on the disk.
+// Write writes content to a regular file. It creates the file and its parents (0644 and 0755) if they are missing; an existing file keeps
+// its mode and owner. A symbolic link in the last position is followed and stays. It returns when the content is on the disk.
 //
-// Was, when not nil, is what the file must still be: another inode, size or time is [workspacefs.ErrChanged]. A
-// file with several hard links is refused: one of them may be outside of the root.
+// If was is not nil, the file must still be that one: if its inode, size or time differ, the error is [workspacefs.ErrChanged]. A file
+// with several hard links is refused, because another name may be outside of the root.
 func (r *Root) Write(ctx context.Context, name string, content []byte, mode workspacefs.Mode, was fs.FileInfo) error {
 	name, err := r.change(ctx, name)
 	if err != nil {
@@ -44,11 +43,11 @@ func (r *Root) Write(ctx context.Context, name string, content []byte, mode work
 	if err != nil {
 		return refusal(err)
 	}
-	defer func() { _ = d.close() }() // entries are synced where it matters
+	defer func() { _ = d.close() }() // entries are synced where needed
 	return refusal(r.write(d, base, content, mode, was))
 }
 
-// change is what every method begins with that changes something.
+// change is begin of methods that change something: it refuses them on a read-only root.
 func (r *Root) change(ctx context.Context, name string) (string, error) {
 	if r.opt.ReadOnly {
 		return "", workspacefs.ErrReadOnly
@@ -56,7 +55,7 @@ func (r *Root) change(ctx context.Context, name string) (string, error) {
 	return begin(ctx, name)
 }
 
-// admit asks whether the file may be written.
+// admit calls Options.Admit with the growth of a write.
 func (r *Root) admit(ctx context.Context, name string, size int64, mode workspacefs.Mode) error {
 	if r.opt.Admit == nil {
 		return nil
@@ -66,16 +65,16 @@ func (r *Root) admit(ctx context.Context, name string, size int64, mode workspac
 		return r.opt.Admit(size, 1)
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && (mode == workspacefs.Replace || mode == workspacefs.InPlace) && stat.Nlink == 1 {
-		size -= min(info.Size(), stat.Blocks*512) // what it had, without its holes
+		size -= min(info.Size(), stat.Blocks*512) // its previous size, without holes
 	}
 	return r.opt.Admit(size, 0)
 }
 
-// place opens the directory of the file that name leads to, through links, and returns the file's
-// own name in it. The file need not be there.
+// place follows the links of name and opens the directory of its target, which need not exist. It returns the directory and the target's
+// name in it.
 func (r *Root) place(name string) (directory, string, error) {
 	for range maxLinks {
-		// A link's target may hold "..": the kernel resolves it after the directory before it.
+		// The target of a link may contain "..", which the kernel resolves relative to the real directory.
 		dir, base := "", name
 		if i := strings.LastIndexByte(strings.TrimRight(name, "/"), '/'); i >= 0 {
 			dir, base = name[:i], strings.TrimRight(name[i+1:], "/")
@@ -139,7 +138,7 @@ func (r *Root) write(d directory, base string, content []byte, mode workspacefs.
 	return r.replace(d, base, content, info)
 }
 
-// writable returns what the open file is, or why it may not be written.
+// writable returns the description of the open file, or why it must not be written.
 func writable(f *os.File, mode workspacefs.Mode, was fs.FileInfo) (fs.FileInfo, error) {
 	info, err := regular(f)
 	if err != nil {
@@ -161,7 +160,7 @@ func unchanged(was, is fs.FileInfo) bool {
 	return os.SameFile(was, is) && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime())
 }
 
-// create makes the file. With O_EXCL nothing that appears meanwhile is written over.
+// create creates the file. With O_EXCL it never overwrites one that appears meanwhile.
 func (r *Root) create(d directory, base string, content []byte, mode workspacefs.Mode) error {
 	if mode == workspacefs.InPlace || mode == workspacefs.Append {
 		f, err := d.open(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, fileMode)
@@ -171,7 +170,7 @@ func (r *Root) create(d directory, base string, content []byte, mode workspacefs
 		return errors.Join(r.own(f), fill(f, content), f.Close(), d.sync())
 	}
 	publish := d.rename
-	if mode == workspacefs.Create { // unlike a rename, a link never takes the place of a file
+	if mode == workspacefs.Create { // unlike rename, link never replaces a file
 		publish = d.link
 	}
 	err := beside(d, base, publish, func(f *os.File) error {
@@ -180,7 +179,7 @@ func (r *Root) create(d directory, base string, content []byte, mode workspacefs
 	return errors.Join(err, d.sync())
 }
 
-// replace writes beside the old file and renames over it.
+// replace writes a temporary file and renames it over the old one.
 func (r *Root) replace(d directory, base string, content []byte, old fs.FileInfo) error {
 	rename := func(temp, base string) error {
 		if now, err := d.lstat(base); err != nil || !unchanged(old, now) {
@@ -194,7 +193,7 @@ func (r *Root) replace(d directory, base string, content []byte, old fs.FileInfo
 	return errors.Join(err, d.sync())
 }
 
-// beside makes a file with a name of its own, and gives it the name base when it is complete.
+// beside creates a temporary file in the directory, and publishes it under the name base when complete has succeeded.
 func beside(d directory, base string, publish func(temp, base string) error, complete func(*os.File) error) error {
 	temp := ".sandjet-" + rand.Text() + ".tmp"
 	f, err := d.open(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
@@ -204,7 +203,7 @@ func beside(d directory, base string, publish func(temp, base string) error, com
 	if err = errors.Join(complete(f), f.Close()); err == nil {
 		err = publish(temp, base)
 	}
-	if e := d.remove(temp); e != nil && !errors.Is(e, fs.ErrNotExist) { // gone after a rename
+	if e := d.remove(temp); e != nil && !errors.Is(e, fs.ErrNotExist) { // it is missing after a rename
 		err = errors.Join(err, e)
 	}
 	return err
@@ -220,7 +219,7 @@ func fill(f *os.File, content []byte) error {
 	return nil
 }
 
-// own gives a new file to the root's owner.
+// own changes the owner of a new file to the root's.
 func (r *Root) own(f *os.File) error {
 	if !r.owned() {
 		return nil
@@ -264,8 +263,8 @@ func keepOwner(f *os.File, old fs.FileInfo) error {
 	return f.Chown(int(stat.Uid), int(stat.Gid))
 }
 
-// MkdirAll makes a directory and its parents, mode 0755, owned by the root's owner. Existing ones
-// stay as they are; links to directories below the root are followed.
+// MkdirAll creates a directory and its parents, with mode 0755 and the root's owner. Existing ones stay as they are; links to directories
+// below the root are followed.
 func (r *Root) MkdirAll(ctx context.Context, name string) error {
 	name, err := r.change(ctx, name)
 	if err != nil {
@@ -293,7 +292,7 @@ func (r *Root) mkdirAll(name string) error {
 	base := path.Base(name)
 	err = d.mkdir(base, dirMode)
 	switch {
-	case errors.Is(err, fs.ErrExist): // another process was faster, or a dangling link
+	case errors.Is(err, fs.ErrExist): // another process has created it, or it is a dangling link
 		err = nil
 		if info, e := d.lstat(base); e == nil && !info.IsDir() {
 			err = syscall.ENOTDIR
@@ -304,7 +303,7 @@ func (r *Root) mkdirAll(name string) error {
 	return errors.Join(err, d.sync(), d.close())
 }
 
-// Remove removes a file, an empty directory or a link (not what it leads to).
+// Remove removes a file, an empty directory or a link (not its target).
 func (r *Root) Remove(ctx context.Context, name string) error {
 	name, err := r.change(ctx, name)
 	if err != nil {
@@ -320,7 +319,7 @@ func (r *Root) Remove(ctx context.Context, name string) error {
 	return refusal(errors.Join(d.remove(path.Base(name)), d.sync(), d.close()))
 }
 
-// Rename gives a file, a link or a directory another name. The directory of that name must exist.
+// Rename renames a file, a link or a directory. The directory of the new name must exist.
 func (r *Root) Rename(ctx context.Context, from, to string) error {
 	from, err := r.change(ctx, from)
 	if err != nil {
@@ -341,8 +340,8 @@ func (r *Root) rename(from, to string) error {
 	if err != nil {
 		return err
 	}
-	// What is looked at here may be exchanged before the rename. All that could come of it is an empty directory
-	// that is replaced by another: the kernel replaces nothing else by what it is not.
+	// The entry may be replaced between this check and the rename. At worst an empty directory is then replaced by another: in all other
+	// cases the kernel only replaces an entry by one of the same type.
 	if there, err := r.at.lstat(to); err == nil && !os.SameFile(there, moved) {
 		switch {
 		case there.IsDir():
@@ -357,8 +356,8 @@ func (r *Root) rename(from, to string) error {
 	return errors.Join(r.syncDir(path.Dir(to)), r.syncDir(path.Dir(from)))
 }
 
-// Place is of [workspacefs.Placer]. What takes the place of a file is compared right before the rename: a change between these two system
-// calls is not seen.
+// Place implements [workspacefs.Placer]. The file that is replaced is compared right before the rename: a change between these two system
+// calls goes unnoticed.
 func (r *Root) Place(ctx context.Context, from, to string, was fs.FileInfo) error {
 	from, err := r.change(ctx, from)
 	if err != nil {

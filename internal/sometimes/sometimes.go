@@ -1,5 +1,5 @@
-// Package sometimes bounds how often something is done about each of many things: a line of the log about a job that cannot be
-// checked is worth its place once, not in each round.
+// Package sometimes limits how often something is done for each of many keys: a log line about a job that cannot be checked is useful
+// once, but not in each round.
 package sometimes
 
 import (
@@ -8,19 +8,20 @@ import (
 	"time"
 )
 
-// mostKeys is how many keys are remembered, of some 100 bytes. Where there are more within Every, nothing is due for the others.
+// mostKeys is the maximum number of keys in memory, of some 100 bytes each. If there are more within Every, nothing is due for further
+// keys.
 const mostKeys = 1000
 
-// Keyed says for each key whether something is due. The zero value with Every set is ready. It may be used concurrently, and
+// Keyed limits how often something is due for each key. The zero value with Every set is ready to use. It is safe for concurrent use and
 // does not block.
 type Keyed struct {
-	Every time.Duration // between two times for one key
+	Every time.Duration // least time between two for one key
 
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
-// Due reports whether it is time, and counts as the last time if it is: the first time for a key, and again after Every.
+// Due reports whether something is due for the key: the first time, and then when Every has passed since it last was.
 func (k *Keyed) Due(key string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -45,9 +46,10 @@ func (k *Keyed) Due(key string) bool {
 	return true
 }
 
-// Counted is [Keyed] that counts what was not due. The zero value is ready. It may be used concurrently, and does not block.
+// Counted is like [Keyed], and counts how often nothing was due. The zero value is ready to use. It is safe for concurrent use and does
+// not block.
 type Counted struct {
-	Every time.Duration // between two times for one key; 0: a minute
+	Every time.Duration // least time between two for one key; 0: a minute
 
 	mu   sync.Mutex
 	last map[string]*counted
@@ -58,10 +60,10 @@ type counted struct {
 	leftOut int
 }
 
-// Due reports whether it is time for a key, as with [Keyed], and how many times it was not since the last one. Keys for which there
-// is no room share one time and one count.
+// Due reports whether something is due for the key, as [Keyed.Due] does, and if so how often it was called in vain since the last time.
+// Keys beyond mostKeys share one time and one count.
 func (k *Counted) Due(key string) (leftOut int, due bool) {
-	const rest = "" // no key of anything
+	const rest = "" // the shared key, which callers do not use
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, every := time.Now(), cmp.Or(k.Every, time.Minute)

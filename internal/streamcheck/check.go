@@ -1,5 +1,5 @@
-// Package streamcheck holds what clients saw of conversations against the log. It is one judge for
-// every transport and every kind of client, and knows none of them: pure functions over transcripts.
+// Package streamcheck compares what clients received of conversations with the log. It works for every transport and every kind of client,
+// and depends on none: it has pure functions of transcripts.
 package streamcheck
 
 import (
@@ -8,53 +8,53 @@ import (
 	"slices"
 )
 
-// Seen is one event as a client got it, or as the log has it.
+// Seen is one event as a client received it, or as the log has it.
 type Seen struct {
 	Conversation string `json:"conv"`
 	Cursor       string `json:"cursor"`
-	// Prev is the cursor that was named as the one before. Empty is not judged.
+	// Prev is the cursor that the event named as its predecessor. If empty, it is not checked.
 	Prev string `json:"prev,omitzero"`
-	// Digest stands for the event's bytes, see [Bytes] and [Content]. Empty is not judged.
+	// Digest is a digest of the event's bytes, see [Bytes] and [Content]. If empty, it is not checked.
 	Digest string `json:"digest,omitzero"`
 }
 
-// Kind says what is wrong.
+// Kind is a kind of fault.
 type Kind string
 
 // The kinds of faults.
 const (
-	Missing  Kind = "missing"  // the log has it between two that were seen, or after the last
-	Repeated Kind = "repeated" // it was seen before
-	Order    Kind = "order"    // it was seen after one that comes later
+	Missing  Kind = "missing"  // the log has it between two events received, or after the last
+	Repeated Kind = "repeated" // it was received before
+	Order    Kind = "order"    // it was received after a later one
 	Foreign  Kind = "foreign"  // the log does not have it
-	Changed  Kind = "changed"  // its bytes are not those of the log
-	Unproven Kind = "unproven" // it named another one as the one before than the client had seen
+	Changed  Kind = "changed"  // its bytes differ from the log's
+	Unproven Kind = "unproven" // its predecessor is not the event that the client received before it
 )
 
-// Fault is one thing that is wrong with a transcript.
+// Fault is one fault of a transcript.
 type Fault struct {
 	Kind         Kind
 	Conversation string
 	Cursor       string // of the event at fault
-	At           int    // its place in the transcript; for missing ones, the place where it should have been
+	At           int    // its index in the transcript, or the one that a missing event should have had
 }
 
-// String says a fault in a line.
+// String returns the fault as one line.
 func (f Fault) String() string {
 	return fmt.Sprintf("%s: %s of %s at %d", f.Kind, f.Cursor, f.Conversation, f.At)
 }
 
-// Log is what conversations really are. It may be read by many goroutines.
+// Log is the true content of conversations. It is safe for concurrent reads.
 type Log struct {
 	conversations map[string]*conversation
 }
 
 type conversation struct {
 	entries []Seen
-	places  map[string]int // by cursor
+	places  map[string]int // index in entries, by cursor
 }
 
-// NewLog takes the entries of any number of conversations, each in the log's order.
+// NewLog returns a log with these entries, of any number of conversations, each in order.
 func NewLog(entries []Seen) *Log {
 	l := &Log{conversations: map[string]*conversation{}}
 	for _, e := range entries {
@@ -69,10 +69,9 @@ func NewLog(entries []Seen) *Log {
 	return l
 }
 
-// Check judges the transcript of one client that got, of each conversation in after, everything
-// behind the cursor given there ("-1" or "" for all). Conversations that are not in after must not
-// occur. The transcript is in the order in which the client saw it, the conversations mixed. Faults
-// come in that order too, those of events missing at the end last.
+// Check returns the faults in the transcript of one client. Of each conversation in after, the client must have received everything after
+// the cursor there ("-1" or "" for all); other conversations must not occur. The transcript is in the order of reception, with
+// conversations interleaved. The faults are in that order too, except that events missing at the end are last.
 func (l *Log) Check(transcript []Seen, after map[string]string) []Fault {
 	var faults []Fault
 	readers := map[string]*reader{}
@@ -97,19 +96,19 @@ func (l *Log) Check(transcript []Seen, after map[string]string) []Fault {
 	for _, name := range slices.Sorted(maps.Keys(readers)) {
 		faults = append(faults, readers[name].missing(len(readers[name].log.entries), len(transcript))...)
 	}
-	return slices.DeleteFunc(faults, func(f Fault) bool { // what came late was out of order, not missing
+	return slices.DeleteFunc(faults, func(f Fault) bool { // an event that arrived late is out of order, not missing
 		r := readers[f.Conversation]
 		return f.Kind == Missing && r.seen[r.log.places[f.Cursor]]
 	})
 }
 
-// reader is how far one client is in one conversation.
+// reader is the position of one client in one conversation.
 type reader struct {
 	name string
 	log  *conversation
-	next int // of log.entries
+	next int // index of the next event in log.entries
 	prev string
-	seen []bool // by place in the log
+	seen []bool // by index in log.entries
 }
 
 func (r *reader) take(at int, s Seen) []Fault {
@@ -136,7 +135,7 @@ func (r *reader) take(at int, s Seen) []Fault {
 	return faults
 }
 
-// missing returns those from the next one up to a position of the log.
+// missing returns faults for the events before index upTo of the log that are skipped, and skips them.
 func (r *reader) missing(upTo, at int) []Fault {
 	var faults []Fault
 	for ; r.next < upTo; r.next++ {

@@ -10,17 +10,17 @@ import (
 	"io"
 )
 
-// longestLine of a transcript in bytes: an event is below 1 MiB, and JSON may make it longer.
+// longestLine is the maximum length of a line of a transcript, in bytes: an event is below 1 MiB, and JSON may make it longer.
 const longestLine = 8 << 20
 
-// Bytes is the digest of an event for clients that have its very bytes.
+// Bytes returns the digest of an event for clients that have its exact bytes.
 func Bytes(event []byte) string {
 	sum := sha256.Sum256(event)
 	return hex.EncodeToString(sum[:16])
 }
 
-// Content is the digest of an event for clients that have parsed it: it does not depend on spaces,
-// on the order of names or on how characters are escaped.
+// Content returns the digest of an event for clients that have parsed it. It does not depend on white space, on the order of members or on
+// the escapes of characters.
 func Content(event []byte) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(event))
 	d.UseNumber()
@@ -35,8 +35,8 @@ func Content(event []byte) (string, error) {
 	return Bytes(canonical), nil
 }
 
-// Read reads a transcript as lines of JSON, such as a client in another language writes it. Instead
-// of a digest a line may have the event itself, in the field event; the digest is then its [Content].
+// Read reads a transcript in lines of JSON, as clients in other languages write it. A line may have the event itself, in the field event,
+// instead of its digest; the digest is then its [Content].
 func Read(r io.Reader) ([]Seen, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, longestLine)

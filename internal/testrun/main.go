@@ -43,14 +43,14 @@ func main() {
 	}
 }
 
-// command is one call of go test.
+// command is one go test command.
 type command struct {
 	env   []string // NAME=value
 	flags []string
 	pkgs  []string
 }
 
-// parse reads a command line. Nothing in it can be quoted.
+// parse parses a command line, which cannot have quotes.
 func parse(line string) (command, error) {
 	var c command
 	words := strings.Fields(line)
@@ -73,12 +73,12 @@ func parse(line string) (command, error) {
 	return c, nil
 }
 
-// args are the arguments of go. The packages come first: behind a flag of the tests themselves go takes them for theirs.
+// args returns the arguments of go. The packages come first: after a flag of the tests go would pass them to the tests.
 func (c command) args() []string {
 	return append(append([]string{"test", "-json"}, c.pkgs...), c.flags...)
 }
 
-// alone is the command for one package, and for one test of it where pattern is not empty.
+// alone returns the command for one package, and if pattern is not empty for one test of it.
 func (c command) alone(pkg, pattern string, detector bool) command {
 	out := command{env: c.env, pkgs: []string{pkg}}
 	for _, f := range c.flags {
@@ -95,9 +95,9 @@ func (c command) alone(pkg, pattern string, detector bool) command {
 	return out
 }
 
-// execute runs go with the command's arguments and writes to out what it says. That tests failed is no error.
+// execute runs go with the command's arguments and writes its output to out. Failed tests are no error.
 func execute(ctx context.Context, c command, out io.Writer) error {
-	const patience = 10 * time.Second // go test ends its tests when it is asked to
+	const patience = 10 * time.Second // go test stops its tests on an interrupt
 	cmd := exec.CommandContext(ctx, "go", c.args()...)
 	cmd.Env = append(os.Environ(), c.env...)
 	cmd.Stdout = out

@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// own is how the functions of this module begin; main is what a command's are called.
+// own is the prefix of the names of this module's functions; those of commands begin with main.
 const own = "github.com/sandjet/sandjet/"
 
 // race is one report of the race detector.
 type race struct {
 	text string
-	ours bool // one of the two accesses is by our code, be it through the standard library
+	ours bool // one of the two accesses is by our code, possibly through the standard library
 }
 
-// raceReader finds reports in what a process says. Their lines come one after the other.
+// raceReader extracts the reports of the race detector from a process's output, line by line.
 type raceReader struct {
 	races  []race
 	inside bool
 	report strings.Builder
 	access bool // the lines are the stack of one of the two accesses
-	judged bool // the first frame of that stack that is not the standard library's has been seen
+	judged bool // the first frame of that stack outside of the standard library was seen
 	ours   bool
 }
 
@@ -52,7 +52,8 @@ func (r *raceReader) line(l string) {
 	r.report.WriteString(l)
 }
 
-// judge looks at a function of a stack, the innermost first: the first one that is not of the standard library says whose access it is.
+// judge examines a frame of a stack, the innermost first: the first function outside of the standard library determines whose access it
+// is.
 func (r *raceReader) judge(function string) {
 	root, _, below := strings.Cut(function, "/")
 	switch {

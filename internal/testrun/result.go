@@ -14,47 +14,47 @@ import (
 type event struct {
 	Action      string  `json:"Action"`
 	Package     string  `json:"Package"`
-	ImportPath  string  `json:"ImportPath"` // of what is built
+	ImportPath  string  `json:"ImportPath"` // package that is built
 	Test        string  `json:"Test"`
 	Output      string  `json:"Output"`
 	Elapsed     float64 `json:"Elapsed"` // seconds
 	FailedBuild string  `json:"FailedBuild"`
 }
 
-// result is how the tests of one command ended.
+// result is the outcome of one command.
 type result struct {
-	passed   int // tests and their parts
+	passed   int // tests and subtests
 	failed   int
 	skipped  map[string][]string // tests by reason
 	packages []*pkg              // in the order in which they ended
-	others   []string            // lines that are no events, and what the compiler said
+	others   []string            // lines that are no events, and the compiler's output
 }
 
-// pkg is how one package ended.
+// pkg is the outcome of one package.
 type pkg struct {
 	path    string
 	seconds float64
 	failed  bool
 	unbuilt bool // it could not be compiled or linked
-	cut     bool // it ended before all its tests had: a panic, a timeout, an exit, or something that is no test's
+	cut     bool // it ended before all its tests had: by a panic, a timeout, an exit, or for another reason
 	failing []string
-	said    map[string]string // by test, and what belongs to none under ""
+	said    map[string]string // output by test; that of no test under ""
 	races   []race
 }
 
-// most of what one test says is kept.
+// mostSaid is how many bytes of a test's output are retained.
 const mostSaid = 64 << 10
 
 // reader builds a result from the lines of a run.
 type reader struct {
 	res     result
 	running map[string]*pkg
-	open    map[string]map[string]bool             // tests that have begun, by package
-	words   map[string]map[string]*strings.Builder // by package and test
+	open    map[string]map[string]bool             // tests that have started, by package
+	words   map[string]map[string]*strings.Builder // output by package and test
 	watch   map[string]*raceReader
 }
 
-// read reads all events. A line that is none is kept as it is.
+// read reads all events. Lines that are no events are retained.
 func read(in io.Reader) (result, error) {
 	r := reader{
 		res: result{skipped: map[string][]string{}}, running: map[string]*pkg{}, open: map[string]map[string]bool{},
@@ -73,7 +73,7 @@ func read(in io.Reader) (result, error) {
 			return r.res, fmt.Errorf("read the events: %w", err)
 		}
 	}
-	for _, p := range r.running { // go test itself was ended
+	for _, p := range r.running { // go test itself was killed
 		r.end(p, event{Action: "fail", Package: p.path})
 	}
 	return r.res, nil
@@ -111,7 +111,7 @@ func (r *reader) line(line string) {
 	}
 }
 
-// crash is how a process says that it ends with tests in it that have not.
+// crash matches the line with which a process reports that it ends before its tests.
 var crash = regexp.MustCompile(`^(panic: |fatal error: |SIG[A-Z]+: )`)
 
 func (r *reader) output(p *pkg, e event) {
@@ -173,7 +173,7 @@ func (r *reader) end(p *pkg, e event) {
 	delete(r.watch, p.path)
 }
 
-// leaves are the failing tests without those that failed by their parts alone, in the order in which they ended.
+// leaves returns the failed tests, without those that failed only because of their subtests, in the order in which they ended.
 func (p *pkg) leaves() []string {
 	var out []string
 	for _, test := range p.failing {
@@ -184,7 +184,7 @@ func (p *pkg) leaves() []string {
 	return out
 }
 
-// pattern is what -run finds this test by, and nothing else.
+// pattern returns the value of -run that matches this test only.
 func pattern(test string) string {
 	parts := strings.Split(test, "/")
 	for i, part := range parts {
@@ -193,10 +193,10 @@ func pattern(test string) string {
 	return strings.Join(parts, "/")
 }
 
-// place is where a test said something, as testing writes it before the words.
+// place matches the file and line before the text that a test logs.
 var place = regexp.MustCompile(`^\s+\S+\.go:\d+: `)
 
-// reason finds in a test's words why it was skipped: the last ones are those of its Skip.
+// reason returns why a test was skipped: the last text in its output, which is that of its Skip.
 func reason(said string) string {
 	why := "no reason given"
 	for line := range strings.Lines(said) {

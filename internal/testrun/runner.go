@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	mostAgain    = 20 // failures beyond are no chance
-	mostSlow     = 12 // packages that are listed
-	mostRaces    = 3  // reports of one package that are shown
-	worthNoting  = 10 // seconds: a test package that takes longer is listed
+	mostAgain    = 20 // more failures are not considered accidental
+	mostSlow     = 12 // maximum number of packages in the list of slow ones
+	mostRaces    = 3  // maximum number of reports shown of one package
+	worthNoting  = 10 // seconds after which a package counts as slow
 	wordsOfOther = 200
 )
 
-// runner runs commands and what failed in them.
+// runner runs commands, and repeats what failed.
 type runner struct {
 	out   io.Writer
 	again int
@@ -27,12 +27,12 @@ type runner struct {
 	run   func(context.Context, command, io.Writer) error
 }
 
-// failure is a test, or a whole package, that may be run again.
+// failure is a test, or a whole package, that failed and may be run again.
 type failure struct {
 	command command
 	pkg     string
 	test    string // empty: the whole package
-	foreign bool   // a race in a dependency alone
+	foreign bool   // there was a race, but only in a dependency
 }
 
 func (f failure) String() string {
@@ -42,7 +42,7 @@ func (f failure) String() string {
 	return f.pkg + " " + f.test
 }
 
-// tally is what has been counted in all commands.
+// tally is the sum of the results of all commands.
 type tally struct {
 	passed, failed, skipped int
 	final                   []string // failures that are not run again
@@ -50,7 +50,7 @@ type tally struct {
 	races                   []string // packages with a race in a dependency
 }
 
-// all runs the commands and then what failed. It is true when nothing failed, or nothing failed again.
+// all runs the commands and then repeats the failures. It returns true if nothing failed, or every failure passed when repeated.
 func (r runner) all(ctx context.Context, lines []string) bool {
 	var t tally
 	for _, line := range lines {
@@ -78,7 +78,7 @@ func (r runner) all(ctx context.Context, lines []string) bool {
 	return t.failed == 0 && len(t.final) == 0
 }
 
-// one runs a command, shows how it ended, and adds that to the tally.
+// one runs a command, prints its outcome, and adds it to the tally.
 func (r runner) one(ctx context.Context, line string, t *tally) error {
 	c, err := parse(line)
 	if err != nil {
@@ -115,7 +115,7 @@ func (r runner) read(ctx context.Context, c command) (result, error) {
 	return res, err
 }
 
-// add counts a result and sorts its failures.
+// add adds a result to the tally and classifies its failures.
 func (t *tally) add(c command, res result) {
 	t.passed += res.passed
 	t.failed += res.failed
@@ -144,7 +144,7 @@ func (t *tally) add(c command, res result) {
 	}
 }
 
-// repeat runs what failed again and returns what passed then. What is left of the failures is final.
+// repeat runs the failures again and returns those that passed. The others become final.
 func (r runner) repeat(ctx context.Context, t *tally) (unsteady []failure) {
 	if r.again == 0 || len(t.again) > mostAgain {
 		for _, f := range t.again {
@@ -160,7 +160,7 @@ func (r runner) repeat(ctx context.Context, t *tally) (unsteady []failure) {
 		}
 	}
 	if len(t.final) == 0 {
-		t.failed = 0 // each was one of those that pass alone
+		t.failed = 0 // all of them have passed when run alone
 	}
 	return unsteady
 }
@@ -186,7 +186,7 @@ func (r runner) passes(ctx context.Context, f failure) bool {
 	return false
 }
 
-// show prints what failed, what took long, and what was skipped.
+// show prints the failures, the slow packages, and the skipped tests.
 func (r runner) show(res result) {
 	r.failures(res)
 	slow := slices.Clone(res.packages)
@@ -209,7 +209,7 @@ func (r runner) show(res result) {
 	}
 }
 
-// byKind joins reasons that begin alike, up to a colon.
+// byKind joins reasons with the same beginning, up to a colon.
 func byKind(reasons map[string][]string) map[string][]string {
 	kinds := map[string][]string{}
 	for why, tests := range reasons {
@@ -244,7 +244,7 @@ func (r runner) failures(res result) {
 		if !p.cut {
 			continue
 		}
-		for _, test := range slices.Sorted(maps.Keys(p.said)) { // tests without an end, and what belongs to none
+		for _, test := range slices.Sorted(maps.Keys(p.said)) { // tests that did not end, and the output of no test
 			if !slices.Contains(p.failing, test) {
 				fmt.Fprint(r.out, p.said[test])
 			}

@@ -6,29 +6,30 @@ import (
 	"testing"
 )
 
-// kinds keeps tests of virtual and of real time from running side by side in a process: the NATS client has one pool of timers for the
-// process, and a timer that was made in a bubble ends the process when it comes up in another bubble or outside.
+// kinds prevents tests of virtual time and of real time from running concurrently in a process. The NATS client has one pool of timers for
+// the process, and a timer that was created in a bubble must not be used in another bubble or outside.
 var kinds = newKindLock() //nolint:gochecknoglobals // the pool is the process's, too
 
-// ForRealTime is for a test that connects to NATS in real time: it waits until no [Alone] runs, and holds others up until the test has ended.
+// ForRealTime is for a test that connects to NATS in real time. It waits until no [Alone] runs, and delays others until the test has
+// ended.
 func ForRealTime(t testing.TB) {
 	t.Helper()
 	kinds.enter(t)
 }
 
-// Alone runs f, which connects to NATS in virtual time, while no other does and no test of [ForRealTime] runs.
+// Alone runs f, which connects to NATS in virtual time, while neither another Alone nor a test with [ForRealTime] runs.
 func Alone(t testing.TB, f func()) {
 	t.Helper()
 	kinds.alone(t, f)
 }
 
-// kindLock admits any number of tests of real time, or one bubble. Those of real time wait for a bubble that runs only, so that a test
-// may enter more than once.
+// kindLock admits any number of tests of real time, or one bubble. A test of real time waits for running bubbles only, not for waiting
+// ones, so that it may enter more than once.
 type kindLock struct {
 	mu     sync.Mutex
 	left   *sync.Cond
 	bubble bool
-	real   map[string]int // entries, by the test's name
+	real   map[string]int // number of entries, by the test's name
 }
 
 func newKindLock() *kindLock {
@@ -37,7 +38,7 @@ func newKindLock() *kindLock {
 	return l
 }
 
-// enter waits until no bubble runs, and holds bubbles up until the test has ended.
+// enter waits until no bubble runs, and delays bubbles until the test has ended.
 func (l *kindLock) enter(t testing.TB) {
 	t.Helper()
 	l.mu.Lock()
@@ -57,7 +58,7 @@ func (l *kindLock) enter(t testing.TB) {
 	})
 }
 
-// alone runs f, a bubble, while no other bubble and no test of real time runs. Tests around this one do not count: they wait for it.
+// alone runs f, a bubble, while no other bubble and no test of real time runs. Parents of this test do not count: they wait for it.
 func (l *kindLock) alone(t testing.TB, f func()) {
 	t.Helper()
 	l.mu.Lock()
@@ -66,7 +67,7 @@ func (l *kindLock) alone(t testing.TB, f func()) {
 	}
 	l.bubble = true
 	l.mu.Unlock()
-	defer func() { // also where the test ends in it
+	defer func() { // deferred, as the test may end in f
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.bubble = false
@@ -75,7 +76,7 @@ func (l *kindLock) alone(t testing.TB, f func()) {
 	f()
 }
 
-// others reports whether a test of real time runs that is not around the one of this name. The lock is held.
+// others reports whether a test of real time runs that is neither the named one nor a parent of it. The caller holds the lock.
 func (l *kindLock) others(name string) bool {
 	for other := range l.real {
 		if name != other && !strings.HasPrefix(name, other+"/") {

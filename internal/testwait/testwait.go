@@ -1,4 +1,4 @@
-// Package testwait has what tests say again and again: a value or the end of the test, and what comes to hold in a while.
+// Package testwait has helpers that many tests need: values without errors, and waiting for a condition.
 package testwait
 
 import (
@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// Patience is how long [Eventually] waits: far longer than anything takes on a busy machine, so that only what never
-// happens fails a test.
+// Patience is how long [Eventually] waits: much longer than anything takes on a busy host, so that a test fails only if the condition
+// never holds.
 const Patience = 2 * time.Minute
 
-// between is the time between two looks, by how long one has waited and how long the last look took. It adds a twentieth at most to what
-// takes long. Checks that start programs, as in a box, take a fifth of the time at most: else they slow down what they wait for.
+// between returns the pause between two checks, from the time waited so far and the duration of the last check. It adds a twentieth at
+// most to a long wait. Checks that are slow, because they start programs, take a fifth of the time at most, else they would slow down what
+// they wait for.
 func between(waited, look time.Duration) time.Duration {
 	return max(min(max(waited/20, 2*time.Millisecond), 100*time.Millisecond), min(4*look, time.Second))
 }
 
-// Eventually looks until f is true. It ends the test when that takes longer than [Patience]; what says what was waited
-// for. It must be called by the test's own goroutine.
+// Eventually calls f until it returns true. It fails the test if that takes longer than [Patience]; what describes the condition. It must
+// be called by the test's own goroutine.
 func Eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	for begun := time.Now(); ; {
@@ -33,8 +34,8 @@ func Eventually(t testing.TB, what string, f func() bool) {
 	}
 }
 
-// Rested looks until f has given the same a hundred times in a row, for about a second, and returns that. It ends the test when that
-// takes longer than [Patience].
+// Rested calls f until it has returned the same value a hundred times in a row, for about a second, and returns that. It fails the test if
+// that takes longer than [Patience].
 func Rested[T comparable](t testing.TB, what string, f func() T) T {
 	t.Helper()
 	const looks = 100
@@ -51,7 +52,7 @@ func Rested[T comparable](t testing.TB, what string, f func() T) T {
 	return last
 }
 
-// Must returns v, and ends the test where there is an error: testwait.Must(f())(t).
+// Must returns a function that returns v, and fails the test if there is an error: testwait.Must(f())(t).
 func Must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -60,7 +61,7 @@ func Must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// OK ends the test where there is an error.
+// OK fails the test if there is an error.
 func OK(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

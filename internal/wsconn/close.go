@@ -7,19 +7,19 @@ import (
 	"unicode/utf8"
 )
 
-// CloseCode is the code of a close frame: below 3000 those of RFC 6455, from 4000 on the application's own.
+// CloseCode is the code of a close frame: below 3000 one of RFC 6455, from 4000 on one of the application.
 type CloseCode uint16
 
 // Close codes of RFC 6455 §7.4.1 that this package sends.
 const (
 	CloseNormal        CloseCode = 1000
 	CloseProtocolError CloseCode = 1002
-	CloseInvalidText   CloseCode = 1007 // a text message that is not UTF-8, or a compressed one that does not unpack
+	CloseInvalidText   CloseCode = 1007 // a text message that is not UTF-8, or a compressed one that cannot be decompressed
 	CloseTooLarge      CloseCode = 1009
 )
 
-// CloseError is why a connection ends with a close frame: what the client did against the protocol, or what the
-// application said with [Conn.Close].
+// CloseError is the reason for ending a connection with a close frame: a protocol violation of the client, or the argument of
+// [Conn.Close].
 type CloseError struct {
 	Code   CloseCode
 	Reason string
@@ -27,13 +27,13 @@ type CloseError struct {
 
 func (e *CloseError) Error() string { return e.Reason }
 
-// Why a connection ends that has no client left to write to.
+// The reasons for ending a connection without a close frame.
 var (
 	ErrGone   = errors.New("the client has closed the connection")
 	ErrSilent = errors.New("the client is silent")
 )
 
-// WriteError is why a connection ends whose client did not take what was written; os.ErrDeadlineExceeded is in it when a write blocked for
+// WriteError is the reason for ending a connection to which a write failed. It wraps os.ErrDeadlineExceeded if the write blocked for
 // [Options.Stall].
 type WriteError struct{ Err error }
 
@@ -52,7 +52,7 @@ var (
 
 const codeSize = 2
 
-// checkCloseBody refuses what a client must not send as the body of a close frame (RFC 6455 §5.5.1 and §7.4).
+// checkCloseBody returns an error for a body of a close frame that clients must not send (RFC 6455 §5.5.1 and §7.4).
 func checkCloseBody(b []byte) error {
 	switch {
 	case len(b) == 0:
@@ -67,12 +67,11 @@ func checkCloseBody(b []byte) error {
 	return nil
 }
 
-// mayBeSent reports whether a close code may stand in a frame: those that are registered for it, and those of libraries
-// and applications.
+// mayBeSent reports whether a close code is allowed in a frame: registered ones, and those of libraries and applications.
 func mayBeSent(code uint16) bool {
 	const (
 		first, last                   = 1000, 1014
-		reserved, none, broken        = 1004, 1005, 1006 // for APIs, or reserved
+		reserved, none, broken        = 1004, 1005, 1006 // for APIs only, or reserved
 		libraries, endOfOwn    uint16 = 3000, 5000
 	)
 	switch code {
@@ -82,7 +81,7 @@ func mayBeSent(code uint16) bool {
 	return first <= code && code <= last || libraries <= code && code < endOfOwn
 }
 
-// closeBody is the body of a close frame. A reason that does not fit into a control frame is cut.
+// closeBody returns the body of a close frame. A reason that is too long for a control frame is cut.
 func closeBody(code CloseCode, reason string) []byte {
 	if most := maxControl - codeSize; len(reason) > most {
 		for reason = reason[:most]; !utf8.ValidString(reason); {

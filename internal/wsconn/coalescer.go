@@ -2,24 +2,23 @@ package wsconn
 
 import "sync/atomic"
 
-// Coalescer runs a function in a goroutine of its own while there is something to do, and in no more than one: what is
-// asked for while it runs is done by it, together. The zero value is ready; its methods may be called from many
-// goroutines and never wait.
+// Coalescer runs a function in its own goroutine while there is something to do, and never twice at the same time. Wakes while it runs are
+// handled by that run, together. The zero value is ready to use. Its methods are safe for concurrent use and never block.
 //
-// No wake is lost, and no two functions run: the state is idle exactly while none runs. What a caller did before Wake is seen by the
-// function that Wake starts, or by the one that runs, which can only become idle from busy: after a Wake the state is again, so Again
-// reports true and the function looks once more. It must look at everything after each true, and end after a false. Any number of wakes
-// meanwhile are one more look, which is why many messages go out in one write.
+// No wake is lost: the state is idle exactly while no function runs. Everything that a caller did before Wake is visible to the function
+// that Wake starts, or to the one that runs: after a Wake its state is again rather than busy, so that Again returns true and the function
+// checks once more. The function must check everything after each true, and return after a false. Any number of wakes meanwhile cause one
+// more check, which is why many messages go out in one write.
 type Coalescer struct{ state atomic.Int32 }
 
 // States of a coalescer.
 const (
-	idle  int32 = iota // nothing runs
-	busy               // something runs
-	again              // something runs and must look again
+	idle  int32 = iota // no function runs
+	busy               // the function runs
+	again              // the function runs and must check once more
 )
 
-// Wake starts run, or has the one that runs look again.
+// Wake starts run, or makes the running function check once more.
 func (p *Coalescer) Wake(run func()) {
 	for {
 		switch state := p.state.Load(); state {
@@ -38,7 +37,7 @@ func (p *Coalescer) Wake(run func()) {
 	}
 }
 
-// Again reports whether what runs must look again. If not it must end: from then on Wake starts another.
+// Again reports whether the running function must check once more. If not, it must return: the next Wake starts another.
 func (p *Coalescer) Again() bool {
 	if p.state.CompareAndSwap(busy, idle) {
 		return false

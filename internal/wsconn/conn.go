@@ -9,55 +9,55 @@ import (
 	"time"
 )
 
-// Handler is who a connection belongs to.
+// Handler handles one connection.
 type Handler interface {
-	// Message takes a message of the client. Nothing further is read until it returns, and body is valid until then.
+	// Message is called for each message of the client. Nothing more is read until it returns. body is only valid until then.
 	Message(kind Opcode, body []byte)
-	// Gather adds what there is to send now, after a [Conn.Wake]. More has it called again, after what was gathered is written: it should stop
-	// as soon as [Out.Full] says so. No other goroutine writes meanwhile.
+	// Gather adds the messages to send now, after a [Conn.Wake]. If it returns true, it is called again when what it added is written. It
+	// should return when [Out.Full] returns true. No other goroutine writes meanwhile.
 	Gather(out *Out) (more bool)
-	// Wrote learns how many bytes went out since it was last called, before Gather is called again. It may wait, which
-	// slows down what Gather sends and nothing else.
+	// Wrote is called before each further Gather, with the number of bytes written since the last call. It may block, which delays Gather
+	// and nothing else.
 	Wrote(n int)
-	// Closing is called once, as soon as the connection ends: with a [*CloseError], a [*WriteError], [ErrGone] or
-	// [ErrSilent]. It must not wait, nor write.
+	// Closing is called once, as soon as the connection ends, with a [*CloseError], a [*WriteError], [ErrGone] or [ErrSilent]. It must
+	// neither block nor write.
 	Closing(why error)
 }
 
-// Conn is the server's end of one WebSocket. Its methods may be called from many goroutines, all but Run.
+// Conn is the server's end of one WebSocket. All methods except Run are safe for concurrent use.
 type Conn struct {
 	server   *Server
 	handler  Handler
 	net      net.Conn
-	ahead    [1]byte // of the frame that comes next
-	deflates bool    // compression was agreed
+	ahead    [1]byte // first byte of the next frame
+	deflates bool    // compression was negotiated
 
-	received, said atomic.Int64 // when something last came and went, by the server's uptime
+	received, said atomic.Int64 // when something was last received and sent, by the server's uptime
 	pingDue        atomic.Bool
 	closing        atomic.Bool
 	writer         Coalescer
 
-	// mu is held by the goroutine that writes, and guards the rest.
+	// mu is held by the goroutine that writes, and guards the fields below.
 	mu     sync.Mutex
-	broken bool // a write has failed: a frame may be half there
-	sent   int  // bytes, since the handler was called
+	broken bool // a write has failed, perhaps in the middle of a frame
+	sent   int  // bytes since the last Wrote
 }
 
-// Begin says whose connection it is. It is called once, before anything else.
+// Begin sets the handler. It is called once, before any other method.
 func (c *Conn) Begin(h Handler) { c.handler = h }
 
-// Run reads until the connection has ended, and closes it. While nothing comes it keeps one goroutine with a small stack.
+// Run reads until the connection has ended, and closes it. An idle connection needs only this goroutine, with a small stack.
 func (c *Conn) Run() {
 	c.read()
 	c.Drop(ErrGone)
 	c.linger()
 }
 
-// Closed reports whether the connection has begun to end: nothing that is written from now on goes out.
+// Closed reports whether the connection has begun to end: nothing that is written from then on is sent.
 func (c *Conn) Closed() bool { return c.closing.Load() }
 
-// KeepAlive is to be called once in each [Round]. A connection on which nothing was said since the last time says ping, so that
-// no silence is longer than two rounds; one whose client was silent for five is dropped. It never waits.
+// KeepAlive must be called once in each [Round]. If nothing was sent for a round it sends a ping, so that no pause is longer than two
+// rounds. If nothing was received for five rounds it drops the connection. It never blocks.
 func (c *Conn) KeepAlive() {
 	now := c.server.uptime()
 	switch silent(now-time.Duration(c.received.Load()), now-time.Duration(c.said.Load())) {
@@ -70,8 +70,8 @@ func (c *Conn) KeepAlive() {
 	}
 }
 
-// read takes frames until the connection ends. It waits for the first byte of one with next to nothing on its stack, which
-// many idle connections keep; whatever a frame needs lives on the stack of another goroutine, that goes with it.
+// read reads frames until the connection ends. It waits for the first byte of a frame with almost nothing on its stack, because very many
+// idle connections each have such a stack. Frames are processed on the stack of another goroutine, which ends afterwards.
 func (c *Conn) read() {
 	for {
 		if n, err := c.net.Read(c.ahead[:]); n == 0 || err != nil {
@@ -85,8 +85,8 @@ func (c *Conn) read() {
 	}
 }
 
-// take reads what the client sends now and hands it on, one message after the other, until nothing is left of it. It reports
-// false when the connection has ended.
+// take reads what the client sends now and passes it to the handler, message by message, until no partial frame or message is left. It
+// returns false when the connection has ended.
 func (c *Conn) take() bool {
 	buf := c.server.read.get()
 	defer c.server.read.put(buf)
@@ -111,7 +111,7 @@ func (c *Conn) take() bool {
 		}
 		b = append(b[:0], b[at:]...)
 		at = 0
-		if len(b) == cap(b) { // a large frame gets more as it comes, not because it says that it is large
+		if len(b) == cap(b) { // the buffer grows with the bytes that arrive, not with the length that a frame announces
 			const more = 4
 			b = append(make([]byte, 0, min(more*cap(b), most+maxHeader)), b...)
 		}
@@ -123,7 +123,7 @@ func (c *Conn) take() bool {
 	}
 }
 
-// frame takes one frame. It reports false when the connection has ended.
+// frame processes one frame. It returns false when the connection has ended.
 func (c *Conn) frame(f frame, m *message) bool {
 	switch f.opcode {
 	case opPing:
@@ -138,7 +138,7 @@ func (c *Conn) frame(f frame, m *message) bool {
 			c.end(ErrGone, appendHeader(nil, bitLast|byte(opClose), min(len(f.body), codeSize)), f.body[:min(len(f.body), codeSize)])
 		}
 		return false
-	case opContinuation, Text, Binary: // a part of a message
+	case opContinuation, Text, Binary: // a frame of a message
 	}
 	whole, err := m.add(f, c.server.options.MaxMessage)
 	body := m.text
@@ -157,7 +157,7 @@ func (c *Conn) frame(f frame, m *message) bool {
 	return !c.closing.Load()
 }
 
-// fail ends a connection whose client did something against the protocol.
+// fail closes a connection whose client has violated the protocol.
 func (c *Conn) fail(err error) {
 	why, ok := errors.AsType[*CloseError](err)
 	if !ok {
@@ -169,11 +169,11 @@ func (c *Conn) fail(err error) {
 	c.Close(*why)
 }
 
-// linger reads away what the client still sends until it closes too, for a moment.
+// linger reads and discards what the client still sends until it closes too, for a moment at most.
 func (c *Conn) linger() {
-	_, _ = io.Copy(io.Discard, onlyReader{c.net}) // it ends by the deadline, or because it is closed
+	_, _ = io.Copy(io.Discard, onlyReader{c.net}) // ends at the deadline, or when the connection is closed
 	_ = c.net.Close()                             // nothing can be done about it
 }
 
-// onlyReader hides what else a connection can do, which would cost a large buffer.
+// onlyReader hides the other methods of a connection, with which io.Copy would allocate a large buffer.
 type onlyReader struct{ net.Conn }

@@ -12,18 +12,18 @@ import (
 	"sync"
 )
 
-// Messages may be compressed as RFC 7692 says (permessage-deflate), if [Options.Compression] lets them and the client offers it.
-// Each is compressed for itself, so that a connection keeps nothing for it between two messages.
+// Messages may be compressed (permessage-deflate, RFC 7692) if [Options.Compression] is set and the client offers it. Each is compressed
+// separately, so that a connection needs no memory for it between two messages.
 const (
-	deflateFrom = 4 << 10 // bytes; what is smaller gains too little for its time
+	deflateFrom = 4 << 10 // bytes; compressing smaller messages gains too little for its time
 
 	deflateExtension = "permessage-deflate"
 	deflateTail      = "\x00\x00\xff\xff"                   // ends what a compressor flushes, and is not sent
-	inflateTail      = deflateTail + "\x01\x00\x00\xff\xff" // and a last, empty block, by which the reader ends
+	inflateTail      = deflateTail + "\x01\x00\x00\xff\xff" // and a final, empty block, at which the reader ends
 )
 
-// offersDeflate reports whether a client offers compression in a form that is taken here: with the largest window
-// for what it gets. That neither side keeps what came before is the server's to demand.
+// offersDeflate reports whether a client offers compression in a form that this package supports: with the largest window for what the
+// client receives. The server itself demands that neither side keeps its window between messages.
 func offersDeflate(h http.Header) bool {
 	for _, line := range h.Values("Sec-Websocket-Extensions") {
 		for offer := range strings.SplitSeq(line, ",") {
@@ -50,8 +50,8 @@ func takenOffer(offer string) bool {
 		case seen[key]:
 			return false
 		case (key == "server_no_context_takeover" || key == "client_no_context_takeover") && !given:
-		case key == "client_max_window_bits" && (!given || isWindow(value)): // it may use less: any is read here
-		default: // a smaller window for what it gets too: there is none in the standard library
+		case key == "client_max_window_bits" && (!given || isWindow(value)): // it may use a smaller window: any is decompressed here
+		default: // a smaller window for the client, which the standard library does not support
 			return false
 		}
 		seen[key] = true
@@ -59,15 +59,15 @@ func takenOffer(offer string) bool {
 	return true
 }
 
-// isWindow reports whether text is a number of bits as the RFC has them.
+// isWindow reports whether text is a valid number of bits of a window (RFC 7692).
 func isWindow(text string) bool {
 	const least, most = 8, 15
 	bits, err := strconv.Atoi(text)
 	return err == nil && least <= bits && bits <= most && strconv.Itoa(bits) == text
 }
 
-// deflaters compress. One of them holds about a megabyte, so there are no more than processors to use them, and none
-// for long when there is nothing to do.
+// deflaters compresses messages. A compressor uses about a megabyte, so there are at most as many as processors, and unused ones are
+// freed.
 type deflaters struct {
 	turns chan struct{}
 	pool  sync.Pool
@@ -80,22 +80,22 @@ type deflater struct {
 
 func newDeflaters() *deflaters { return &deflaters{turns: make(chan struct{}, runtime.GOMAXPROCS(0))} }
 
-// message adds a compressed message made of parts, which may lie behind b in the same array. It reports false, and adds
-// nothing, where that would not be smaller. It waits for its turn while others compress, never for a client.
+// message appends a compressed message made of parts to b; the parts may be behind b in the same array. If it would not be smaller,
+// nothing is appended and it returns false. It may wait for a compressor, but never for a client.
 func (d *deflaters) message(b []byte, kind Opcode, parts ...[]byte) ([]byte, bool) {
 	d.turns <- struct{}{}
 	defer func() { <-d.turns }()
 	z, ok := d.pool.Get().(*deflater)
 	if !ok {
 		z = new(deflater)
-		z.w, _ = flate.NewWriter(&z.out, flate.BestSpeed) // the level is one that there is
+		z.w, _ = flate.NewWriter(&z.out, flate.BestSpeed) // the level is valid
 	}
 	z.out.Reset()
 	z.w.Reset(&z.out)
 	size := 0
 	for _, p := range parts {
 		size += len(p)
-		_, _ = z.w.Write(p) // into memory: it does not fail
+		_, _ = z.w.Write(p) // into memory, which does not fail
 	}
 	_ = z.w.Flush() // as above
 	out := bytes.TrimSuffix(z.out.Bytes(), []byte(deflateTail))
@@ -103,20 +103,20 @@ func (d *deflaters) message(b []byte, kind Opcode, parts ...[]byte) ([]byte, boo
 	if smaller {
 		b = append(appendHeader(b, bitLast|bitDeflated|byte(kind), len(out)), out...)
 	}
-	if z.out.Cap() <= 2*FlushAbove { // what a very large message took is not kept
+	if z.out.Cap() <= 2*FlushAbove { // the buffer of a very large message is not retained
 		d.pool.Put(z)
 	}
 	return b, smaller
 }
 
-// inflaters read compressed messages. Only connections from which one comes have one.
+// inflaters decompresses messages. Only connections that receive one use memory for it.
 type inflaters struct {
 	pool sync.Pool
-	most int // bytes of one message
+	most int // maximum size of a decompressed message in bytes
 }
 
-// message returns what a compressed message of a client says, at most so many bytes of it: more is an error, however
-// small it was on the way.
+// message returns the decompressed content of a client's message. If it is larger than p.most, it returns an error, however small the
+// compressed message is.
 func (p *inflaters) message(packed []byte) ([]byte, error) {
 	from := bytes.NewReader(append(slices.Clip(packed), inflateTail...))
 	r, ok := p.pool.Get().(io.Reader)

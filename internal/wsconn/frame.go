@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// Opcode says what a message is.
+// Opcode is the type of a frame or a message.
 type Opcode byte
 
-// The kinds of messages.
+// The types of messages.
 const (
 	Text   Opcode = 1
 	Binary Opcode = 2
@@ -27,16 +27,16 @@ const (
 const (
 	bitLast     = 0x80
 	bitDeflated = 0x40
-	bitsUnknown = 0x30 // of extensions that are never agreed on
+	bitsUnknown = 0x30 // of extensions, none of which is negotiated
 	bitsOpcode  = 0x0f
 	bitControl  = 0x08
 	bitMasked   = 0x80
 )
 
 const (
-	maxControl    = 125     // bytes of a control frame's body
-	maxHeader     = 14      // bytes of a client's header
-	readSize      = 4 << 10 // bytes that one read takes; a larger frame gets a larger buffer
+	maxControl    = 125     // maximum size of a control frame's body
+	maxHeader     = 14      // maximum size of a client's frame header
+	readSize      = 4 << 10 // initial size of the read buffer; larger frames make it grow
 	lengthInTwo   = 126
 	lengthInEight = 127
 )
@@ -49,9 +49,9 @@ type frame struct {
 	body     []byte
 }
 
-// splitFrame takes the first frame off what was read, and unmasks its body in place. Size is how many bytes it took;
-// 0: it is not all there. A wrong one is refused as soon as enough bytes have come to see it. At most is how many bytes a body may have; a
-// message may be compressed only where that was agreed.
+// splitFrame returns the first frame in b, whose body it unmasks in place, and the frame's size in bytes; 0 if the frame is incomplete. An
+// invalid frame is an error as soon as the bytes that show it have arrived. most is the maximum size of a body; deflates reports whether
+// compression was negotiated.
 func splitFrame(b []byte, most int, deflates bool) (f frame, size int, err error) {
 	const head, mask = 2, 4
 	if len(b) < head {
@@ -87,7 +87,7 @@ func splitFrame(b []byte, most int, deflates bool) (f frame, size int, err error
 	return f, at + int(n), nil
 }
 
-// check judges what the first two bytes of a frame say.
+// check returns an error if the first two bytes of a frame are invalid.
 func (f frame) check(b []byte, length uint64, deflates bool) error {
 	control := f.opcode&bitControl != 0
 	switch {
@@ -109,7 +109,7 @@ func (f frame) check(b []byte, length uint64, deflates bool) error {
 	return nil
 }
 
-// appendHeader adds the header of a server's frame with n bytes.
+// appendHeader appends the header of a server's frame with a body of n bytes.
 func appendHeader(b []byte, first byte, n int) []byte {
 	switch {
 	case n <= maxControl:
@@ -120,17 +120,17 @@ func appendHeader(b []byte, first byte, n int) []byte {
 	return binary.BigEndian.AppendUint64(append(b, first, lengthInEight), uint64(n))
 }
 
-// message puts the frames of a message together.
+// message assembles the frames of a message.
 type message struct {
-	open     bool // more of it is to come
+	open     bool // it is incomplete
 	deflated bool
 	kind     Opcode
 	text     []byte
-	checked  int // bytes of a text message that are valid UTF-8
+	checked  int // number of bytes of a text message that were checked to be UTF-8
 }
 
-// add takes a frame that is no control frame. It reports true once the message is whole. Text is checked as it comes, so that
-// a client learns of a mistake as soon as it is made.
+// add adds a frame that is no control frame, and returns true when the message is complete. Text is checked frame by frame, so that an
+// error is reported as early as possible.
 func (m *message) add(f frame, most int) (whole bool, err error) {
 	switch {
 	case m.open && f.opcode != opContinuation:
@@ -139,7 +139,7 @@ func (m *message) add(f frame, most int) (whole bool, err error) {
 		return false, violation("a frame continues no message")
 	case !m.open:
 		*m = message{kind: f.opcode, deflated: f.deflated, text: f.body}
-		if !f.last { // what follows is read over it
+		if !f.last { // the next frames overwrite the read buffer
 			m.text = append([]byte(nil), f.body...)
 		}
 	case len(m.text)+len(f.body) > most:
@@ -159,7 +159,7 @@ func (m *message) add(f frame, most int) (whole bool, err error) {
 	return f.last, nil
 }
 
-// validPrefix is how many bytes of b are whole, valid UTF-8.
+// validPrefix returns how many leading bytes of b are complete, valid UTF-8.
 func validPrefix(b []byte) int {
 	if utf8.Valid(b) {
 		return len(b)
@@ -175,7 +175,7 @@ func validPrefix(b []byte) int {
 	return n
 }
 
-// readBuffers are what is read into. Only connections from which something comes have one.
+// readBuffers is a pool of read buffers. Only connections that receive something use one.
 type readBuffers struct{ pool sync.Pool }
 
 func (p *readBuffers) get() *[]byte {

@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// Slots is how many parts a round of a [Ring] has.
+// Slots is the number of slots of a [Ring], which take turns in each round.
 const Slots = 12
 
 // Times of the keep-alive.
 const (
-	Round      = Slots * time.Second // how often [Conn.KeepAlive] is to be called
-	pongWithin = 5 * Round           // silence of the client after which it is taken for gone
-	askAfter   = pongWithin / 3      // silence of the client after which it is asked whether it is there
+	Round      = Slots * time.Second // how often [Conn.KeepAlive] must be called
+	pongWithin = 5 * Round           // a client from which nothing was received for this long is considered gone
+	askAfter   = pongWithin / 3      // a client from which nothing was received for this long gets a ping
 )
 
-// Entry is what a [Ring] pings.
+// Entry is an entry of a [Ring], such as a connection that it keeps alive.
 type Entry interface {
 	comparable
-	// Turn is called once in each round, with the ring locked: it must not wait, nor call the ring.
+	// Turn is called once in each round, with the ring locked: it must neither block nor call the ring.
 	Turn()
-	// Slot is where the ring keeps the entry's place. No other code writes it.
+	// Slot returns where the ring stores the entry's slot. No other code writes it.
 	Slot() *int
 }
 
-// Ring pings many connections with one timer: each is in a slot, and one slot after the other has its turn, so that the work of a round is
-// spread over it. The zero value is ready; its methods may be called from many goroutines.
+// Ring keeps many connections alive with one timer: each is in a slot, and the slots take turns, so that the work of a round is spread
+// over it. The zero value is ready to use. It is safe for concurrent use.
 //
-// From Add to Remove an entry is in one slot and stays there, so its turns are one round apart, and [silent] may count in rounds. A timer
-// for each connection would cost memory and a wakeup for each of very many idle ones. Slots are filled in turn and so stay about equally
-// full. Closed is set and the entries are listed under one lock: an added entry is either returned by Run or refused by Add, and no
-// connection is forgotten at the end.
+// From Add to Remove an entry stays in one slot, so its turns are one round apart, and [silent] may count in rounds. A timer for each
+// connection would cost memory and a wakeup for each of very many idle ones. Slots are filled in turn, so they stay about equally full.
+// closed is set under the same lock under which the entries are listed: each added entry is either returned by Run or refused by Add, and
+// no connection is forgotten at the end.
 type Ring[E Entry] struct {
 	mu     sync.Mutex
 	slots  [Slots]map[E]struct{}
@@ -41,7 +41,7 @@ type Ring[E Entry] struct {
 	closed bool
 }
 
-// Add puts an entry on the ring. It reports false once the ring has stopped.
+// Add adds an entry to the ring. It returns false once the ring has stopped.
 func (r *Ring[E]) Add(e E) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,15 +58,14 @@ func (r *Ring[E]) Add(e E) bool {
 	return true
 }
 
-// Remove takes an entry off the ring. One that is not there is left alone.
+// Remove removes an entry from the ring, if it is there.
 func (r *Ring[E]) Remove(e E) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.slots[*e.Slot()], e)
 }
 
-// Run gives each entry its turn once in each round until ctx ends, and returns what is on the ring then; nothing is added
-// after that.
+// Run calls Turn of each entry once in each round until ctx ends, and returns the remaining entries. No entry can be added after that.
 func (r *Ring[E]) Run(ctx context.Context, round time.Duration) []E {
 	tick := time.NewTicker(max(round/Slots, 1))
 	defer tick.Stop()
@@ -99,13 +98,13 @@ type silence int
 
 const (
 	silenceShort  silence = iota
-	silenceBroken         // by a ping
-	silenceEnds           // the connection
+	silenceBroken         // a ping must be sent
+	silenceEnds           // the connection must be dropped
 )
 
-// silent judges how long nothing was received from a client and nothing sent to it. A client that only listens says something when it is
-// asked, and so it is asked also while much is sent to it. Turns may come a little early or late: half a slot less than a round counts as a
-// round, else a silence of one round might be seen only after two.
+// silent decides from how long nothing was received from a client and nothing sent to it. A client that only listens sends something when
+// it gets a ping, so it gets one even while much is sent to it. Turns may be a little early or late: half a slot less than a round counts
+// as a round, else a pause of one round might be noticed only after two.
 func silent(received, said time.Duration) silence {
 	switch {
 	case received > pongWithin:

@@ -12,35 +12,35 @@ import (
 
 // Options are the settings that all connections of a [Server] share.
 type Options struct {
-	// Subprotocols are those that the server speaks, the best first.
+	// Subprotocols are the supported subprotocols, in order of preference.
 	Subprotocols []string
-	// CheckOrigin reports whether a page of the request's origin may connect. Nil: only pages of the request's own host may.
+	// CheckOrigin reports whether a page of the request's origin may connect. If it is nil, only pages of the request's own host may.
 	CheckOrigin func(r *http.Request) bool
-	// Refuse answers a request that cannot be upgraded. Nil: with the status and its plain text.
+	// Refuse answers a request that cannot be upgraded. If it is nil, the answer is the status with its plain text.
 	Refuse func(w http.ResponseWriter, r *http.Request, status int, reason error)
-	// MaxMessage is the most bytes of one message of a client, after unpacking. Default 64 KiB.
+	// MaxMessage is the maximum size of a client's message in bytes, after decompression. Default 64 KiB.
 	MaxMessage int
-	// Compression lets connections agree on permessage-deflate.
+	// Compression allows connections to negotiate permessage-deflate.
 	Compression bool
 	// Stall is how long one write may block before the client is dropped. Default 10 s.
 	Stall time.Duration
-	// Translate words the close frame that answers what a client did against the protocol. Nil: as the RFC has it.
+	// Translate returns the close frame to send for a client's protocol violation. If it is nil, the frame is as in the RFC.
 	Translate func(CloseError) CloseError
 }
 
-// Server opens WebSockets and holds what its connections share. Its methods may be called from many goroutines.
+// Server upgrades requests to WebSockets and has the resources that its connections share. It is safe for concurrent use.
 type Server struct {
 	options   Options
 	began     time.Time
 	plain     websocket.Upgrader
-	packing   websocket.Upgrader // the same, and agrees on compression
+	packing   websocket.Upgrader // the same with compression
 	read      readBuffers
 	write     Buffers
 	deflaters *deflaters
 	inflaters inflaters
 }
 
-// NewServer makes a server. It starts nothing.
+// NewServer returns a server. It starts no goroutines.
 func NewServer(o Options) *Server {
 	const defaultMessage, defaultStall = 64 << 10, 10 * time.Second
 	if o.MaxMessage <= 0 {
@@ -59,12 +59,12 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// Upgrade turns a request into a connection. After an error the request was answered. The handler of the request should
-// return soon, which gives net/http's buffers back, and have [Conn.Run] called by another goroutine.
+// Upgrade upgrades a request to a connection. If it returns an error, the request was answered. The request's handler should return soon,
+// which frees net/http's buffers, so another goroutine should call [Conn.Run].
 func (s *Server) Upgrade(w http.ResponseWriter, r *http.Request) (*Conn, error) {
 	upgrader, deflates := &s.plain, s.options.Compression && offersDeflate(r.Header)
 	if deflates {
-		upgrader = &s.packing // which does not look at what an offer demands
+		upgrader = &s.packing // the library does not check the parameters of an offer
 	}
 	conn, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
@@ -78,7 +78,7 @@ func Offers(r *http.Request, subprotocol string) bool {
 	return slices.Contains(websocket.Subprotocols(r), subprotocol)
 }
 
-// Adopt makes a connection of one whose opening handshake is over; deflates says that compression was agreed on.
+// Adopt returns a Conn for a connection whose opening handshake is complete. deflates reports that compression was negotiated.
 func (s *Server) Adopt(conn net.Conn, deflates bool) *Conn {
 	c := &Conn{server: s, net: conn, deflates: deflates}
 	now := int64(s.uptime())
@@ -87,5 +87,6 @@ func (s *Server) Adopt(conn net.Conn, deflates bool) *Conn {
 	return c
 }
 
-// uptime is how long the server is there. It does not jump when the clock is set, by which every connection at once would look silent.
+// uptime returns the time since the server's start. Unlike the wall clock it does not jump, which would make all connections look silent
+// at once.
 func (s *Server) uptime() time.Duration { return time.Since(s.began) }

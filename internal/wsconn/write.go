@@ -6,20 +6,21 @@ import (
 )
 
 const (
-	// FlushAbove is how many bytes are gathered into one write, about.
+	// FlushAbove is about how many bytes are combined into one write.
 	FlushAbove = 32 << 10
-	// largeMessage is what is written without being copied.
+	// largeMessage is the size above which a message is written without being copied.
 	largeMessage = FlushAbove / 2
-	// headerRoom is the largest header of a server.
+	// headerRoom is the maximum size of a server's frame header.
 	headerRoom = 10
-	// closeWithin is the time of the last frames to a client that may not read.
+	// closeWithin limits the time of the last frames, as the client may not read them.
 	closeWithin = time.Second
 )
 
-// Buffers are what writers gather messages in. Only those at work have one. The zero value is ready.
+// Buffers is a pool of buffers in which writers combine messages. Only writers that have something to write use one. The zero value is
+// ready to use.
 type Buffers struct{ pool sync.Pool }
 
-// Get takes an empty buffer.
+// Get returns an empty buffer.
 func (p *Buffers) Get() *[]byte {
 	if b, ok := p.pool.Get().(*[]byte); ok {
 		return b
@@ -27,7 +28,7 @@ func (p *Buffers) Get() *[]byte {
 	return new(make([]byte, 0, FlushAbove+largeMessage+largeMessage/4))
 }
 
-// Put gives a buffer back. A very large one is not kept.
+// Put returns a buffer to the pool. A very large one is freed.
 func (p *Buffers) Put(b *[]byte) {
 	if cap(*b) > 2*(FlushAbove+largeMessage) {
 		return
@@ -36,18 +37,18 @@ func (p *Buffers) Put(b *[]byte) {
 	p.pool.Put(b)
 }
 
-// Out gathers messages into one write. It belongs to the function that it is given to, until that returns.
+// Out combines messages into one write. It must not be used after the function to which it was passed has returned.
 type Out struct {
 	conn  *Conn
 	b     []byte
-	start int // of the message that [Out.Begin] began
+	start int // where the message that [Out.Begin] began starts
 }
 
-// Full reports whether enough is gathered for one write, or nothing more will be written.
+// Full reports whether there is enough for one write, or nothing more will be written.
 func (o *Out) Full() bool { return len(o.b) >= FlushAbove || o.conn.closing.Load() }
 
-// Text adds a text message made of parts. Where it is large it is written at once, with all that was gathered before it, and
-// its last part is not copied.
+// Text adds a text message made of parts. A large message is written at once, after everything that was added before, without copying its
+// last part.
 func (o *Out) Text(parts ...[]byte) {
 	size := sizeOf(parts)
 	o.b = appendHeader(o.b, bitLast|byte(Text), size)
@@ -66,14 +67,14 @@ func (o *Out) Text(parts ...[]byte) {
 	o.b = o.b[:0]
 }
 
-// Message adds a message of either kind, compressed if that was agreed and makes it smaller.
+// Message adds a message of either type, compressed if that was negotiated and makes it smaller.
 func (o *Out) Message(kind Opcode, body []byte) {
 	if !o.compressed(kind, body) {
 		o.b = append(appendHeader(o.b, bitLast|byte(kind), len(body)), body...)
 	}
 }
 
-// Compressed adds a text message made of parts, compressed if that was agreed and makes it smaller.
+// Compressed adds a text message made of parts, compressed if that was negotiated and makes it smaller.
 func (o *Out) Compressed(parts ...[]byte) {
 	if !o.compressed(Text, parts...) {
 		o.Text(parts...)
@@ -88,30 +89,30 @@ func (o *Out) compressed(kind Opcode, parts ...[]byte) (packed bool) {
 	return packed
 }
 
-// TextOf adds a text message of size bytes, which add appends to the slice that it is given.
+// TextOf adds a text message of size bytes, which add appends to its argument.
 func (o *Out) TextOf(size int, add func([]byte) []byte) {
 	o.b = add(appendHeader(o.b, bitLast|byte(Text), size))
 }
 
-// Begin begins a text message whose size is not known yet. Until [Out.End] nothing else may be added but by Append.
+// Begin begins a text message of unknown size. Until [Out.End] only Append may be called.
 func (o *Out) Begin() {
 	o.start = len(o.b)
 	o.b = append(o.b, make([]byte, headerRoom)...)
 }
 
-// Append appends to the message that was begun, and returns how many bytes it has.
+// Append appends to the message that was begun, and returns its size in bytes.
 func (o *Out) Append(add func([]byte) []byte) int {
 	o.b = add(o.b)
 	return len(o.b) - o.start - headerRoom
 }
 
-// End ends the message that was begun; its text is what was appended, but for the first skip bytes. It is compressed if that was
-// agreed and makes it smaller.
+// End ends the message that was begun, without the first skip bytes of what was appended. It is compressed if that was negotiated and
+// makes it smaller.
 func (o *Out) End(skip int) {
 	text := o.b[o.start+headerRoom+skip:]
 	o.b = o.b[:o.start]
 	if !o.compressed(Text, text) {
-		o.b = append(appendHeader(o.b, bitLast|byte(Text), len(text)), text...) // it moves forward
+		o.b = append(appendHeader(o.b, bitLast|byte(Text), len(text)), text...) // the text moves forward
 	}
 }
 
@@ -123,7 +124,8 @@ func sizeOf(parts [][]byte) int {
 	return n
 }
 
-// Write writes what fill gathers, and waits while the client does not read. No other goroutine writes meanwhile, and nothing is gathered.
+// Write writes the messages that fill adds, and blocks while the client does not read. Meanwhile no other goroutine writes, and Gather is
+// not called.
 func (c *Conn) Write(fill func(out *Out)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,10 +134,10 @@ func (c *Conn) Write(fill func(out *Out)) {
 	c.write(o.b)
 }
 
-// Wake has [Handler.Gather] called soon, by a goroutine that lives until nothing is left to send. It never waits.
+// Wake makes a goroutine call [Handler.Gather] soon, until nothing is left to send. It never blocks.
 func (c *Conn) Wake() { c.writer.Wake(c.drain) }
 
-// drain writes until nothing is left.
+// drain writes until nothing is left to send.
 func (c *Conn) drain() {
 	buf := c.server.write.Get()
 	defer c.server.write.Put(buf)
@@ -151,7 +153,8 @@ func (c *Conn) drain() {
 	}
 }
 
-// round gathers what fits into one write and writes it. It reports whether there may be more.
+// round gathers messages for one write and writes them. It reports whether there may be more, and how many bytes were sent since its last
+// call.
 func (c *Conn) round(buf *[]byte) (more bool, sent int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,8 +169,8 @@ func (c *Conn) round(buf *[]byte) (more bool, sent int) {
 	return more, sent
 }
 
-// PingIfDue writes the ping that [Conn.KeepAlive] has asked for, if it has. It is for a handler that waits in
-// [Handler.Wrote], which the writing waits for.
+// PingIfDue writes the ping that [Conn.KeepAlive] has requested, if any. It is for handlers that block in [Handler.Wrote], which delays
+// all other writes.
 func (c *Conn) PingIfDue() {
 	if c.pingDue.Swap(false) {
 		c.control(opPing, nil)
@@ -181,14 +184,14 @@ func (c *Conn) control(kind Opcode, body []byte) {
 	c.write(append(appendHeader(nil, bitLast|byte(kind), len(body)), body...))
 }
 
-// write writes whole frames, in the hands of who holds mu. A client that does not take them within the stall is dropped: it
-// reports false from then on.
+// write writes complete frames. The caller holds mu. If the client does not receive them within Options.Stall, the connection is dropped,
+// and write returns false from then on.
 func (c *Conn) write(b []byte) bool {
 	if len(b) == 0 {
 		return !c.closing.Load()
 	}
-	_ = c.net.SetWriteDeadline(time.Now().Add(c.server.options.Stall)) // shows at the write
-	if c.closing.Load() {                                              // by now its own deadline may have been overwritten
+	_ = c.net.SetWriteDeadline(time.Now().Add(c.server.options.Stall)) // an error shows at the write
+	if c.closing.Load() {                                              // end sets an earlier deadline, which the line above may have overwritten
 		return false
 	}
 	c.said.Store(int64(c.server.uptime()))
@@ -201,16 +204,16 @@ func (c *Conn) write(b []byte) bool {
 	return true
 }
 
-// Drop ends the connection at once, without a word. Only the first of all ends counts. It never waits.
+// Drop closes the connection at once, without a close frame. If the connection has begun to end, it does nothing. It never blocks.
 func (c *Conn) Drop(why error) {
 	if c.closing.CompareAndSwap(false, true) {
 		c.handler.Closing(why)
-		_ = c.net.Close() // nothing can be done about it
+		_ = c.net.Close() // an error has no consequence
 	}
 }
 
-// Close ends the connection with a close frame, and the text messages last before it. Only the first of all ends counts. It
-// waits for a moment at most: for who writes now, and for the client to read.
+// Close ends the connection with the text messages in last and a close frame. If the connection has begun to end, it does nothing. It
+// blocks for a moment at most: for another writer, and for the client.
 func (c *Conn) Close(why CloseError, last ...[]byte) {
 	var b []byte
 	for _, text := range last {
@@ -220,30 +223,30 @@ func (c *Conn) Close(why CloseError, last ...[]byte) {
 	c.end(&why, appendHeader(b, bitLast|byte(opClose), len(body)), body)
 }
 
-// end writes the last frames. What the client sends after that is read away for a moment: closing with unread bytes would
-// reset the connection, and the client might never see why it was closed.
+// end writes the last frames. After that, what the client sends is read and discarded for a moment: closing with unread bytes would reset
+// the connection, and the client might never see the reason.
 func (c *Conn) end(why error, frames ...[]byte) {
 	if !c.closing.CompareAndSwap(false, true) {
 		return
 	}
 	c.handler.Closing(why)
 	deadline := time.Now().Add(closeWithin)
-	_ = c.net.SetWriteDeadline(deadline) // a write that blocks ends by it
+	_ = c.net.SetWriteDeadline(deadline) // ends a write that blocks
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.broken {
-		_ = c.net.Close() // nothing can be done about it
+		_ = c.net.Close() // an error has no consequence
 		return
 	}
-	deadline = time.Now().Add(closeWithin) // again: waiting for the lock, or for a busy machine, is not the client's fault
-	_ = c.net.SetWriteDeadline(deadline)   // shows at the write
+	deadline = time.Now().Add(closeWithin) // renewed, because waiting for the lock, or a busy host, is not the client's fault
+	_ = c.net.SetWriteDeadline(deadline)   // an error shows at the write
 	_ = c.net.SetReadDeadline(deadline)    // as above
 	var b []byte
 	for _, f := range frames {
 		b = append(b, f...)
 	}
-	_, _ = c.net.Write(b) // the client may have gone
+	_, _ = c.net.Write(b) // the client may have disconnected
 	if half, ok := c.net.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite() // it is closed whole in a moment
+		_ = half.CloseWrite() // the connection is closed completely in a moment
 	}
 }

@@ -38,7 +38,7 @@ func run() error {
 	defer stop()
 	if *attached {
 		go func() {
-			_, _ = io.Copy(io.Discard, os.Stdin) // its end is all that counts
+			_, _ = io.Copy(io.Discard, os.Stdin) // only its end matters
 			stop()
 		}()
 	}
