@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// bare is the pipeline that any system on JetStream has to go through for a call with a durable
-// result, and nothing else: publish, pull, publish the result, ack. It is the ceiling for ours.
+// bare is the minimal pipeline of any system on JetStream for a call with a durable result: publish, pull, publish the result, ack. Ours
+// cannot be faster.
 type bare struct {
 	server *server.Server
 	conn   *nats.Conn
@@ -88,7 +88,7 @@ func (b *bare) close() {
 	_ = os.RemoveAll(b.dir)
 }
 
-// serve runs slots workers until ctx ends and calls done after each ack.
+// serve runs as many workers as slots until ctx ends, and calls done after each ack.
 func (b *bare) serve(ctx context.Context, slots int, result []byte, done func()) error {
 	it, err := b.work.Messages(jetstream.PullMaxMessages(slots * 2))
 	if err != nil {
@@ -116,7 +116,7 @@ func (b *bare) serve(ctx context.Context, slots int, result []byte, done func())
 	return nil
 }
 
-// accept publishes one call and waits until the log has it.
+// accept publishes one call and waits until the log has stored it.
 func (b *bare) accept(ctx context.Context, id string, call []byte) error {
 	_, err := b.js.Publish(ctx, "bare.work."+id, call)
 	if err != nil {
@@ -125,7 +125,7 @@ func (b *bare) accept(ctx context.Context, id string, call []byte) error {
 	return nil
 }
 
-// result publishes the result of a call and waits until the log has it.
+// result publishes the result of a call and waits until the log has stored it.
 func (b *bare) result(ctx context.Context, id string, result []byte) error {
 	if _, err := b.js.Publish(ctx, "bare.result."+id, result); err != nil {
 		return fmt.Errorf("bare: publish the result: %w", err)

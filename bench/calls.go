@@ -28,8 +28,8 @@ const (
 	benchProvider  = "noop"
 )
 
-// ours is Sandjet from the log to the log: embedded server, the call worker, and a provider that
-// answers at once. What is measured is everything that Sandjet adds to the engine.
+// ours is Sandjet from log to log: an embedded server, the call worker, and a provider that answers at once. It measures everything that
+// Sandjet adds to the engine.
 type ours struct {
 	server *streams.Server
 	bus    *streams.Bus
@@ -55,7 +55,7 @@ func openOurs(ctx context.Context) (*ours, error) {
 	return o, nil
 }
 
-// work starts a worker with the given slots; done is called at each result that the log has.
+// work starts a worker with the given slots; done is called for each result that the log has stored.
 func (o *ours) work(ctx context.Context, slots int, done func()) {
 	ctx, o.stop = context.WithCancel(ctx)
 	w := workers.Worker{
@@ -75,7 +75,7 @@ func (o *ours) close(ctx context.Context) {
 	_ = os.RemoveAll(o.dir)
 }
 
-// call makes the next call; conversations hold 100 calls each.
+// call returns the next call; each conversation has 100 calls.
 func (o *ours) call() schemas.Call {
 	const perConversation = 100
 	n := o.serial.Add(1)
@@ -89,7 +89,7 @@ func (o *ours) call() schemas.Call {
 	}
 }
 
-// accept does the two writes of admission: the call, and its acceptance.
+// accept writes the two messages of an admission: the call, and its acceptance.
 func (o *ours) accept(ctx context.Context) error {
 	c := o.call()
 	absent := o.bus.Absent()
@@ -100,7 +100,7 @@ func (o *ours) accept(ctx context.Context) error {
 	return err
 }
 
-// benchSpecs are the records of the one sandbox and workspace.
+// benchSpecs returns the records of the one sandbox and workspace.
 type benchSpecs struct{}
 
 func (benchSpecs) Sandbox(context.Context, schemas.AccountID, schemas.SandboxID) (schemas.Sandbox, error) {
@@ -112,7 +112,7 @@ func (benchSpecs) Workspace(context.Context, schemas.AccountID, schemas.Workspac
 	return schemas.Workspace{ID: benchWorkspace, Account: benchAccount, Name: "default", Sandbox: benchSandbox}, nil
 }
 
-// produce accepts n calls by several producers at once and returns the first error.
+// produce accepts n calls by several concurrent producers and returns the first error.
 func produce(n, producers int, accept func() error) error {
 	var (
 		left  atomic.Int64
@@ -135,7 +135,7 @@ func produce(n, producers int, accept func() error) error {
 	return err
 }
 
-// countdown returns a function to call n times, and a channel that closes at the last.
+// countdown returns a function to call n times, and a channel that is closed by the last call.
 func countdown(n int) (func(), <-chan struct{}) {
 	var left atomic.Int64
 	left.Store(int64(n))
@@ -156,15 +156,15 @@ func waitFor(ctx context.Context, c <-chan struct{}) error {
 	}
 }
 
-// heap is what is in use after a collection.
+// heap returns the heap and stacks in use after a collection, in bytes.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse) // far below
+	return int64(m.HeapAlloc + m.StackInuse) // far below the largest int64
 }
 
-// resident is the process's resident set in bytes.
+// resident returns the process's resident set in bytes.
 func resident() int64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

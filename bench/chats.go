@@ -19,16 +19,17 @@ import (
 const (
 	chatKind    = "sink"
 	chatChannel = schemas.ChannelID("chan_bench")
-	// healthyChats get a message each in turn, limitedChats have so many waiting, and are answered with a rate limit every time.
+	// healthyChats get one message after the other. limitedChats have limitedEach messages waiting, and each request for them is answered
+	// with a rate limit.
 	healthyChats, limitedChats, limitedEach = 50, 50, 20
 	mostHealthyMessages                     = 500
 	healthyEvery                            = 10 * time.Millisecond
 )
 
-// sink is a chat service in this process that takes everything at once, but for chats that are limited.
+// sink is a chat service in this process that accepts everything at once, except for messages to limited chats.
 type sink struct {
 	mu   sync.Mutex
-	came map[string]func() // by the text of a message
+	came map[string]func() // called when a message arrives, by its text
 }
 
 func (s *sink) Profile() channel.Profile {
@@ -85,7 +86,7 @@ func (o *ours) deliver(ctx context.Context, done func()) *sink {
 	return s
 }
 
-// toChat puts a message for a chat on the log.
+// toChat returns a message to a chat and a function that publishes it to the log.
 func (o *ours) toChat(ctx context.Context, name string) (text string, publish func() error) {
 	n := strconv.FormatInt(o.serial.Add(1), 10)
 	e := schemas.Event{ID: "event_" + n, Account: benchAccount, Conversation: schemas.ConversationID("c_" + name), Type: schemas.Message}
@@ -96,9 +97,9 @@ func (o *ours) toChat(ctx context.Context, name string) (text string, publish fu
 	}
 }
 
-// Chats measures one deliverer: messages a second to a chat service that takes them at once, against the bare pipeline, and how long a
-// message to a healthy chat takes beside chats whose service wants rest, against the same undisturbed. The ledger, its two changes for
-// each message and the event of its end are part of it.
+// Chats measures one deliverer: messages per second to a chat service that accepts them at once, compared with the bare pipeline; and the
+// time of a message to a healthy chat while other chats are rate-limited, compared with the same without those. The writes of the ledger
+// and of events are included.
 func Chats(ctx context.Context, size Size) (Report, error) {
 	var bareRate, ourRate []float64
 	var alone, beside []time.Duration
@@ -142,7 +143,7 @@ func Chats(ctx context.Context, size Size) (Report, error) {
 	}, nil
 }
 
-// chatRate is how many messages a second arrive, of n to a hundred chats: each gets one after the other.
+// chatRate returns how many messages per second arrive, of n messages to a hundred chats.
 func chatRate(ctx context.Context, n int) (float64, error) {
 	const chats = 100
 	o, err := openOurs(ctx)
@@ -169,7 +170,7 @@ func chatRate(ctx context.Context, n int) (float64, error) {
 	return float64(n) / time.Since(start).Seconds(), nil
 }
 
-// chatRound measures so many messages to healthy chats, undisturbed and then beside limited ones.
+// chatRound times messages to healthy chats, first undisturbed and then beside limited chats.
 func chatRound(ctx context.Context, messages int) (alone, beside []time.Duration, err error) {
 	o, err := openOurs(ctx)
 	if err != nil {
@@ -177,7 +178,7 @@ func chatRound(ctx context.Context, messages int) (alone, beside []time.Duration
 	}
 	defer o.close(ctx)
 	s := o.deliver(ctx, func() {})
-	if _, err = o.healthy(ctx, s, healthyChats); err != nil { // which connects and warms up
+	if _, err = o.healthy(ctx, s, healthyChats); err != nil { // connects and warms up
 		return nil, nil, err
 	}
 	if alone, err = o.healthy(ctx, s, messages); err != nil {
@@ -193,7 +194,7 @@ func chatRound(ctx context.Context, messages int) (alone, beside []time.Duration
 	return alone, beside, err
 }
 
-// healthy sends messages to healthy chats, one each so often, and returns how long each took.
+// healthy sends n messages to healthy chats, one each healthyEvery, and returns how long each took.
 func (o *ours) healthy(ctx context.Context, s *sink, n int) ([]time.Duration, error) {
 	took, failed := make(chan time.Duration, n), make(chan error, n)
 	every := time.NewTicker(healthyEvery)

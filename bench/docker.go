@@ -14,10 +14,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Docker measures what the provider docker adds to its engine: a command in a container that is kept, a container for one call,
-// and how long a kept one takes to be made and to come back. Beside each the same is asked of the engine by nothing but its API,
-// one after the other in each round, and a command in a kept box of the provider local. The engine is that of d, whose image has
-// to be there. Code unsupported: the engine has no socket on this host.
+// Docker measures what the provider docker adds to its engine: a command in a persistent container, a container for one call, and how long
+// a persistent container takes to be created and to be resumed. In each round each step is compared with the same by the engine's API
+// alone, and with a command in a persistent box of the provider local. The engine is that of d; its image must exist. Code unsupported:
+// the engine has no socket on this host.
 func Docker(ctx context.Context, rounds int, d docker.Options, l local.Options) (Report, error) {
 	dir, remove, err := tempDir("sandjet-bench-docker-")
 	if err != nil {
@@ -29,7 +29,7 @@ func Docker(ctx context.Context, rounds int, d docker.Options, l local.Options) 
 		return Report{}, err
 	}
 	defer e.close()
-	// Volumes: a temporary folder may be out of the engine's sight. No workspace is used.
+	// Use volumes: the engine may not see a temporary folder. No workspace is used.
 	d.Installation, d.Workspaces, d.Boxes = "bench-"+strings.ToLower(schemas.NewID("")), "", -1
 	c := containers{engine: e}
 	if c.provider, err = docker.Open(ctx, d); err != nil {
@@ -48,7 +48,7 @@ func Docker(ctx context.Context, rounds int, d docker.Options, l local.Options) 
 	return c.measure(ctx, rounds)
 }
 
-// step is one thing that is timed, between what is not.
+// step is a timed function, between others that are not timed.
 type step struct {
 	name                string
 	before, timed, then func(context.Context) error
@@ -74,16 +74,16 @@ func (s *step) run(ctx context.Context) error {
 	return nil
 }
 
-// containers are the engine and the two providers on their way through a benchmark.
+// containers is the state of the benchmark: the engine and the two providers with their containers.
 type containers struct {
 	engine   *engine
 	provider docker.Backend
 	local    *local.Provider
 
 	bare, made string      // containers of the engine
-	kept       schemas.Ref // that of the provider, for commands
-	sleeper    schemas.Ref // and one that is stopped and paused
-	box        schemas.Ref // a kept box of the provider local
+	kept       schemas.Ref // persistent container of the provider, for commands
+	sleeper    schemas.Ref // another one, which is stopped and paused
+	box        schemas.Ref // persistent box of the provider local
 	fresh      schemas.Ref
 	keys       int
 }
@@ -124,7 +124,7 @@ func (c *containers) reserve(ctx context.Context, key string) (schemas.Ref, erro
 	return c.provider.Reserve(ctx, key, providers.Spec{Account: benchAccount})
 }
 
-// commandIn runs `true` by a provider, in a kept box or in one of its own.
+// commandIn runs `true` with a provider, in a persistent instance or in one for this command.
 func commandIn(p providers.Provider, ref *schemas.Ref) func(context.Context) error {
 	return func(ctx context.Context) error {
 		res, err := p.Run(ctx, providers.Command{
@@ -137,13 +137,14 @@ func commandIn(p providers.Provider, ref *schemas.Ref) func(context.Context) err
 	}
 }
 
-// back reserves the container that was stopped or paused.
+// back reserves the container that was stopped or paused, which resumes it.
 func (c *containers) back(ctx context.Context) (err error) {
 	c.sleeper, err = c.reserve(ctx, "sleeper")
 	return err
 }
 
-// steps are pairs: the engine alone, and Sandjet. The last is that of the provider local, for the first pair.
+// steps returns the steps in pairs: the engine alone, and Sandjet. The last one is that of the provider local, for comparison with the
+// first pair.
 func (c *containers) steps() []*step {
 	e := c.engine
 	forget := func(ctx context.Context) error {
@@ -201,7 +202,7 @@ func (c *containers) measure(ctx context.Context, rounds int) (Report, error) {
 	last := steps[len(steps)-1]
 	r.Ratios = append(r.Ratios, ratio(steps[1].name+" / the same in the provider local", "", steps[1].took, last.took))
 	for _, s := range steps {
-		r.Rows = append(r.Rows, row(s.name, "ms", s.took)) // sorts them: the ratios are made
+		r.Rows = append(r.Rows, row(s.name, "ms", s.took)) // sorts them, so it comes after the ratios
 	}
 	r.Notes = append(r.Notes, "Bare is the engine's API alone, by a connection that is kept, with the same limits. "+
 		"What is made is removed untimed.")

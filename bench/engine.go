@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// engine is a Docker engine and nothing else: its HTTP API at a socket of this host.
+// engine is a plain client of a Docker engine: its HTTP API at a socket of this host.
 type engine struct {
 	client http.Client
 	image  string
@@ -45,8 +45,7 @@ func openEngine(o docker.Options) (*engine, error) {
 
 func (e *engine) close() { e.client.CloseIdleConnections() }
 
-// ask makes a request, reads the answer to its end, and decodes it into out where that is not nil. That something is so already
-// (304) is no error.
+// ask makes a request, reads the whole answer, and decodes it into out unless that is nil. Status 304 (nothing to change) is no error.
 func (e *engine) ask(ctx context.Context, method, path string, body, out any) error {
 	var sent io.Reader
 	if body != nil {
@@ -78,7 +77,7 @@ func (e *engine) ask(ctx context.Context, method, path string, body, out any) er
 	return nil
 }
 
-// create makes a container with the limits that the provider's have.
+// create creates a container with the same limits as the provider's.
 func (e *engine) create(ctx context.Context, command ...string) (id string, err error) {
 	const memory, pids = 512 << 20, 528
 	var made struct {
@@ -94,7 +93,7 @@ func (e *engine) create(ctx context.Context, command ...string) (id string, err 
 	return made.ID, err
 }
 
-// start makes a container that stays, and starts it.
+// start creates and starts a container that keeps running.
 func (e *engine) start(ctx context.Context) (id string, err error) {
 	if id, err = e.create(ctx, "sleep", "2147483647"); err == nil {
 		err = e.post(ctx, id, "start")
@@ -102,7 +101,7 @@ func (e *engine) start(ctx context.Context) (id string, err error) {
 	return id, err
 }
 
-// once makes a container for one command and waits for its end.
+// once creates a container for one command, starts it and waits until it has exited.
 func (e *engine) once(ctx context.Context) (id string, err error) {
 	if id, err = e.create(ctx, "sh", "-c", "true"); err != nil {
 		return id, err
@@ -113,7 +112,7 @@ func (e *engine) once(ctx context.Context) (id string, err error) {
 	return id, err
 }
 
-// post does something to a container: start, stop, pause, unpause, wait.
+// post calls an operation of a container: start, stop, pause, unpause, wait.
 func (e *engine) post(ctx context.Context, id, verb string) error {
 	if verb == "stop" {
 		verb += "?t=0"
@@ -125,7 +124,7 @@ func (e *engine) remove(ctx context.Context, id string) error {
 	return e.ask(ctx, http.MethodDelete, "/containers/"+id+"?force=true", nil, nil)
 }
 
-// exec runs a command in a container, reads its output, and looks at its exit code.
+// exec runs a command in a container, reads its output, and checks its exit code.
 func (e *engine) exec(ctx context.Context, id string) error {
 	var made struct {
 		ID string `json:"Id"` //nolint:tagliatelle // the engine's name

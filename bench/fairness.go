@@ -16,13 +16,13 @@ import (
 
 const (
 	aloneAccount = schemas.AccountID("acct_alone")
-	// loneCalls are measured one after the other, undisturbed and beside the flood, in each round.
+	// loneCalls is the number of calls that are timed one after the other, undisturbed and beside the flood, in each round.
 	loneCalls = 100
-	// fairRun is how long the run of a call takes: little enough that the queue is what is measured.
+	// fairRun is the duration of a call's run: short enough that mainly the queue is measured.
 	fairRun = 50 * time.Millisecond
 )
 
-// timed is a provider whose runs take a time and no processor.
+// timed is a provider whose runs take some time but no processor.
 type timed struct {
 	providertest.Noop
 
@@ -36,9 +36,9 @@ func (p timed) Run(ctx context.Context, cmd providers.Command) (providers.Result
 	return p.Noop.Run(ctx, cmd)
 }
 
-// Fairness measures what a call of one account waits for beside another account's flood: flood calls that are all on the log before
-// the first lone one is sent, on so many slots. Undisturbed and beside the flood are measured in the same round, one call at a time,
-// from acceptance to the result.
+// Fairness measures how long calls of one account take beside the flood of another account: flood calls that are all on the log before the
+// first lone call is sent, on that many slots. In each round they are timed undisturbed and beside the flood, one call at a time, from
+// acceptance to the result.
 func Fairness(ctx context.Context, flood, rounds, slots int) (Report, error) {
 	var alone, beside []time.Duration
 	var middle, tail [2][]float64
@@ -74,7 +74,7 @@ func Fairness(ctx context.Context, flood, rounds, slots int) (Report, error) {
 	}, nil
 }
 
-// fairRound is one round. Waiting is how many calls of the flood had not ended at its end.
+// fairRound runs one round. waiting is the number of calls of the flood that had not ended by its end.
 func fairRound(ctx context.Context, flood, slots int) (alone, beside []time.Duration, waiting int, err error) {
 	o, err := openOurs(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func fairRound(ctx context.Context, flood, slots int) (alone, beside []time.Dura
 		Metrics: workers.Metrics{Finished: finished(func() { ended <- struct{}{} })},
 	}
 	go func() { o.ended <- w.Run(working) }()
-	if _, err = o.lone(ctx, 10); err == nil { // which connect and warm up
+	if _, err = o.lone(ctx, 10); err == nil { // connects and warms up
 		alone, err = o.lone(ctx, loneCalls)
 	}
 	if err == nil {
@@ -101,7 +101,7 @@ func fairRound(ctx context.Context, flood, slots int) (alone, beside []time.Dura
 	return alone, beside, flood + 2*loneCalls + 10 - len(ended), err
 }
 
-// lone sends calls of an account one after the other, each when the one before has its result.
+// lone sends calls of one account, each after the result of the one before, and returns their durations.
 func (o *ours) lone(ctx context.Context, n int) ([]time.Duration, error) {
 	took := make([]time.Duration, 0, n)
 	for range n {

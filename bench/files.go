@@ -25,8 +25,8 @@ import (
 	"github.com/sandjet/sandjet/workers/files"
 )
 
-// Files measures uploads and downloads of one file of size bytes, through a gateway and a worker, beside a server that does nothing but
-// copy between the same HTTP stack and a file, in interleaved rounds.
+// Files measures uploads and downloads of one file of size bytes, through a gateway and a worker, compared with a server that only copies
+// between the same HTTP stack and a file, in interleaved rounds.
 func Files(ctx context.Context, size int64, rounds int) (Report, error) {
 	dir, err := os.MkdirTemp("", "sandjet-bench-")
 	if err != nil {
@@ -52,7 +52,7 @@ func Files(ctx context.Context, size int64, rounds int) (Report, error) {
 	}
 	content := make([]byte, size)
 	up, down := map[string][]float64{}, map[string][]float64{}
-	for round := range rounds + 1 { // the first makes everything warm
+	for round := range rounds + 1 { // the first round is a warm-up
 		sides := []struct{ name, url string }{{"bare", bareURL}, {"ours", ours}}
 		if round%2 == 1 {
 			slices.Reverse(sides)
@@ -86,7 +86,7 @@ func Files(ctx context.Context, size int64, rounds int) (Report, error) {
 	}, nil
 }
 
-// transfer sends or reads the content once, and returns megabytes a second.
+// transfer sends or receives the content once, and returns the rate in megabytes per second.
 func transfer(ctx context.Context, method, url string, content []byte) (float64, error) {
 	body := io.Reader(http.NoBody)
 	if method == http.MethodPut {
@@ -116,7 +116,7 @@ func transfer(ctx context.Context, method, url string, content []byte) (float64,
 	return float64(len(content)) / 1e6 / took.Seconds(), nil
 }
 
-// benchFolders are the workspaces of a worker that only serves files.
+// benchFolders opens the workspaces of a worker that only serves files.
 type benchFolders struct{ dir string }
 
 // OpenWorkspace implements [providers.Filer].
@@ -128,7 +128,7 @@ func (f benchFolders) OpenWorkspace(_ context.Context, _ schemas.AccountID, m pr
 	return safefs.Open(dir, safefs.Options{})
 }
 
-// filePlane starts a gateway and a worker of files, and returns the URL of a file.
+// filePlane starts a gateway and a worker that serves files, and returns the URL of a file.
 func filePlane(ctx context.Context, o *ours, dir string, parts *sync.WaitGroup) (string, error) {
 	store, err := records.Open(ctx, o.bus, nil, benchProviders())
 	if err != nil {
@@ -153,7 +153,7 @@ func filePlane(ctx context.Context, o *ours, dir string, parts *sync.WaitGroup) 
 	return "http://" + l.Addr().String() + "/v1/workspaces/" + workspace + "/files/f", nil
 }
 
-// bareFiles starts a server that copies a file, and nothing else.
+// bareFiles starts a server that only copies a file, and returns its URL.
 func bareFiles(ctx context.Context, dir string, parts *sync.WaitGroup) (string, error) {
 	at := filepath.Join(dir, "bare")
 	mux := http.NewServeMux()

@@ -17,7 +17,7 @@ type counter struct{ n atomic.Int64 }
 
 func (c *counter) next() string { return strconv.FormatInt(c.n.Add(1), 10) }
 
-// Footprint measures (c): bytes of disk per finished call, and of memory per call in flight.
+// Footprint measures benchmark (c): bytes of disk per finished call, and bytes of memory per call in flight.
 func Footprint(ctx context.Context, calls, inFlight int) (Report, error) {
 	disk, err := diskPerCall(ctx, calls)
 	if err != nil {
@@ -60,7 +60,7 @@ func diskPerCall(ctx context.Context, calls int) (float64, error) {
 	return float64(after-before) / float64(calls), err
 }
 
-// held is a provider whose runs end when the gate opens.
+// held is a provider whose runs block until the gate is closed.
 type held struct {
 	providertest.Noop
 
@@ -92,7 +92,7 @@ func memoryPerCall(ctx context.Context, n int) (float64, error) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	// The first calls warm the caches up: what counts is what each further call adds.
+	// The first calls warm up the caches. Only what each further call adds is counted.
 	const tenth = 10
 	hold := func(calls int) (int64, error) {
 		if err := produce(calls, producers, func() error { return o.accept(ctx) }); err != nil {
@@ -128,8 +128,8 @@ func memoryPerCall(ctx context.Context, n int) (float64, error) {
 	return per, err
 }
 
-// Backlog measures (d): n calls are queued while no worker lives, then drained. Latency per call
-// must not grow with the queue, and memory must stay flat.
+// Backlog measures benchmark (d): n calls are queued without a worker, and then drained. The time per call must not grow with the queue,
+// and memory must stay constant.
 func Backlog(ctx context.Context, n, slots int) (Report, error) {
 	const tenths = 10
 	unqueued, err := ourRun(ctx, max(n/tenths, 1), slots)

@@ -31,9 +31,9 @@ const (
 	handedStream = "BARE_HANDED"
 )
 
-// Settle measures completions settled and handed on per second, from the first completion's publish to the last job's end on its
-// conversation, against the bare steps that this needs on the same engine: publish a message, pull it, read and write a key, publish the
-// end, the follow-up and the notice of it, ack.
+// Settle measures how many job completions are settled and forwarded per second, from the publication of the first completion until the
+// last job's end is on its conversation. It compares with the bare steps that this needs on the same engine: publish a message, pull it,
+// read and write a key, publish the end, the follow-up and its notice, ack.
 func Settle(ctx context.Context, size Size) (Report, error) {
 	var bareRate, ourRate []float64
 	for range size.Rounds {
@@ -112,7 +112,7 @@ func bareSettle(ctx context.Context, n int) (float64, error) {
 	return float64(n) / time.Since(start).Seconds(), nil
 }
 
-// bareJob writes the next key.
+// bareJob returns a function that writes the next key.
 func bareJob(ctx context.Context, kv jetstream.KeyValue, body []byte) func() error {
 	var serial counter
 	return func() error {
@@ -196,9 +196,9 @@ func (noEndpoints) List(context.Context, schemas.AccountID) ([]schemas.Endpoint,
 	return nil, nil
 }
 
-// JobEnd measures the time from a job's end, when its completion is published, until job.finished is
-// at an idle WebSocket client, one at a time, with log, settler and gateway in one process; beside it the
-// bare steps on the way: publish, pull, write a key, publish what subscribers get, receive it.
+// JobEnd measures the time from the publication of a job's completion until job.finished arrives at an idle WebSocket client, one job at a
+// time, with log, settler and gateway in one process. It compares with the bare steps in between: publish, pull, write a key, publish for
+// subscribers, receive.
 func JobEnd(ctx context.Context, rounds int) (Report, error) {
 	const pause = 7 * time.Millisecond
 	b, err := openBare(ctx)
@@ -247,7 +247,7 @@ func milliseconds(d []time.Duration) []float64 {
 	return f
 }
 
-// highest is a row of the one figure that a table of medians does not show.
+// highest returns a row with the 99th percentile, which the other rows lack.
 func highest(name string, d []time.Duration) Row {
 	const p = 0.99
 	f := milliseconds(d)
@@ -255,7 +255,7 @@ func highest(name string, d []time.Duration) Row {
 	return row(name, "ms", []float64{quantile(f, p)})
 }
 
-// bareEnd returns one bare round.
+// bareEnd returns a function that runs one bare round.
 func bareEnd(ctx context.Context, b *bare) (once func() error, stop func(), err error) {
 	kv, err := b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: stateBucket})
 	if err != nil {
@@ -297,7 +297,7 @@ func bareEnd(ctx context.Context, b *bare) (once func() error, stop func(), err 
 	}, it.Stop, nil
 }
 
-// ourEnd starts the settler, a gateway and a client, and returns one round.
+// ourEnd starts the settler, a gateway and a client, and returns a function that runs one round.
 func ourEnd(ctx context.Context, o *ours, parts *sync.WaitGroup) (func() error, error) {
 	store, err := records.Open(ctx, o.bus, nil, benchProviders())
 	if err != nil {
@@ -325,8 +325,8 @@ func ourEnd(ctx context.Context, o *ours, parts *sync.WaitGroup) (func() error, 
 	}, nil
 }
 
-// endJob ends a job and waits until the client has received its end. Its record is made here too: one of the writes that are counted
-// without being on the way.
+// endJob ends a job and waits until the client has received that. It also creates the job's record, a write that is included in the time
+// although it is not part of the path.
 func endJob(ctx context.Context, b *streams.Bus, j schemas.Job, ended <-chan string) error {
 	if err := putJob(ctx, b, j); err != nil {
 		return err
@@ -349,13 +349,13 @@ func endJob(ctx context.Context, b *streams.Bus, j schemas.Job, ended <-chan str
 	}
 }
 
-// listenForEnds opens a WebSocket, attaches to the conversation and reports the jobs whose end arrives.
+// listenForEnds opens a WebSocket, attaches to the conversation and reports the ids of the jobs whose end arrives.
 func listenForEnds(ctx context.Context, address, conversation string, parts *sync.WaitGroup) (<-chan string, error) {
 	ws, resp, err := websocket.DefaultDialer.DialContext(ctx, "ws://"+address+"/v1/ws", http.Header{"Authorization": {"Bearer " + benchKey}})
 	if err != nil {
 		return nil, fmt.Errorf("open the socket: %w", err)
 	}
-	_ = resp.Body.Close() // it was switched
+	_ = resp.Body.Close() // the connection was upgraded
 	context.AfterFunc(ctx, func() { _ = ws.Close() })
 	if err := ws.WriteJSON(map[string]any{"op": "attach", "id": 1, "conv": conversation}); err != nil {
 		return nil, fmt.Errorf("attach: %w", err)

@@ -15,8 +15,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// KeptBoxes measures what n kept boxes of the provider local take at once: memory of their processes and of this one for each,
-// beside as many processes that only sleep; and how long each takes to be made.
+// KeptBoxes measures the memory of n persistent boxes of the provider local at once, of their processes and of this one, per box, compared
+// with as many processes that only sleep; and how long it takes to create each.
 func KeptBoxes(ctx context.Context, n int, o local.Options) (Report, error) {
 	dir, remove, err := tempDir("sandjet-bench-boxes-")
 	if err != nil {
@@ -48,7 +48,7 @@ func KeptBoxes(ctx context.Context, n int, o local.Options) (Report, error) {
 			return Report{}, fmt.Errorf("box %d of %d: %w", i+1, n, err)
 		}
 		took[i] = time.Since(start)
-		if err := commandIn(p, &refs[i])(ctx); err != nil { // each has been used
+		if err := commandIn(p, &refs[i])(ctx); err != nil { // use each once
 			return Report{}, fmt.Errorf("box %d of %d: %w", i+1, n, err)
 		}
 	}
@@ -72,7 +72,7 @@ func KeptBoxes(ctx context.Context, n int, o local.Options) (Report, error) {
 
 const kibi = 1 << 10 // bytes
 
-// sleepers is the memory in KiB that each of n processes takes which only sleep.
+// sleepers returns the memory in KiB of each of n processes that only sleep.
 func sleepers(ctx context.Context, n int) (float64, error) {
 	before, err := memoryBelow(os.Getpid())
 	if err != nil {
@@ -96,7 +96,7 @@ func sleepers(ctx context.Context, n int) (float64, error) {
 	return float64(after-before) / float64(n) / kibi, err
 }
 
-// memoryBelow is the memory of all descendants of a process, in bytes. One that ends meanwhile counts nothing.
+// memoryBelow returns the memory of all descendants of a process, in bytes. A process that ends meanwhile counts as 0.
 func memoryBelow(pid int) (int64, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -108,7 +108,7 @@ func memoryBelow(pid int) (int64, error) {
 		if err != nil {
 			continue
 		}
-		stat, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "stat")) // nothing: it has ended
+		stat, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "stat")) // empty if the process has ended
 		_, rest, _ := strings.Cut(string(stat), ") ")
 		if fields := strings.Fields(rest); len(fields) > 1 {
 			if parent, err := strconv.Atoi(fields[1]); err == nil {
@@ -124,7 +124,7 @@ func memoryBelow(pid int) (int64, error) {
 	return sum, nil
 }
 
-// proportionalSet is a process's share of memory in bytes; 0 when it has ended.
+// proportionalSet returns a process's proportional set size in bytes; 0 if it has ended.
 func proportionalSet(pid int) int64 {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)) // as above
 	for line := range strings.Lines(string(b)) {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// plainBash is the floor: a shell on the host, no isolation.
+// plainBash is the lower bound: a shell on the host, without isolation.
 func plainBash(ctx context.Context) error {
 	if err := exec.CommandContext(ctx, "bash", "-c", "true").Run(); err != nil {
 		return fmt.Errorf("bash -c true: %w", err)
@@ -21,8 +21,8 @@ func plainBash(ctx context.Context) error {
 	return nil
 }
 
-// bubblewrap runs the same command in a box with the same view, without seccomp and landlock,
-// which bubblewrap does not set up by itself.
+// bubblewrap runs the same command in a bubblewrap sandbox with the same files, without seccomp and Landlock, which bubblewrap does not
+// set up itself.
 func bubblewrap(workspace string) func(context.Context) error {
 	args := []string{
 		"--unshare-all", "--die-with-parent", "--new-session", "--clearenv",
@@ -54,8 +54,8 @@ func tempDir(pattern string) (string, func(), error) {
 	return dir, func() { _ = os.RemoveAll(dir) }, nil
 }
 
-// Local measures (b): `true` in the local provider, against a plain shell and against bubblewrap,
-// one after the other in each round.
+// Local measures benchmark (b): `true` in the local provider, compared with a plain shell and with bubblewrap, one after the other in each
+// round.
 func Local(ctx context.Context, rounds int, o local.Options) (Report, error) {
 	dir, remove, err := tempDir("sandjet-bench-local-")
 	if err != nil {
@@ -113,7 +113,7 @@ type way struct {
 	run  func(context.Context) error
 }
 
-// The ways of the local provider.
+// The kinds of boxes of the local provider.
 const (
 	wayCold = "Sandjet local, cold box"
 	wayPool = "Sandjet local, box from the warm pool"
@@ -160,7 +160,7 @@ func localWays(ctx context.Context, dir string, o local.Options) ([]way, string,
 			return err
 		}
 	}
-	// The pool refills between the rounds, as it does between calls: a claim is what is timed.
+	// The pool is refilled between the rounds, as between calls: only the claim of a box is timed.
 	claim := run(pooled, schemas.Ref{})
 	return []way{{wayCold, run(cold, schemas.Ref{})}, {wayPool, claim}, {wayKept, run(pooled, ref)}},
 		providers.ProfileOf(cold).Isolation.Level, closeAll, nil

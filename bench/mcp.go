@@ -17,8 +17,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// MCP measures how long a call that does nothing takes by the Model Context Protocol over HTTP, beside the same call by POST /v1/calls that
-// waits for its result, in turns. Log, gateway, worker and client are one process.
+// MCP measures the duration of a call that does nothing by the Model Context Protocol over HTTP, and of the same call by POST /v1/calls
+// that waits for its result, in turns. Log, gateway, worker and client are one process.
 func MCP(ctx context.Context, calls int) (Report, error) {
 	r := Report{Title: "A call by the Model Context Protocol, beside the same by POST /v1/calls", Machine: machine()}
 	o, err := openOurs(ctx)
@@ -96,7 +96,7 @@ func (w wayToCall) call(ctx context.Context, client *http.Client, n int) error {
 	return err
 }
 
-// callPlane starts a gateway that takes calls, and returns its URL.
+// callPlane starts a gateway that accepts calls, and returns its URL.
 func callPlane(ctx context.Context, o *ours, parts *sync.WaitGroup) (string, error) {
 	store, err := records.Open(ctx, o.bus, nil, benchProviders())
 	if err != nil {

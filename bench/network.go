@@ -19,8 +19,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// askEach makes connections one after the other, says a line on each, reads a line, and prints how many µs each took. It starts no
-// process, so that nothing but the network is in it.
+// askEach makes connections one after the other, writes and reads a line on each, and prints how many µs each took. It starts no process,
+// so that only the network is timed.
 const askEach = `for ((i = 0; i < COUNT; i++)); do
 	begun=$EPOCHREALTIME
 	exec 3<>"/dev/tcp/$HOST/$PORT" || exit 1
@@ -30,11 +30,11 @@ const askEach = `for ((i = 0; i < COUNT; i++)); do
 	echo $((${ended/./} - ${begun/./}))
 done`
 
-// theServer is where the requests of a box go by its rules: a public address in front of a server here.
+// theServer is a public address that the rules of a box allow; connections to it go to a server of this process.
 const theServer = "93.184.216.34"
 
-// Network measures a request, a connection with a line each way, from a box through its relay against the same request made directly,
-// one batch after the other; and what a cold box costs with and without a network.
+// Network measures a request (a connection with a line each way) from a box through its relay, and the same request made directly, batch
+// by batch; and how long a cold box takes with and without a network.
 func Network(ctx context.Context, rounds int, o local.Options) (Report, error) {
 	dir, remove, err := tempDir("sandjet-bench-network-")
 	if err != nil {
@@ -140,7 +140,7 @@ func (oneHost) LookupNetIP(context.Context, string, string) ([]netip.Addr, error
 	return []netip.Addr{netip.MustParseAddr(theServer)}, nil
 }
 
-// answers is a server that answers each line with one.
+// answers is a server that answers the first line of each connection with one.
 type answers struct {
 	listener net.Listener
 	all      sync.WaitGroup
@@ -175,7 +175,7 @@ func answerer(ctx context.Context) (*answers, error) {
 
 func (a *answers) addr() string { return a.listener.Addr().String() }
 
-// close ends it when its clients have ended.
+// close closes the server after its clients have disconnected.
 func (a *answers) close() {
 	_ = a.listener.Close()
 	a.all.Wait()

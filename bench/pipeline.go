@@ -8,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Size scales a benchmark: how many calls, and how many interleaved rounds.
+// Size is the size of a benchmark: the number of calls, and of interleaved rounds.
 type Size struct {
 	Calls  int // of one run
 	Rounds int
@@ -16,8 +16,8 @@ type Size struct {
 
 const producers = 10
 
-// Throughput measures (a): calls per second from acceptance to a result on the log, against the
-// bare pipeline on the same engine. Ten producers and slots workers at the same time.
+// Throughput measures benchmark (a): calls per second from acceptance to a result on the log, compared with the bare pipeline on the same
+// engine, with ten producers and that many slots.
 func Throughput(ctx context.Context, size Size, slots int) (Report, error) {
 	var bareRate, writesRate, ourRate []float64
 	for range size.Rounds {
@@ -85,8 +85,7 @@ func ourRun(ctx context.Context, n, slots int) (float64, error) {
 	return float64(n) / time.Since(start).Seconds(), nil
 }
 
-// Latency measures the second half of (a): one call at a time, from before its acceptance until
-// the caller has the result.
+// Latency measures the second half of benchmark (a): one call at a time, from before its acceptance until the caller has the result.
 func Latency(ctx context.Context, calls int) (Report, error) {
 	const pause = 7 * time.Millisecond
 	b, err := openBare(ctx)
@@ -147,7 +146,7 @@ func Latency(ctx context.Context, calls int) (Report, error) {
 	}, nil
 }
 
-// alternate times a and b in turn, after a few runs that do not count.
+// alternate times a and b in turn, after a few runs that are not counted.
 func alternate(n int, pause time.Duration, a, b func() error) (as, bs []time.Duration, err error) {
 	const warm = 10
 	for i := range n + warm {
@@ -164,7 +163,7 @@ func alternate(n int, pause time.Duration, a, b func() error) (as, bs []time.Dur
 			default:
 				bs = append(bs, took)
 			}
-			time.Sleep(pause) // low load is the point
+			time.Sleep(pause) // keeps the load low
 		}
 	}
 	return as, bs, nil

@@ -15,11 +15,11 @@ import (
 
 const (
 	recordWriters = 32
-	perAccount    = 100 // sandboxes of an account
+	perAccount    = 100 // number of sandboxes of an account
 )
 
-// Records measures the copy of the records in memory: resolving requests on one core, reading n records at
-// the start, and how soon another process sees a change.
+// Records measures the in-memory copy of the records: resolving requests on one core, reading n records at the start, and how soon another
+// process sees a change.
 func Records(ctx context.Context, n, rounds int) (Report, error) {
 	o, err := openOurs(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func Records(ctx context.Context, n, rounds int) (Report, error) {
 	return r, nil
 }
 
-// resolving measures requests that bring their ids and those that get them, on one goroutine.
+// resolving measures how many requests per second one goroutine resolves: requests that have ids, and requests that get them.
 func resolving(ctx context.Context, store *records.Store, a schemas.AccountID, rounds int) ([]Row, error) {
 	const each = 200_000
 	own := schemas.Request{ID: "bench", Conversation: "bench", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"go test ./..."}`)}
@@ -87,7 +87,7 @@ func resolving(ctx context.Context, store *records.Store, a schemas.AccountID, r
 	return rows, nil
 }
 
-// fill writes n sandboxes as they are kept, without the checks of an account's door.
+// fill writes n sandboxes directly to the bucket, without the checks of the API.
 func fill(ctx context.Context, bus *streams.Bus, n int) error {
 	bucket := streams.OpenBucket[map[string]schemas.Sandbox](bus, streams.Records)
 	var wg sync.WaitGroup
@@ -108,7 +108,7 @@ func fill(ctx context.Context, bus *streams.Bus, n int) error {
 	return errors.Join(errs...)
 }
 
-// changesSeen measures from the start of a change in one copy until another copy shows it.
+// changesSeen measures the time from the start of a change in one copy until another copy has it.
 func changesSeen(ctx context.Context, bus *streams.Bus, here *records.Store, a schemas.AccountID) ([]time.Duration, error) {
 	const changes, within, look = 100, 10 * time.Second, 50 * time.Microsecond
 	ctx, cancel := context.WithCancel(ctx)
@@ -145,7 +145,7 @@ func changesSeen(ctx context.Context, bus *streams.Bus, here *records.Store, a s
 	return out, nil
 }
 
-// benchProviders are the profiles of a build whose one provider is the bench's.
+// benchProviders returns a catalog with the one provider of the benchmarks.
 func benchProviders() schemas.Catalog {
 	return schemas.Catalog{{
 		Name: benchProvider, Networks: []schemas.NetworkMode{schemas.DenyAll}, MaxTimeout: schemas.Duration(schemas.MaxTimeout),

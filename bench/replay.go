@@ -13,35 +13,34 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Crowd says how many clients follow conversations. The log and the clients are in this process, each
-// gateway is a process of its own, so that its memory and its processor time are its alone; all share the
-// cores of the machine.
+// Crowd is the size of a benchmark with clients that follow conversations. The log and the clients are in this process. Each gateway is a
+// process of its own, so that its memory and processor time can be measured, but all share the cores of the host.
 type Crowd struct {
 	Program     string        // sandjet
-	Clients     int           // sockets of the idle crowd and of the storm; fewer follow live
-	Rounds      int           // of what is compared in pairs
-	Interleaved int           // conversations that lie between each other where one is read; for a cold read also the events of each
-	Live        time.Duration // of each stretch in which live events are timed
+	Clients     int           // sockets in ReplayIdle and ReplayStorm; ReplayLive uses fewer
+	Rounds      int           // number of paired measurements
+	Interleaved int           // number of conversations that are interleaved in the log; in ReplayCold also the number of events of each
+	Live        time.Duration // duration of each measurement of live events
 }
 
 const (
 	hotSockets   = 64
-	hotEvents    = 500 // of the conversation that all read, which its ring holds
+	hotEvents    = 500 // of the conversation that all clients read, which fits into the gateway's ring
 	hotReplays   = 40  // of each socket in one round
 	missedEvents = 200
-	perStorm     = 20 // clients of one conversation in the storm
-	perLive      = 10 // sockets of one conversation that is followed live
+	perStorm     = 20 // clients of one conversation in ReplayStorm
+	perLive      = 10 // sockets of one conversation in ReplayLive
 	liveRate     = 1000
 	smallRoom    = 4 << 10
 	mediumRoom   = 16 << 10
 	largeRoom    = 64 << 10
 	kib          = 1 << 10
-	handshakes   = 200    // that clients of the storm have under way
-	longEvents   = 20_000 // of the conversation that stalled clients ask for: some 10 MB
+	handshakes   = 200    // of clients in ReplayStorm, at the same time
+	longEvents   = 20_000 // of the conversation that stalled clients request: some 10 MB
 	spareFiles   = 200
 )
 
-// world opens a log for a crowd, and refuses one for which this process may not open enough files.
+// world opens a log for a crowd. Code invalid: this process may not open enough files.
 func (c Crowd) world(ctx context.Context, shards int) (*replayWorld, error) {
 	files, err := openFiles()
 	if err != nil {
@@ -54,7 +53,7 @@ func (c Crowd) world(ctx context.Context, shards int) (*replayWorld, error) {
 	return openReplayWorld(ctx, c.Program, shards)
 }
 
-// names are n conversations.
+// names returns the names of n conversations.
 func names(prefix string, n int) []string {
 	all := make([]string, n)
 	for i := range all {
@@ -63,7 +62,7 @@ func names(prefix string, n int) []string {
 	return all
 }
 
-// withGate runs a gateway meanwhile.
+// withGate runs a gateway while do runs.
 func (w *replayWorld) withGate(ctx context.Context, sockets int, do func(*gate) error) error {
 	g, err := w.open(ctx, sockets)
 	if err != nil {
@@ -76,10 +75,10 @@ func (w *replayWorld) withGate(ctx context.Context, sockets int, do func(*gate) 
 	return nil
 }
 
-// settle is how long a gateway is left alone before its memory is read.
+// settle returns how long a gateway is idle before its memory is read.
 func (c Crowd) settle() time.Duration { const part = 3; return c.Live / part }
 
-// settled is what the gateway uses a moment later.
+// settled returns the gateway's use of resources after a pause.
 func (g *gate) settled(ctx context.Context, wait time.Duration) (use, error) {
 	select {
 	case <-time.After(wait):
@@ -89,8 +88,8 @@ func (g *gate) settled(ctx context.Context, wait time.Duration) (use, error) {
 	}
 }
 
-// ReplayHot measures replay of what the gateway has in memory, through sockets, against an ordered
-// consumer for each client.
+// ReplayHot measures the replay of events that the gateway has in memory, through sockets, compared with an ordered consumer for each
+// client.
 func ReplayHot(ctx context.Context, size Crowd) (Report, error) {
 	w, err := size.world(ctx, 1)
 	if err != nil {
@@ -169,7 +168,7 @@ func ReplayHot(ctx context.Context, size Crowd) (Report, error) {
 	}, nil
 }
 
-// replayAgain leaves the conversation and replays it from its beginning, some times.
+// replayAgain detaches from the conversation and replays it from its beginning, that many times.
 func replayAgain(f *follower, conv string, times int) error {
 	for range times {
 		if err := f.detach(); err != nil {
@@ -191,7 +190,7 @@ func replayAgain(f *follower, conv string, times int) error {
 	return nil
 }
 
-// source is where a conversation lies in the log.
+// source returns the stream and the subject of a conversation.
 func (w *replayWorld) source(ctx context.Context, conv string) (stream, subject string, err error) {
 	page, err := streams.ReadEvents(ctx, w.bus, benchAccount, schemas.ConversationID(conv), 1, 1)
 	if err != nil {
@@ -204,7 +203,7 @@ func (w *replayWorld) source(ctx context.Context, conv string) (stream, subject 
 	return stream, subject, nil
 }
 
-// bareReplay reads a conversation by an ordered consumer for each client.
+// bareReplay reads a conversation with an ordered consumer for each client, and returns the events per second.
 func (w *replayWorld) bareReplay(ctx context.Context, conv string, events, clients int) (perSecond float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, replayWithin)
 	defer cancel()
@@ -220,8 +219,7 @@ func (w *replayWorld) bareReplay(ctx context.Context, conv string, events, clien
 	return float64(events*clients) / took.Seconds(), w.forgetConsumers(ctx, stream)
 }
 
-// forgetConsumers removes what ordered consumers leave behind: for minutes they count among those that a
-// stream may have.
+// forgetConsumers removes the consumers that ordered consumers leave behind: for minutes they count against the limit of a stream.
 func (w *replayWorld) forgetConsumers(ctx context.Context, stream string) error {
 	s, err := w.js.Stream(ctx, stream)
 	if err != nil {
@@ -242,7 +240,7 @@ func (w *replayWorld) forgetConsumers(ctx context.Context, stream string) error 
 	return nil
 }
 
-// bareRead reads a subject's first events by an ordered consumer.
+// bareRead reads a subject's first events with an ordered consumer.
 func (w *replayWorld) bareRead(ctx context.Context, stream, subject string, events int) error {
 	c, err := w.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
 	if err != nil {

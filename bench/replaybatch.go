@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// What followers of batches offer and read.
+// The offers of followers of batches, and the beginnings of frames that they read.
 const (
 	offerDeflate = "Sec-WebSocket-Extensions: permessage-deflate\r\n"
 	opDeflated   = opText | 0x40
 	opBatch      = `{"op":"batch"`
-	deflateTail  = "\x00\x00\xff\xff\x01\x00\x00\xff\xff" // what is left out on the way, and a last block
+	deflateTail  = "\x00\x00\xff\xff\x01\x00\x00\xff\xff" // what the sender omits, and a last block
 )
 
-// packed opens a socket that takes replays in compressed batches.
+// packed opens a socket that receives replays in compressed batches.
 func (g *gate) packed(ctx context.Context, room int) (*follower, error) {
 	f, err := dialOffering(ctx, g.address, g.key, room, offerDeflate)
 	if err == nil {
@@ -28,7 +28,7 @@ func (g *gate) packed(ctx context.Context, room int) (*follower, error) {
 	return f, err
 }
 
-// unpack reads a compressed message.
+// unpack decompresses a message.
 func (f *follower) unpack(body []byte) ([]byte, error) {
 	r, ok := f.inflate.(flate.Resetter)
 	if !ok {
@@ -44,7 +44,7 @@ func (f *follower) unpack(body []byte) ([]byte, error) {
 	return f.unpacked.Bytes(), nil
 }
 
-// followBatch takes the events of a batch. A frame begins where its lead stands: in a text it would have its quotes escaped.
+// followBatch follows the events of a batch. Each begins where the lead occurs: within a text its quotes would be escaped.
 func (f *follower) followBatch(text []byte) {
 	at := bytes.Index(text, f.lead)
 	for at >= 0 {
@@ -59,14 +59,14 @@ func (f *follower) followBatch(text []byte) {
 	}
 }
 
-// crossing is what replays of one kind took.
+// crossing is the measurements of replays of one kind.
 type crossing struct {
 	rates []float64 // events per second
 	bytes []float64 // per event, on the wire
 	cost  []float64 // processor time of the gateway per event, in nanoseconds
 }
 
-// replayAll has all clients replay the conversation some times, at the same time.
+// replayAll makes all clients replay the conversation hotReplays times, concurrently, and adds the measurements.
 func (c *crossing) replayAll(ctx context.Context, g *gate, all []*follower, conv string) error {
 	before, err := g.use(ctx)
 	if err != nil {

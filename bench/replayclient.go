@@ -12,35 +12,34 @@ import (
 	"time"
 )
 
-// follower is a client of one WebSocket that costs little, so that a measurement is of the gateway: it
-// decodes nothing. It knows how a frame begins, compares the bytes of the cursors, and so sees each
-// event that is lost, doubled or in another order: every frame names the one before it. It belongs to
-// one goroutine.
+// follower is a client with one WebSocket. It is cheap, so that mainly the gateway is measured: it decodes nothing. It knows the beginning
+// of a frame and compares the bytes of cursors. As each frame names its predecessor, it detects each event that is lost, doubled or out of
+// order. It belongs to one goroutine.
 type follower struct {
 	conn net.Conn
 	conv string
-	buf  []byte // what was read and is not taken yet
-	room []byte // the whole of it
+	buf  []byte // bytes that were read and not processed yet
+	room []byte // buffer of which buf is a part
 
-	lead   []byte // what a frame with an event begins with, up to its cursor
-	last   []byte // cursor of the last event; the beginning's at first
+	lead   []byte // beginning of a frame with an event, up to its cursor
+	last   []byte // cursor of the last event; at first that of the attachment
 	events int
-	faults int  // events that do not follow the one before, and gaps
+	faults int  // events that do not follow the previous one, and gaps
 	live   bool // the replay has ended
 	read   int  // bytes, from the socket
 
-	batch    bool      // it asks for replays in batches
-	inflate  io.Reader // of compressed messages; nil: there are none
+	batch    bool      // it requests replays in batches
+	inflate  io.Reader // decompresses messages; nil if compression is not used
 	unpacked bytes.Buffer
 
-	each func(frame []byte) // of each event; may be nil. The frame must not be kept
+	each func(frame []byte) // called for each event; may be nil. It must not retain the frame
 }
 
-// errBusy is the gateway's refusal that passes.
+// errBusy is returned while the gateway refuses temporarily.
 var errBusy = errors.New("the gateway asks to come back")
 
 const (
-	followWithin  = 2 * time.Minute // of anything that a follower waits for
+	followWithin  = 2 * time.Minute // limit of each wait of a follower
 	startCursor   = "-1"
 	presentCursor = "now"
 	maskBit       = 0x80
@@ -50,12 +49,12 @@ const (
 	opClose       = 0x88
 )
 
-// dialFollower opens a socket. Room is how many bytes it reads at a time; an event must fit.
+// dialFollower opens a socket. room is the size of its buffer in bytes, into which each event must fit.
 func dialFollower(ctx context.Context, address, key string, room int) (*follower, error) {
 	return dialOffering(ctx, address, key, room, "")
 }
 
-// dialOffering opens a socket with another header.
+// dialOffering opens a socket with an additional header.
 func dialOffering(ctx context.Context, address, key string, room int, header string) (*follower, error) {
 	for {
 		f, err := tryFollower(ctx, address, key, room, header)
@@ -82,7 +81,7 @@ func tryFollower(ctx context.Context, address, key string, room int, header stri
 		}
 	}()
 	f := &follower{conn: conn, room: make([]byte, room), last: []byte(startCursor)}
-	_ = conn.SetDeadline(time.Now().Add(followWithin)) // shows below
+	_ = conn.SetDeadline(time.Now().Add(followWithin)) // an error shows below
 	if _, err := fmt.Fprintf(conn, "GET /v1/ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%sAuthorization: Bearer %s\r\n\r\n",
 		address, header, key); err != nil {
@@ -106,7 +105,7 @@ func tryFollower(ctx context.Context, address, key string, room int, header stri
 	}
 }
 
-// fill reads more behind what was not taken yet.
+// fill reads more bytes behind the unprocessed ones.
 func (f *follower) fill() error {
 	if len(f.buf) == len(f.room) {
 		return io.ErrShortBuffer
@@ -121,7 +120,7 @@ func (f *follower) fill() error {
 	return err
 }
 
-// attach begins to follow a conversation after a cursor.
+// attach starts to follow a conversation after a cursor.
 func (f *follower) attach(conv string, after []byte) error {
 	f.conv, f.live, f.events = conv, false, 0
 	f.last = append(f.last[:0], after...)
@@ -136,14 +135,14 @@ func (f *follower) attach(conv string, after []byte) error {
 func (f *follower) detach() error { return f.send(`{"op":"detach","conv":"` + f.conv + `"}`) }
 
 func (f *follower) send(text string) error {
-	_ = f.conn.SetWriteDeadline(time.Now().Add(followWithin)) // shows at the write
+	_ = f.conn.SetWriteDeadline(time.Now().Add(followWithin)) // an error shows at the write
 	if _, err := f.conn.Write(clientFrame(opText, text)); err != nil {
 		return fmt.Errorf("write to the socket: %w", err)
 	}
 	return nil
 }
 
-// clientFrame is a frame from a client, masked with zeros.
+// clientFrame returns a frame of a client, masked with zeros.
 func clientFrame(first byte, text string) []byte {
 	const short, two = 125, 126
 	b := []byte{first}
@@ -155,7 +154,7 @@ func clientFrame(first byte, text string) []byte {
 	return append(append(b, 0, 0, 0, 0), text...)
 }
 
-// until takes frames until one begins so. It returns an error if the socket ends or reports one.
+// until reads frames until one has this beginning. It returns an error if the socket ends or an error frame arrives.
 func (f *follower) until(begins string) error {
 	for {
 		frame, err := f.next()
@@ -168,7 +167,7 @@ func (f *follower) until(begins string) error {
 	}
 }
 
-// What frames begin with.
+// The beginnings of frames.
 const (
 	opLive     = `{"op":"live"`
 	opGap      = `{"op":"gap"`
@@ -176,7 +175,7 @@ const (
 	opDetached = `{"op":"detached"`
 )
 
-// next takes one message; what it returns is good until the next call.
+// next returns the next message, which is valid until the next call.
 func (f *follower) next() ([]byte, error) {
 	for {
 		first, body, size := splitFrame(f.buf)
@@ -206,7 +205,7 @@ func (f *follower) next() ([]byte, error) {
 	}
 }
 
-// splitFrame takes the first frame of a server off what was read; size 0: it is not all there.
+// splitFrame returns the first frame of a server in b; size is 0 if it is incomplete.
 func splitFrame(b []byte) (first byte, body []byte, size int) {
 	const head, two, eight = 2, 126, 127
 	if len(b) < head {
@@ -232,7 +231,7 @@ func splitFrame(b []byte) (first byte, body []byte, size int) {
 	return b[0], b[start:end], end
 }
 
-// take looks at a message.
+// take processes a message.
 func (f *follower) take(frame []byte) error {
 	if bytes.HasPrefix(frame, f.lead) {
 		f.follow(frame)
@@ -251,12 +250,12 @@ func (f *follower) take(frame []byte) error {
 	return nil
 }
 
-// follow takes an event.
+// follow processes an event.
 func (f *follower) follow(frame []byte) {
 	cur, rest, _ := bytes.Cut(frame[len(f.lead):], []byte(`"`))
 	prev, ok := bytes.CutPrefix(rest, []byte(`,"prev":"`))
 	switch {
-	case string(f.last) == presentCursor: // what was before is not asked for
+	case string(f.last) == presentCursor: // earlier events were not requested
 	case !ok || len(prev) <= len(f.last) || !bytes.HasPrefix(prev, f.last) || prev[len(f.last)] != '"':
 		f.faults++
 	}
@@ -267,15 +266,15 @@ func (f *follower) follow(frame []byte) {
 	}
 }
 
-// cut ends the socket as a lost network does, and leaves the kernel nothing to remember.
+// cut closes the socket with a reset, like a lost network, so that the kernel need not remember the connection.
 func (f *follower) cut() {
 	if tcp, ok := f.conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // at worst the kernel remembers it for a minute
+		_ = tcp.SetLinger(0) // if it fails, the kernel remembers it for a minute
 	}
 	_ = f.conn.Close()
 }
 
-// stamped is the data of an event of about 300 bytes, with the time at a known place before its end.
+// stamped returns event data of about 300 bytes, with the time at a fixed distance from its end.
 func stamped(now time.Time) []byte {
 	return append(strconv.AppendInt([]byte(`{"at":`), now.UnixNano(), 10), stampEnd...)
 }
@@ -284,11 +283,11 @@ const (
 	stampEnd    = `,"text":"The quick brown fox jumps over the lazy dog. Five wizards jump quickly, and pack my box with jugs."}`
 	stampDigits = 19 // until the year 2286
 
-	afterStamp = len("}") // in an event
+	afterStamp = len("}") // bytes after the stamp in an event
 	inFrame    = len("}}")
 )
 
-// stampOf reads the time of an event whose data is stamped, in whose text so many bytes come after it.
+// stampOf returns the time of stamped event data in a frame, with that many bytes after the data.
 func stampOf(frame []byte, after int) (time.Time, bool) {
 	at := len(frame) - len(stampEnd) - after - stampDigits
 	if at < 0 {

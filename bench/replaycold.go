@@ -10,10 +10,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// ReplayCold measures reading a conversation that no gateway has in memory out of many that lie between
-// each other, through a socket, against an ordered consumer on one stream.
+// ReplayCold measures reading a conversation that no gateway has in memory, and that is interleaved with many others in the log, through a
+// socket, compared with an ordered consumer on one stream.
 func ReplayCold(ctx context.Context, size Crowd) (Report, error) {
-	const others = 100 // conversations that are read, one after the other: enough for a 99th percentile
+	const others = 100 // number of conversations read, one after the other: enough for a 99th percentile
 	own := names("c_cold_", size.Interleaved)
 	read := slices.Clone(own[:min(others, len(own))])
 	var bare []time.Duration
@@ -30,7 +30,7 @@ func ReplayCold(ctx context.Context, size Crowd) (Report, error) {
 				return err
 			}
 			return w.withGate(ctx, len(own), func(g *gate) error {
-				before, err := g.settled(ctx, size.settle()) // the log's files are written meanwhile
+				before, err := g.settled(ctx, size.settle()) // meanwhile the files of the log are written
 				if err != nil {
 					return err
 				}
@@ -89,7 +89,7 @@ func (w *replayWorld) bareCold(ctx context.Context, conv string, events int) (ti
 	return time.Since(began), err
 }
 
-// cold opens a socket and replays a conversation that the gateway has not seen.
+// cold opens a socket, replays a conversation that the gateway has not read before, and returns how long that took.
 func (g *gate) cold(ctx context.Context, conv string, events int) (time.Duration, error) {
 	f, err := dialFollower(ctx, g.address, g.key, largeRoom)
 	if err != nil {
@@ -109,11 +109,11 @@ func (g *gate) cold(ctx context.Context, conv string, events int) (time.Duration
 	return time.Since(began), nil
 }
 
-// processTime is the processor time that this process has taken so far.
+// processTime returns the processor time of this process so far.
 func processTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0 // there is no other way for it to fail than a wrong argument
+		return 0 // it only fails for an invalid argument
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// ReplayStorm has a crowd lose its network, miss events, and come back all at once.
+// ReplayStorm disconnects a crowd, publishes events that it misses, and measures how long it takes when all reconnect at once.
 func ReplayStorm(ctx context.Context, size Crowd) (Report, error) {
 	w, err := size.world(ctx, 1)
 	if err != nil {
@@ -68,7 +68,7 @@ type stormResult struct {
 	lost, wrong, consumers int
 }
 
-// storm runs one. With restart the clients come back to another gateway, which has nothing in memory.
+// storm runs one storm. With restart the clients reconnect to another gateway, which has nothing in memory.
 func (w *replayWorld) storm(ctx context.Context, clients int, prefix string, restart bool) (r stormResult, err error) {
 	conversations := names(prefix, max(clients/perStorm, 1))
 	if err := w.fill(ctx, conversations, 1); err != nil {
@@ -122,7 +122,7 @@ func (w *replayWorld) storm(ctx context.Context, clients int, prefix string, res
 	return r, err
 }
 
-// comeBack opens a socket for each of those that were cut, and makes it continue after the last event that it saw.
+// comeBack opens a new socket for each client that was cut, and continues after the last event that the client received.
 func (g *gate) comeBack(ctx context.Context, all []*follower) error {
 	shaking := make(chan struct{}, handshakes)
 	return each(len(all), len(all), func(i int) error {
@@ -141,8 +141,8 @@ func (g *gate) comeBack(ctx context.Context, all []*follower) error {
 	})
 }
 
-// ReplayLive measures from the publish of an event to its frame at a client, with a crowd that
-// follows, and again while some clients do not read.
+// ReplayLive measures the time from the publication of an event until its frame arrives at a client, with a crowd that follows; and the
+// same while some clients do not read.
 func ReplayLive(ctx context.Context, size Crowd) (Report, error) {
 	w, err := size.world(ctx, 1)
 	if err != nil {
@@ -242,7 +242,7 @@ func percentile(d []time.Duration) float64 {
 	return quantile(f, p)
 }
 
-// deaf opens sockets with small windows that ask for more than the kernel takes for them, and never read.
+// deaf opens sockets with small windows that request more than fits into the kernel's buffers, and never read.
 func (g *gate) deaf(ctx context.Context, n int, conv string) ([]*follower, error) {
 	const window = 4 << 10
 	all := make([]*follower, n)
@@ -253,7 +253,7 @@ func (g *gate) deaf(ctx context.Context, n int, conv string) ([]*follower, error
 			return nil, err
 		}
 		if tcp, ok := all[i].conn.(*net.TCPConn); ok {
-			_ = tcp.SetReadBuffer(window) // else they stall a little later
+			_ = tcp.SetReadBuffer(window) // if it fails, they stall a little later
 		}
 		if err := all[i].attach(conv, []byte(startCursor)); err != nil {
 			cutAll(all)
@@ -263,7 +263,7 @@ func (g *gate) deaf(ctx context.Context, n int, conv string) ([]*follower, error
 	return all, nil
 }
 
-// listeners are a crowd that reads.
+// listeners are the clients that read.
 type listeners struct {
 	all   []*follower
 	wg    sync.WaitGroup
@@ -271,10 +271,10 @@ type listeners struct {
 
 	mu    sync.Mutex
 	times []time.Duration
-	bare  []time.Duration // of a bare subscription, one for all conversations
+	bare  []time.Duration // of a bare subscription to all conversations
 }
 
-// subscribe times the same events at a bare subscription of this process.
+// subscribe also times the events at a bare subscription of this process, until stop is called.
 func (l *listeners) subscribe(w *replayWorld) (stop func(), err error) {
 	sub, err := w.nats.Subscribe("sandjet.live."+string(benchAccount)+".>", func(m *nats.Msg) {
 		now := time.Now()
@@ -290,7 +290,7 @@ func (l *listeners) subscribe(w *replayWorld) (stop func(), err error) {
 	return func() { _ = sub.Unsubscribe() }, nil
 }
 
-// listen reads from all sockets and times what comes.
+// listen reads from all sockets and times the events.
 func listen(all []*follower) *listeners {
 	l := &listeners{all: all}
 	for _, f := range all {
@@ -322,7 +322,7 @@ func (l *listeners) end() {
 	l.wg.Wait()
 }
 
-// faults ends the listening and reports what was wrong.
+// faults stops the listeners and returns an error if events were lost, doubled or out of order.
 func (l *listeners) faults() error {
 	l.end()
 	n := 0
@@ -335,8 +335,8 @@ func (l *listeners) faults() error {
 	return nil
 }
 
-// liveStretch publishes at the rate for a while, and returns the times of all frames that this made, and
-// those of the bare subscription.
+// liveStretch publishes events at liveRate for the duration d. It returns the times of all resulting frames, and those of the bare
+// subscription.
 func (w *replayWorld) liveStretch(ctx context.Context, conversations []string, l *listeners,
 	d time.Duration) (times, bare []time.Duration, err error) {
 	l.mu.Lock()

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// idlers are clients of one kind that follow a conversation each while nothing happens.
+// idlers are clients of one kind, each of which follows a conversation while nothing happens.
 type idlers struct {
-	name string // of one of them
+	name string // of a single client
 	open func(ctx context.Context, g *gate, conversations []string) (cut func(), err error)
 }
 
-// idleKinds are the ways in which clients follow.
+// idleKinds returns the kinds of clients.
 func idleKinds() []idlers {
 	return []idlers{
 		{"socket", func(ctx context.Context, g *gate, conversations []string) (func(), error) {
@@ -29,8 +29,8 @@ func idleKinds() []idlers {
 	}
 }
 
-// ReplayIdle measures what clients cost that follow a conversation each, with nothing happening: WebSockets, and
-// event streams over HTTP/1.1.
+// ReplayIdle measures the resources of clients that each follow a conversation while nothing happens: by WebSockets, and by event streams
+// over HTTP/1.1.
 func ReplayIdle(ctx context.Context, size Crowd) (Report, error) {
 	w, err := size.world(ctx, 1)
 	if err != nil {
@@ -65,10 +65,10 @@ func ReplayIdle(ctx context.Context, size Crowd) (Report, error) {
 	return r, nil
 }
 
-// idle is what a new gateway uses before and while a crowd follows.
+// idle returns the resources that a new gateway uses before and while a crowd follows.
 func (w *replayWorld) idle(ctx context.Context, size Crowd, kind idlers) (before, after use, err error) {
 	err = w.withGate(ctx, size.Clients, func(g *gate) error {
-		const warm = 100 // what is made once is there before it is counted
+		const warm = 100 // so that what is allocated once is not counted
 		cut, err := kind.open(ctx, g, names("c_warm_", min(warm, size.Clients)))
 		if err != nil {
 			return err
@@ -87,8 +87,8 @@ func (w *replayWorld) idle(ctx context.Context, size Crowd, kind idlers) (before
 	return before, after, err
 }
 
-// eventStreams follows conversations by server-sent events over HTTP/1.1, one connection each, and returns once all are live. They are not
-// read from then on.
+// eventStreams follows conversations by server-sent events over HTTP/1.1, on one connection each, and returns when all are live. They are
+// not read afterwards.
 func (g *gate) eventStreams(ctx context.Context, conversations []string) ([]net.Conn, error) {
 	const atOnce = 64
 	all := make([]net.Conn, len(conversations))
@@ -108,7 +108,7 @@ func (g *gate) eventStream(ctx context.Context, conv string) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open an event stream: %w", err)
 	}
-	_ = conn.SetDeadline(time.Now().Add(followWithin)) // shows below
+	_ = conn.SetDeadline(time.Now().Add(followWithin)) // an error shows below
 	_, err = fmt.Fprintf(conn, "GET /v1/conversations/%s/events HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\nAuthorization: Bearer "+
 		"%s\r\n\r\n", conv, g.address, g.key)
 	var text []byte
@@ -121,17 +121,17 @@ func (g *gate) eventStream(ctx context.Context, conv string) (net.Conn, error) {
 		}
 	}
 	if err != nil {
-		_ = conn.Close() // it is of no use
+		_ = conn.Close() // it is not used
 		return nil, fmt.Errorf("open an event stream: %w", err)
 	}
 	return conn, nil
 }
 
-// hangUp ends connections as a lost network does, and leaves the kernel nothing to remember.
+// hangUp closes connections with a reset, like a lost network, so that the kernel need not remember them.
 func hangUp(all []net.Conn) {
 	for _, conn := range all {
 		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // at worst the kernel remembers it for a minute
+			_ = tcp.SetLinger(0) // if it fails, the kernel remembers it for a minute
 		}
 		if conn != nil {
 			_ = conn.Close()

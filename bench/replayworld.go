@@ -28,15 +28,15 @@ import (
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
-// replayWorld is a log with a listener in this process. Gateways are processes of their own, so that
-// their memory and processor time are theirs alone.
+// replayWorld is a log with a listener in this process. Gateways are processes of their own, so that their memory and processor time can
+// be measured.
 type replayWorld struct {
 	program string
 	shards  int
 	dir     string
 	server  *streams.Server
 	bus     *streams.Bus
-	nats    *nats.Conn // bare, over the same kind of socket as the gateway's
+	nats    *nats.Conn // bare connection, over the same kind of socket as the gateway's
 	js      jetstream.JetStream
 	serial  counter
 	gates   int
@@ -91,7 +91,7 @@ func (w *replayWorld) close(ctx context.Context) {
 	_ = os.RemoveAll(w.dir)
 }
 
-// event makes an event of about 300 bytes.
+// event returns an event of about 300 bytes.
 func (w *replayWorld) event(conv string) schemas.Event {
 	now := time.Now()
 	return schemas.Event{
@@ -100,7 +100,7 @@ func (w *replayWorld) event(conv string) schemas.Event {
 	}
 }
 
-// fill stores n events on each conversation, the conversations by turns.
+// fill stores n events on each conversation, with the conversations interleaved.
 func (w *replayWorld) fill(ctx context.Context, conversations []string, n int) error {
 	const ahead = 512
 	sent := make(chan streams.Future, ahead)
@@ -130,7 +130,7 @@ func (w *replayWorld) fill(ctx context.Context, conversations []string, n int) e
 	return errors.Join(err, <-confirmed)
 }
 
-// consumers counts those of the streams with events: what replay would leave behind if it used them.
+// consumers returns the number of consumers of the event streams, which replay must not increase.
 func (w *replayWorld) consumers(ctx context.Context) (int, error) {
 	n := 0
 	list := w.js.ListStreams(ctx, jetstream.WithStreamListSubject(eventSubjects))
@@ -152,7 +152,7 @@ type gate struct {
 	errors  *strings.Builder
 }
 
-// open starts a gateway with the given number of sockets allowed.
+// open starts a gateway that allows twice as many sockets as given.
 func (w *replayWorld) open(ctx context.Context, sockets int) (*gate, error) {
 	w.gates++
 	dir := filepath.Join(w.dir, "gateway"+strconv.Itoa(w.gates))
@@ -194,20 +194,20 @@ func (w *replayWorld) open(ctx context.Context, sockets int) (*gate, error) {
 }
 
 func (g *gate) stop() {
-	_ = g.cmd.Process.Kill() // it keeps nothing
-	_ = g.cmd.Wait()         // killed: an error it is
+	_ = g.cmd.Process.Kill() // it stores nothing
+	_ = g.cmd.Wait()         // it was killed, which is an error
 }
 
-// use is what a process has taken so far, and holds.
+// use is a process's use of resources.
 type use struct {
 	cpu        time.Duration
 	resident   float64 // bytes
 	inUse      float64 // bytes of heap and stacks
 	goroutines float64
-	files      float64 // that it may open
+	files      float64 // limit of open files
 }
 
-// use asks the gateway by /metrics.
+// use reads the gateway's use of resources from its /metrics.
 func (g *gate) use(ctx context.Context) (use, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url+"/metrics", nil)
 	if err != nil {
@@ -220,13 +220,13 @@ func (g *gate) use(ctx context.Context) (use, error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(resp.Body) // the status says enough
+		text, _ := io.ReadAll(resp.Body) // the status is sufficient
 		return use{}, fmt.Errorf("ask for metrics: %s: %s", resp.Status, text)
 	}
 	m := map[string]float64{}
 	for s := bufio.NewScanner(resp.Body); s.Scan(); {
 		if name, value, ok := strings.Cut(s.Text(), " "); ok {
-			m[name], _ = strconv.ParseFloat(value, 64) // comments have none
+			m[name], _ = strconv.ParseFloat(value, 64) // comments have no value
 		}
 	}
 	return use{
@@ -236,7 +236,7 @@ func (g *gate) use(ctx context.Context) (use, error) {
 	}, nil
 }
 
-// openFiles is how many files this process may open.
+// openFiles returns how many files this process may open.
 func openFiles() (uint64, error) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
@@ -245,9 +245,9 @@ func openFiles() (uint64, error) {
 	return l.Cur, nil
 }
 
-// crowd opens n sockets, a few at a time, and has each follow a conversation until it is live.
+// crowd opens n sockets, some at a time, and makes each follow a conversation until it is live.
 func (g *gate) crowd(ctx context.Context, n, room int, conv func(i int) string, after func(i int) []byte) ([]*follower, error) {
-	const atOnce = 64 // below what a gateway lets in
+	const atOnce = 64 // below the gateway's limit of handshakes
 	all := make([]*follower, n)
 	err := each(n, atOnce, func(i int) (err error) {
 		if all[i], err = dialFollower(ctx, g.address, g.key, room); err != nil {
@@ -273,7 +273,7 @@ func cutAll(all []*follower) {
 	}
 }
 
-// each does something n times, in some goroutines, and returns the errors.
+// each calls do n times, in atOnce goroutines, and returns the errors.
 func each(n, atOnce int, do func(i int) error) error {
 	var wg sync.WaitGroup
 	errs := make([]error, atOnce)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Report is what a benchmark found: rows of figures and the words that are needed to read them.
+// Report is the result of a benchmark: rows of figures, with notes that explain them.
 type Report struct {
 	Title   string   `json:"title"`
 	Machine Machine  `json:"machine"`
@@ -19,16 +19,16 @@ type Report struct {
 	Notes   []string `json:"notes,omitzero"`
 }
 
-// Machine says where the figures come from.
+// Machine describes the host of a benchmark.
 type Machine struct {
 	CPUs   int    `json:"cpus"`
 	Go     string `json:"go"`
 	Kernel string `json:"kernel"`
-	Load   string `json:"load"` // of the last minute, at the start
+	Load   string `json:"load"` // load average of the last minute, at the start
 	User   string `json:"user"` // root or ordinary
 }
 
-// Row is one measured thing.
+// Row is one measured quantity.
 type Row struct {
 	Name   string  `json:"name"`
 	Unit   string  `json:"unit"`
@@ -39,7 +39,7 @@ type Row struct {
 	Max    float64 `json:"max"`
 }
 
-// Ratio relates two rows, pair by pair where they were measured in pairs.
+// Ratio is the ratio of two rows, pair by pair if they were measured in pairs.
 type Ratio struct {
 	Name   string  `json:"name"`
 	Min    float64 `json:"min"`
@@ -71,7 +71,7 @@ func firstField(path string) string {
 	return f[0]
 }
 
-// row sums up samples. It sorts them.
+// row summarizes samples. It sorts them.
 func row(name, unit string, samples []float64) Row {
 	if len(samples) == 0 {
 		return Row{Name: name, Unit: unit}
@@ -83,7 +83,7 @@ func row(name, unit string, samples []float64) Row {
 	}
 }
 
-// durations sums up times in the given unit.
+// durations summarizes durations in the given unit.
 func durations(name string, unit time.Duration, samples []time.Duration) Row {
 	f := make([]float64, len(samples))
 	for i, d := range samples {
@@ -142,7 +142,7 @@ func (r Report) Write(w io.Writer) error {
 	return nil
 }
 
-// figure prints three or so significant digits.
+// figure formats a number with about three significant digits.
 func figure(f float64) string {
 	switch {
 	case f >= 100:

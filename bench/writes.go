@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// writes is what a call of Sandjet writes to the log, and nothing else: no look at the content, no checks, no worker. Its streams
-// have the same settings, its messages the same conditions and ids and about the same size. It is the ceiling for ours as long
-// as a call is these four messages; see docs/BENCHMARKS.md for what each is for.
+// writes is the messages that Sandjet writes to the log for a call, without anything else: no validation, no checks, no worker. The
+// streams have the same settings, the messages the same conditions and ids and about the same size. Ours cannot be faster as long as a
+// call needs these four messages; docs/BENCHMARKS.md explains each.
 type writes struct {
 	*bare
 
@@ -66,7 +66,7 @@ func (w *writes) accept(ctx context.Context, id string) error {
 	return w.event(ctx, id, "accepted")
 }
 
-// call writes a call, unless there is one of its id.
+// call writes a call, unless one with its id exists.
 func (w *writes) call(ctx context.Context, id string) error {
 	m := nats.NewMsg("writes.calls.provider." + id)
 	m.Data = w.body
@@ -90,7 +90,7 @@ func (w *writes) event(ctx context.Context, id, kind string) error {
 	return nil
 }
 
-// serve writes start and result of each call until ctx ends, and calls done after each ack.
+// serve writes the start and the result of each call until ctx ends, and calls done after each ack.
 func (w *writes) serve(ctx context.Context, slots int, done func()) error {
 	it, err := w.work.Messages(jetstream.PullMaxMessages(slots * 2))
 	if err != nil {
@@ -130,7 +130,7 @@ func writesRun(ctx context.Context, n, slots int) (float64, error) {
 		func() error { return w.accept(ctx, serial.next()) })
 }
 
-// throughput is how many calls a second are accepted and served, n in all.
+// throughput returns how many calls per second are accepted and served, of n calls.
 func throughput(ctx context.Context, n int, serve func(ctx context.Context, done func()) error, accept func() error) (float64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -11,10 +11,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// answer is what a file tool found, whichever way it looked.
+// answer is the raw result of a file tool, from a script or from this process.
 //
-// A script writes it as lines: "sandjet WORD"; "=N" for a number, "#TEXT" for a text, "-" for the
-// begin of a part, whose content follows in base64; "." at the end. What has no end was cut off.
+// A script prints it as lines: "sandjet WORD"; "=N" for a number, "#TEXT" for a text, "-" for the begin of a part, whose content follows
+// in base64; "." at the end. Output without the end was cut off.
 type answer struct {
 	word    word
 	numbers []int64
@@ -30,7 +30,7 @@ func (a answer) number(i int) int64 {
 	return 0
 }
 
-// text returns the i-th text, or nothing.
+// text returns the i-th text, or "".
 func (a answer) text(i int) string {
 	if i < len(a.texts) {
 		return a.texts[i]
@@ -38,7 +38,7 @@ func (a answer) text(i int) string {
 	return ""
 }
 
-// part returns the i-th part, or nothing.
+// part returns the i-th part, or nil.
 func (a answer) part(i int) []byte {
 	if i < len(a.parts) {
 		return a.parts[i]
@@ -46,7 +46,7 @@ func (a answer) part(i int) []byte {
 	return nil
 }
 
-// parseAnswer reads what a script printed. The box may have printed anything.
+// parseAnswer parses the output of a script. It is not trusted: the box may have printed anything.
 func parseAnswer(r providers.Result) (answer, *schemas.Error) {
 	var a answer
 	lines := strings.Split(string(r.Stdout), "\n")
@@ -71,7 +71,7 @@ func parseAnswer(r providers.Result) (answer, *schemas.Error) {
 		case len(a.parts) == 0:
 			return a, unreadable(r)
 		default:
-			content, err := base64.StdEncoding.DecodeString(line) // a line is whole groups
+			content, err := base64.StdEncoding.DecodeString(line) // a line has complete groups
 			if err != nil {
 				return a, unreadable(r)
 			}
@@ -81,7 +81,7 @@ func parseAnswer(r providers.Result) (answer, *schemas.Error) {
 	return a, nil
 }
 
-// unreadable is the failure of a run whose answer makes no sense.
+// unreadable returns the error for a run whose answer cannot be parsed.
 func unreadable(r providers.Result) *schemas.Error {
 	switch {
 	case r.TimedOut:
@@ -97,7 +97,7 @@ func unreadable(r providers.Result) *schemas.Error {
 		Message: fmt.Sprintf("the tool could not be run in the sandbox (exit code %d): %s", r.ExitCode, excerpt(r.Stderr))}
 }
 
-// fail makes r the result of a tool that gave no answer.
+// fail turns r into the result of a tool that gave no answer.
 func fail(r *schemas.Result, e *schemas.Error, timeout time.Duration, run providers.Result) {
 	r.Status, r.Error = schemas.StatusFailed, e
 	r.Output.OK = false
@@ -107,7 +107,7 @@ func fail(r *schemas.Result, e *schemas.Error, timeout time.Duration, run provid
 	}
 }
 
-// excerpt is the last of what a program said of its failure.
+// excerpt returns the end of a program's error output.
 func excerpt(b []byte) string {
 	const most = 300
 	s := strings.TrimSpace(valid(b))

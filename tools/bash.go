@@ -10,21 +10,21 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// bash is a compiled call of bash: the command is the script. The provider keeps it out of the workspace.
+// bash is a compiled call of bash: the command is the script. Providers keep the script out of the workspace.
 type bash struct{ dialect dialect }
 
 func compileBash(c schemas.Call, in schemas.BashInput) (Plan, error) {
-	if in.Background { // its output is the job's, and so is its time
+	if in.Background { // the job has the output and the time limit
 		return Plan{Script: in.Command, call: c, tool: bash{dialect(c.Dialect)}}, nil
 	}
 	return Plan{Script: in.Command, Live: true, Timeout: time.Duration(c.Timeout), call: c, tool: bash{dialect(c.Dialect)}}, nil
 }
 
-// present is not used: the answer of bash is what the command printed.
+// present is not used: the answer of bash is the command's output.
 func (bash) present(answer) outcome { return outcome{} }
 
-// text is the output, then a trailer that always shows the exit code, and timeout, lack of memory and
-// truncation where they happened. Whatever the command printed, the trailer is the last.
+// text returns the output, followed by a trailer that always has the exit code, and mentions a timeout, lack of memory and truncation
+// where they occurred. The trailer is last, whatever the command printed.
 func (t bash) text(r providers.Result, o schemas.Output, timeout time.Duration) string {
 	var b strings.Builder
 	b.WriteString(o.Stdout)
@@ -70,8 +70,8 @@ func (t bash) text(r providers.Result, o schemas.Output, timeout time.Duration) 
 	return b.String()
 }
 
-// notText says how many bytes of what is shown were not UTF-8. A provider cuts a long stream between characters, so
-// that the cut adds none.
+// notText describes how many bytes of the shown output were not UTF-8. Providers cut long output between characters, so that cutting adds
+// none.
 func notText(r providers.Result) string {
 	var counts []string
 	total := int64(0)
@@ -95,7 +95,7 @@ func notText(r providers.Result) string {
 		strings.Join(counts, " and "), were)
 }
 
-// newline ends a line that was begun.
+// newline ends an unfinished line.
 func newline(b *strings.Builder) {
 	if s := b.String(); s != "" && !strings.HasSuffix(s, "\n") {
 		b.WriteByte('\n')
@@ -110,7 +110,7 @@ func markStderr(s string) string {
 	return "[stderr] " + strings.Join(lines, "\n[stderr] ")
 }
 
-// timedOut names the time in seconds, as short as it goes.
+// timedOut returns the text about a timeout, in seconds with at most one decimal.
 func timedOut(d time.Duration) string {
 	seconds := math.Round(d.Seconds()*10) / 10
 	return fmt.Sprintf("[timed out after %gs]", seconds)

@@ -5,12 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// byteRange is a set of bytes that follow one another.
+// byteRange is a set of consecutive byte values.
 type byteRange struct{ lo, hi byte }
 
-// bytes writes a set of characters as alternatives of byte sequences, for an engine that knows bytes only.
+// bytes writes a set of characters as alternatives of byte sequences, for an engine that only knows bytes.
 func (w writer) bytes(ranges []rune) {
-	var single []byteRange // of one byte: they share a bracket
+	var single []byteRange // sequences of one byte, which share a bracket expression
 	var longer [][]byteRange
 	for i := 0; i+1 < len(ranges); i += 2 {
 		for _, seq := range sequences(ranges[i], ranges[i+1]) {
@@ -40,9 +40,9 @@ func (w writer) bytes(ranges []rune) {
 	w.text(")")
 }
 
-// sequences splits lo-hi so that each part is a sequence of independent byte ranges in UTF-8.
+// sequences splits the range lo-hi into sequences of independent byte ranges in UTF-8.
 func sequences(lo, hi rune) [][]byteRange {
-	// At the ends of what one, two and three bytes can hold.
+	// Split where the number of bytes changes.
 	for _, last := range []rune{0x7F, 0x7FF, 0xFFFF} {
 		if lo <= last && last < hi {
 			return append(sequences(lo, last), sequences(last+1, hi)...)
@@ -51,7 +51,7 @@ func sequences(lo, hi rune) [][]byteRange {
 	if hi <= 0x7F {
 		return [][]byteRange{{{byte(lo), byte(hi)}}}
 	}
-	// Where the last bytes do not run through all their values.
+	// Split where the last bytes do not cover all their values.
 	for bits := 6; bits <= 18; bits += 6 {
 		low := rune(1)<<bits - 1
 		if lo&^low == hi&^low {
@@ -72,8 +72,7 @@ func sequences(lo, hi rune) [][]byteRange {
 	return [][]byteRange{seq}
 }
 
-// bracket writes a set of bytes as a bracket expression of POSIX, in which ] ^ - [ and \ have no meaning
-// only at certain places.
+// bracket writes a set of bytes as a POSIX bracket expression. It puts ] ^ - [ and \ where they are ordinary characters.
 func bracket(set []byteRange) string {
 	var has [256]bool
 	count := 0

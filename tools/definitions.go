@@ -27,14 +27,14 @@ type inputSchema struct {
 
 // property is the JSON Schema of one argument.
 type property struct {
-	Type        any    `json:"type"` // a name; in strict mode also a list of names
+	Type        any    `json:"type"` // a name; in strict mode possibly a list of names
 	Description string `json:"description"`
 	Default     any    `json:"default,omitzero"`
 	Enum        []any  `json:"enum,omitzero"`
 	Minimum     *int   `json:"minimum,omitzero"`
 	Maximum     *int   `json:"maximum,omitzero"`
 
-	optional bool // it may be left out although it has no default
+	optional bool // may be omitted although it has no default
 }
 
 func stringOf(description string) property {
@@ -64,21 +64,20 @@ func integer(description string, minimum, byDefault int) property {
 	return property{Type: "integer", Description: description, Minimum: new(minimum), Default: byDefault}
 }
 
-// Definitions lists all tools, as [DefinitionsFor] does for a sandbox with every action on jobs.
+// Definitions returns all tools, as [DefinitionsFor] does for a sandbox that supports every action on jobs.
 func Definitions(d schemas.Dialect) ([]Definition, error) {
 	return DefinitionsFor(d, schemas.JobActions())
 }
 
-// DefinitionsFor lists the tools with the defaults and words of a dialect, in the order of
-// [schemas.Tools], for a sandbox in which these actions on background jobs are offered. Without any
-// there are no background jobs: bash lacks its flag, and async_status is left out. It holds the
-// arguments that a model is to use; the flags that only tune a dialect are left out.
+// DefinitionsFor returns the tools with the defaults and wording of a dialect, in the order of [schemas.Tools], for a sandbox that
+// supports these actions on background jobs. Without any action there are no background jobs: bash has no flag for them, and async_status
+// is omitted. The definitions have the arguments that a model should use, but not those that only tune a dialect.
 func DefinitionsFor(d schemas.Dialect, actions []schemas.JobAction) ([]Definition, error) {
 	return Visible(d, schemas.ToolVisibility{Tools: schemas.Tools(), Actions: actions})
 }
 
-// Visible is [DefinitionsFor] with the tools and workspaces of an agent. With several workspaces every tool
-// has the argument workspace, of which the first is the default.
+// Visible is [DefinitionsFor] with the tools and workspaces of an agent. If it has several workspaces, every tool has the argument
+// workspace, which defaults to the first.
 func Visible(d schemas.Dialect, e schemas.ToolVisibility) ([]Definition, error) {
 	all, actions := describe(dialect(d)), e.Actions
 	if e.Bare {
@@ -126,8 +125,8 @@ func Visible(d schemas.Dialect, e schemas.ToolVisibility) ([]Definition, error) 
 	return list, nil
 }
 
-// notesText says where a model finds what it wrote in earlier conversations, and leaves what later ones need. It names files, and no tool
-// of its own: they are ordinary files of the workspace.
+// notesText describes where a model finds notes of earlier conversations, and leaves notes for later ones. They are ordinary files of the
+// workspace, for which there is no special tool.
 const notesText = "What later conversations need to know is kept in MEMORY.md at the root of the workspace, and open tasks are in " +
 	"TASKS.md: read them before you begin if they are there, keep them short (8 KiB) and true, and write no secrets into them."
 
@@ -137,7 +136,7 @@ type input struct {
 	fields map[string]property
 }
 
-// bashText describes bash, and where it runs.
+// bashText returns the description of bash; where says where it runs.
 func bashText(where string) string {
 	return fmt.Sprintf("Runs a command with bash %s Returns stdout, stderr and the exit code, and says if it timed out or was truncated: "+
 		"of a stream above the sandbox's limit (by default %d KiB) the beginning and the end are shown, and where the whole output "+
@@ -146,7 +145,8 @@ func bashText(where string) string {
 		where, schemas.DefaultOutputLimit>>10)
 }
 
-// describe has the limits from where they are enforced, so that a text cannot name another.
+// describe returns the descriptions of the tools. Their limits are the constants that are enforced, so that the texts cannot differ from
+// them.
 func describe(d dialect) map[schemas.Tool]input {
 	first, root, pattern, example := 1, "relative to the searched directory, newest first", "a regular expression (RE2 syntax)", `func \w+\(`
 	path := stringOf("Path of the file: relative to the workspace, or absolute below /workspace. Other absolute paths and \"..\" are " +
@@ -235,8 +235,8 @@ func describe(d dialect) map[schemas.Tool]input {
 	return all
 }
 
-// describeStatus describes async_status with the actions that are offered, also in its text: a model must
-// not read of an action that would be refused.
+// describeStatus describes async_status with the supported actions only, in the text too: a model must not read about an action that would
+// be refused.
 func describeStatus(actions []schemas.JobAction) input {
 	does := map[schemas.JobAction]string{
 		schemas.JobActionStatus: "status returns its state and, once it has ended, its result and the end of its output",

@@ -8,11 +8,11 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// EditData is what edit did.
+// EditData is the structured result of edit.
 type EditData struct {
 	Path         string `json:"path"`
 	Replacements int64  `json:"replacements"`
-	Bytes        int64  `json:"bytes"` // of the file now
+	Bytes        int64  `json:"bytes"` // size of the edited file
 	ETag         string `json:"etag"`
 }
 
@@ -21,10 +21,10 @@ type edit struct {
 	place
 	dialect dialect
 	all     bool
-	pairs   []pair // the first whose old text occurs is used
+	pairs   []pair // the first whose old text occurs is applied
 }
 
-// pair is a text and what takes its place, both literal.
+// pair is a text and its replacement, both literal.
 type pair struct{ old, new string }
 
 func newEdit(c schemas.Call, in schemas.EditInput) (fileTool, error) {
@@ -40,7 +40,7 @@ func newEdit(c schemas.Call, in schemas.EditInput) (fileTool, error) {
 		return nil, schemas.Errorf(schemas.Invalid, "old_string and new_string are identical: nothing to change")
 	}
 	t := edit{place: p, dialect: d, all: in.ReplaceAll, pairs: []pair{{in.OldString, in.NewString}}}
-	if d.deep() { // there a text also matches with the other kind of line ends
+	if d.deep() { // in deepagents a text also matches with other line ends
 		lf := strings.NewReplacer("\r\n", "\n")
 		crlf := strings.NewReplacer("\r\n", "\r\n", "\n", "\r\n")
 		for _, r := range []*strings.Replacer{crlf, lf} {
@@ -64,9 +64,8 @@ func (t edit) stdin() []byte {
 	return b
 }
 
-// grown is the size of a text after n replacements, [math.MaxInt64] where that is more than it can count. It
-// is known before anything is replaced: five megabytes of one letter, each replaced by five megabytes, are
-// more than any machine has.
+// grown returns the size of a text after n replacements; [math.MaxInt64] on overflow. It is computed before anything is replaced: five
+// megabytes of one letter, each replaced by five megabytes, would exceed the memory of any host.
 func grown(size, n, old, replacement int64) int64 {
 	if more := replacement - old; more > 0 && n > (math.MaxInt64-size)/more {
 		return math.MaxInt64
@@ -104,7 +103,7 @@ func (t edit) present(a answer) outcome {
 	return outcome{text: fmt.Sprintf("Edited %s (%s)", t, plural(data.Replacements, "replacement")), data: data}
 }
 
-// quote shortens a text that is returned in an error.
+// quote shortens a text for an error message.
 func quote(s string) string {
 	const most = 200
 	if len(s) <= most {

@@ -10,17 +10,17 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Format is how definitions are written down for a model's API.
+// Format is the format of definitions for a model's API.
 type Format string
 
 // The formats.
 const (
-	FormatAnthropic Format = "anthropic" // of the Messages API: [Definition] as it is
-	FormatOpenAI    Format = "openai"    // of the Chat Completions API
-	FormatMCP       Format = "mcp"       // of tools/list
+	FormatAnthropic Format = "anthropic" // for the Messages API: [Definition] itself
+	FormatOpenAI    Format = "openai"    // for the Chat Completions API
+	FormatMCP       Format = "mcp"       // for tools/list
 
-	FormatOpenAIStrict    Format = "openai-strict"    // of the Chat Completions API, for its strict mode
-	FormatOpenAIResponses Format = "openai-responses" // of the Responses API, strict as that is by default
+	FormatOpenAIStrict    Format = "openai-strict"    // for the Chat Completions API in its strict mode
+	FormatOpenAIResponses Format = "openai-responses" // for the Responses API, which is strict by default
 )
 
 // Formats lists the formats, the default first.
@@ -28,21 +28,21 @@ func Formats() []Format {
 	return []Format{FormatAnthropic, FormatOpenAI, FormatOpenAIStrict, FormatOpenAIResponses, FormatMCP}
 }
 
-// OpenAITool is a definition as the Chat Completions API takes it.
+// OpenAITool is a definition in the format of the Chat Completions API.
 type OpenAITool struct {
 	Type     string         `json:"type"` // function
 	Function OpenAIFunction `json:"function"`
 }
 
-// OpenAIFunction is what an [OpenAITool] holds.
+// OpenAIFunction is the function of an [OpenAITool].
 type OpenAIFunction struct {
 	Name        schemas.Tool    `json:"name"`
 	Description string          `json:"description"`
 	Parameters  json.RawMessage `json:"parameters"`
-	Strict      bool            `json:"strict,omitzero"` // a model's arguments always fit Parameters
+	Strict      bool            `json:"strict,omitzero"` // the model's arguments always match Parameters
 }
 
-// OpenAIResponsesTool is a definition as the Responses API takes it.
+// OpenAIResponsesTool is a definition in the format of the Responses API.
 type OpenAIResponsesTool struct {
 	Type        string          `json:"type"` // function
 	Name        schemas.Tool    `json:"name"`
@@ -51,7 +51,7 @@ type OpenAIResponsesTool struct {
 	Strict      bool            `json:"strict"`
 }
 
-// MCPTool is a definition as a server of the Model Context Protocol lists it.
+// MCPTool is a definition in the format of the Model Context Protocol.
 type MCPTool struct {
 	Name        schemas.Tool    `json:"name"`
 	Description string          `json:"description"`
@@ -59,18 +59,18 @@ type MCPTool struct {
 	Annotations MCPAnnotations  `json:"annotations"`
 }
 
-// MCPAnnotations are hints of what a tool may do. Each is written, since what is left out means the worst.
+// MCPAnnotations are hints about the effects of a tool. All are written, because clients assume the worst about omitted ones.
 type MCPAnnotations struct {
 	ReadOnly bool `json:"readOnlyHint"` //nolint:tagliatelle // the protocol's
-	// Destructive: what it changes may be lost.
+	// Destructive: it may destroy what it changes.
 	Destructive bool `json:"destructiveHint"` //nolint:tagliatelle // the protocol's
-	// Idempotent: doing it again changes nothing more.
+	// Idempotent: repeating a call changes nothing more.
 	Idempotent bool `json:"idempotentHint"` //nolint:tagliatelle // the protocol's
 	// OpenWorld: it may reach beyond the workspace.
 	OpenWorld bool `json:"openWorldHint"` //nolint:tagliatelle // the protocol's
 }
 
-// Write puts definitions into a format; empty: the default. Codes: invalid (the format is unknown).
+// Write converts definitions to a format; empty means the default. Code invalid: the format is unknown.
 func Write(f Format, list []Definition) (any, error) {
 	switch f {
 	case "", FormatAnthropic:
@@ -108,8 +108,8 @@ func formatNames() string {
 	return strings.Join(names, ", ")
 }
 
-// strictly rewrites the schemas for the strict mode of OpenAI's APIs: each argument is required, one that may be
-// left out may be null instead, and a default, which the mode does not know, stands in the description.
+// strictly rewrites the schemas for the strict mode of OpenAI's APIs: every argument is required, optional ones may be null, and defaults,
+// which the mode does not support, are mentioned in the descriptions.
 func strictly(list []Definition) ([]Definition, error) {
 	out := make([]Definition, 0, len(list))
 	for _, d := range list {

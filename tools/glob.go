@@ -10,16 +10,16 @@ import (
 
 const (
 	mostPaths  = 10_000
-	pathsBytes = 64 << 10 // of paths in one result, as they are found
-	// shownBytes bounds the texts of one result. Short paths below a folder with a long one, and short lines of
-	// a file with a long path, are shown longer than they are found.
+	pathsBytes = 64 << 10 // of the paths in one result, as found
+	// shownBytes limits the text of one result. It is larger than the limit of what is found, because each path or line may be shown with
+	// the long path of its folder or file.
 	shownBytes = 256 << 10
 )
 
-// GlobData is what glob found.
+// GlobData is the structured result of glob.
 type GlobData struct {
 	Root      string   `json:"root"`  // the folder that was searched
-	Paths     []string `json:"paths"` // in order; relative to Root unless absolute was asked for
+	Paths     []string `json:"paths"` // in order; relative to Root unless absolute paths were requested
 	Total     int64    `json:"total"` // paths that match
 	Truncated bool     `json:"truncated"`
 }
@@ -28,7 +28,7 @@ type GlobData struct {
 type glob struct {
 	place
 	match    pattern
-	hidden   bool // hidden folders must be looked into
+	hidden   bool // hidden folders must be searched
 	absolute bool
 	dirs     bool
 	order    schemas.GlobSort
@@ -74,11 +74,11 @@ func (t glob) present(a answer) outcome {
 	size := 0
 	for line := range bytes.Lines(a.part(0)) {
 		name, whole := bytes.CutSuffix(line, []byte("\n"))
-		if !whole { // cut by the limit
+		if !whole { // cut off by the limit
 			break
 		}
 		if len(name) == 0 {
-			continue // no file has this name: only a box that makes it up says so
+			continue // no file has this name: the box has made it up
 		}
 		p := valid(name)
 		if t.absolute {

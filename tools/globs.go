@@ -8,13 +8,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// maxBraces bounds what the braces of a pattern may expand to.
+// maxBraces limits the number of alternatives that the braces of a pattern expand to.
 const maxBraces = 1000
 
-// newGlobPattern translates a pattern of names. Without a slash it matches names at any depth, with one
-// the whole path below the search's root. "**" as a whole part crosses folders; "*", "?" and "[a-z]"
-// stay within one; braces are expanded; a backslash takes away a meaning. Unless dots is set, a
-// leading dot of a name is matched only by a dot. Hidden says that the pattern has such a dot.
+// newGlobPattern translates a pattern of names. Without a slash it matches names at any depth, with one the whole path below the root of
+// the search. "**" as a whole part matches any number of folders; "*", "?" and "[a-z]" match within one name. Braces are expanded, and a
+// backslash escapes the next character. Unless dots is set, only a dot in the pattern matches the leading dot of a name. hidden reports
+// that the pattern has such a dot.
 func newGlobPattern(s string, dots bool) (p pattern, hidden bool, err error) {
 	alternatives, err := braces(s)
 	if err != nil {
@@ -95,7 +95,7 @@ func globPart(s string, dots bool) (string, error) {
 				b.WriteString("[^/]*")
 				continue
 			}
-			// Nothing, or something that does not begin with a dot. After nothing, the rest begins the name.
+			// It matches nothing, or text that does not begin with a dot. If it matches nothing, the rest is at the beginning of the name.
 			rest, err := globPart(s, dots)
 			if err != nil {
 				return "", err
@@ -137,7 +137,7 @@ func globPart(s string, dots bool) (string, error) {
 	return b.String(), nil
 }
 
-// not is any character of a name.
+// not matches any character of a name; at its start no dot.
 func not(start bool) string {
 	if start {
 		return "[^/.]"
@@ -145,7 +145,7 @@ func not(start bool) string {
 	return "[^/]"
 }
 
-// globClass translates a set such as [a-z] or [!0-9] and returns how long it was.
+// globClass translates a set such as [a-z] or [!0-9], and returns its length too.
 func globClass(s string, start bool) (expr string, length int, err error) {
 	i := 1
 	negated := i < len(s) && (s[i] == '!' || s[i] == '^')
@@ -223,7 +223,7 @@ func writeRange(b *strings.Builder, lo, hi rune) {
 	b.WriteString(hexRune(lo) + "-" + hexRune(hi))
 }
 
-// braces expands {a,b}. A brace without comma or partner means itself.
+// braces expands {a,b}. A brace without a comma or a partner is literal.
 func braces(s string) ([]string, error) {
 	todo, done, bytes := []string{s}, []string{}, len(s)
 	for len(todo) > 0 {
@@ -246,13 +246,13 @@ func braces(s string) ([]string, error) {
 	return done, nil
 }
 
-// firstBrace finds the first pair of braces with a comma between, in one go.
+// firstBrace finds the first pair of braces with a comma inside, in one pass.
 func firstBrace(s string) (head string, options []string, tail string, ok bool) {
 	type open struct {
 		at     int
 		commas []int
 	}
-	var stack []open // the braces that have no partner yet
+	var stack []open // the open braces
 	first, end := open{at: len(s)}, 0
 	for i := 0; i < len(s); i++ {
 		switch top := len(stack) - 1; s[i] {

@@ -12,16 +12,16 @@ import (
 const (
 	defaultHead = 1000
 	mostHead    = 10_000
-	grepBytes   = 64 << 10 // of what was found in one result
+	grepBytes   = 64 << 10 // of the matches in one result
 	// largestFile is the size of the largest file that grep searches, in bytes.
 	largestFile = 32 << 20
-	// cutLine is where a found line is cut for the answer, its number included; shownLine where it is cut
-	// for the model.
+	// cutLine is the length at which a matching line, with its number, is cut in the answer; shownLine is the length in the text for the
+	// model.
 	cutLine   = 4200
 	shownLine = 2000
 )
 
-// GrepData is what grep found: Files, Matches or Counts, by mode. The other lists are empty.
+// GrepData is the structured result of grep: Files, Matches or Counts, depending on the mode. The other lists are empty.
 type GrepData struct {
 	Mode      schemas.GrepMode `json:"mode"`
 	Files     []string         `json:"files"`
@@ -39,7 +39,7 @@ type GrepMatch struct {
 	Text string `json:"text"` // cut at 2,000 bytes
 }
 
-// GrepCount is how many lines of a file match.
+// GrepCount is the number of matching lines of a file.
 type GrepCount struct {
 	Path  string `json:"path"`
 	Count int    `json:"count"`
@@ -50,7 +50,7 @@ type grep struct {
 	place
 	dialect dialect
 	match   pattern
-	only    *pattern // files by name; nil: all
+	only    *pattern // names of the files to search; nil: all
 	mode    schemas.GrepMode
 	numbers bool
 	most    int
@@ -119,17 +119,17 @@ func (t grep) present(a answer) outcome {
 	return outcome{text: text, data: data}
 }
 
-// parse reads what was found, as far as it is asked for and whole, and returns it as text.
+// parse parses the matches up to the limits, adds them to data, and returns them as text.
 func (t grep) parse(part []byte, single bool, data *GrepData) string {
 	show := t.show
-	if single { // the place itself is the file
+	if single { // the call names a file rather than a folder
 		show = func(string) string { return t.String() }
 	}
 	var lines []string
 	path, shown, size := "", 0, 0
 	for line := range bytes.Lines(part) {
 		raw, whole := bytes.CutSuffix(line, []byte("\n"))
-		if !whole { // cut by the limit
+		if !whole { // cut off by the limit
 			break
 		}
 		s := valid(raw)

@@ -10,17 +10,17 @@ import (
 	"unicode/utf8"
 )
 
-// window is how much of a file is looked at at a time, in bytes.
+// window is the number of bytes of a file that are in memory at a time.
 const window = 64 << 10
 
-// stride is how many bytes are searched between two looks at the context, by a program of so many
-// instructions: what it may take is the product, some tens of milliseconds at worst.
+// stride returns how many bytes are searched between two checks of the context, for a program of that many instructions. The search takes
+// at most their product of steps, which is some tens of milliseconds.
 func stride(program int) int {
 	const effort = 2 << 20
 	return min(effort/max(program, 1), window)
 }
 
-// matches reports whether one line matches. Bytes that are no UTF-8 match nothing.
+// matches reports whether one line matches. Bytes that are not UTF-8 match nothing.
 func (p pattern) matches(ctx context.Context, line []byte) (bool, error) {
 	if holds := bytes.Contains(line, p.literal); p.exact || !holds {
 		return holds, nil
@@ -33,14 +33,14 @@ func (p pattern) matches(ctx context.Context, line []byte) (bool, error) {
 	return matched, r.err
 }
 
-// runes reads characters for an expression, each byte that is no UTF-8 as one that nothing matches. When the
-// context ends it says that there is no more.
+// runes reads characters for a regular expression. Each byte that is not UTF-8 becomes a character that nothing matches. When the context
+// ends it reports the end of the input.
 type runes struct {
 	ctx    context.Context //nolint:containedctx // the interface that it keeps has none
 	in     io.RuneReader
-	stride int // characters between two looks at the context
+	stride int // characters between two checks of the context
 	read   int
-	err    error // why the end was no end
+	err    error // why it ended early
 }
 
 // ReadRune returns the next character.
@@ -63,20 +63,19 @@ func (r *runes) ReadRune() (rune, int, error) {
 	return c, n, err
 }
 
-// lines calls found for each line of a file that matches, with its number from 1 and its beginning, of at
-// most [cutLine] bytes, without its end. It holds a window of the file at a time, so that neither many lines
-// nor long ones cost memory, and looks at the context again and again.
+// lines calls found for each matching line of a file, with its number from 1 and its first [cutLine] bytes at most, without the line end.
+// It has one window of the file in memory at a time, so that neither many nor long lines cost memory, and checks the context regularly.
 func (p pattern) lines(ctx context.Context, f io.ReaderAt, size int64, found func(number int, line []byte) bool) error {
 	buf := make([]byte, min(int64(p.window), size))
 	number := 1
 	for at := int64(0); at < size; {
 		n, err := f.ReadAt(buf[:min(int64(len(buf)), size-at)], at)
-		if err != nil && !errors.Is(err, io.EOF) || n == 0 { // n is 0 where the file became shorter
+		if err != nil && !errors.Is(err, io.EOF) || n == 0 { // n is 0 if the file has become shorter
 			return ignoreEOF(err)
 		}
 		piece := buf[:n]
 		end := bytes.LastIndexByte(piece, '\n') + 1
-		if at+int64(n) >= size || err != nil { // the last line need not have an end
+		if at+int64(n) >= size || err != nil { // the last line may lack its end
 			end = n
 		}
 		if end == 0 { // a line that is longer than the window
@@ -103,7 +102,7 @@ func ignoreEOF(err error) error {
 	return fmt.Errorf("search: %w", err)
 }
 
-// whole searches whole lines and returns how many they are.
+// whole searches complete lines and returns their number.
 func (p pattern) whole(ctx context.Context, data []byte, number int,
 	found func(number int, line []byte) bool) (lines int, more bool, err error) {
 	if err := checkpoint(ctx); err != nil {
@@ -145,12 +144,12 @@ func (p pattern) whole(ctx context.Context, data []byte, number int,
 	return lines, true, nil
 }
 
-// cut keeps of a line what an answer may show.
+// cut returns the part of a line that an answer may show.
 func cut(line []byte) []byte { return line[:min(len(line), cutLine)] }
 
-// some searches lines that are short enough to be searched at once.
+// some searches lines that are short enough to be searched without checking the context.
 func (p pattern) some(data []byte, first int, found func(number int, line []byte) bool) (lines int, more bool) {
-	valid := utf8.Valid(data) // else line by line: bytes that are no characters must not match, and must be shown
+	valid := utf8.Valid(data) // if not, it searches line by line: invalid bytes must not match, and must be shown
 	for at := 0; at < len(data); {
 		from := at
 		if valid {
@@ -158,7 +157,7 @@ func (p pattern) some(data []byte, first int, found func(number int, line []byte
 			if m >= 0 {
 				from = at + bytes.LastIndexByte(data[at:at+m], '\n') + 1
 			}
-			if m < 0 || from >= len(data) { // or an empty match behind the last line end
+			if m < 0 || from >= len(data) { // or an empty match after the last line end
 				return lines + count(data[at:]), true
 			}
 			lines += lineEnds(data[at:from])
@@ -178,10 +177,10 @@ func (p pattern) some(data []byte, first int, found func(number int, line []byte
 	return lines, true
 }
 
-// lineEnds counts the ends of lines.
+// lineEnds returns the number of line ends.
 func lineEnds(data []byte) int { return bytes.Count(data, []byte{'\n'}) }
 
-// count is the number of lines of data, the last of which need not have an end.
+// count returns the number of lines; the last one may lack its end.
 func count(data []byte) int {
 	n := lineEnds(data)
 	if len(data) > 0 && data[len(data)-1] != '\n' {
@@ -190,13 +189,13 @@ func count(data []byte) int {
 	return n
 }
 
-// matchesShort is matches for a line that is no longer than the stride.
+// matchesShort is matches for a line that is at most a stride long.
 func (p pattern) matchesShort(line []byte) bool {
-	matched, _ := p.matches(context.Background(), line) // it looks at no context
+	matched, _ := p.matches(context.Background(), line) // such a line is searched without checking the context
 	return matched
 }
 
-// next returns where the first match begins, or -1. Data begins a line.
+// next returns where the first match begins, or -1. data begins at the beginning of a line.
 func (p pattern) next(data []byte) int {
 	if p.exact {
 		return bytes.Index(data, p.literal)
@@ -207,7 +206,7 @@ func (p pattern) next(data []byte) int {
 		}
 		return -1
 	}
-	// Only lines that hold the literal can match.
+	// Only lines that contain the literal can match.
 	for at := 0; ; {
 		n := bytes.Index(data[at:], p.literal)
 		if n < 0 {
@@ -228,8 +227,8 @@ func (p pattern) next(data []byte) int {
 	}
 }
 
-// longLine searches the line that begins at at and is longer than a window, and returns its length with its
-// end. It reads it twice: for the literal and the end, then for the rest of the expression.
+// longLine searches a line that begins at offset at and is longer than a window, and returns its length without its end, plus one. It
+// reads the line twice: for the literal and the end, then for the whole expression.
 func (p pattern) longLine(
 	ctx context.Context, f io.ReaderAt, at, size int64, number int, found func(number int, line []byte) bool,
 ) (length int64, more bool, err error) {
@@ -253,7 +252,7 @@ func (p pattern) longLine(
 	return length + 1, found(number, begin[:n]), ignoreEOF(err)
 }
 
-// measure finds the length of a line without its end, and whether it holds the literal.
+// measure returns the length of a line without its end, and whether it contains the literal.
 func (p pattern) measure(ctx context.Context, f io.ReaderAt, at, size int64) (length int64, holds bool, err error) {
 	holds = len(p.literal) == 0
 	buf := make([]byte, p.window+len(p.literal)) // what stands over the edge of two windows is seen in the second

@@ -21,14 +21,15 @@ import (
 )
 
 const (
-	// skillPart is how much of a bundle one run takes along: its base64 and a script stay below what any provider takes.
+	// skillPart is the size of the part of a bundle that one run carries: with base64 and the script it is below the input limit of any
+	// provider.
 	skillPart = 3 << 20
-	// stageOld is after what time something that was left aside by one that died is removed.
+	// stageOld is the age at which temporary folders of attempts that died are removed.
 	stageOld    = time.Hour
 	stagePrefix = ".sandjet-stage-"
 )
 
-// describeSkills describes load_skill with the skills that there are, so that a model finds them without having asked.
+// describeSkills describes load_skill with a list of the skills, so that a model knows them without asking.
 func describeSkills(list []schemas.SkillSummary) input {
 	var b strings.Builder
 	b.WriteString("Loads a skill: instructions, scripts and references for a kind of task, written by people who know it. " +
@@ -44,37 +45,38 @@ func describeSkills(list []schemas.SkillSummary) input {
 	return input{b.String(), map[string]property{"name": oneOf("The name of the skill.", "", names)}}
 }
 
-// escaped is text that cannot end the element that it stands in.
+// escaped returns text that cannot end the XML element around it.
 func escaped(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder takes everything
+	_ = xml.EscapeText(&b, []byte(s)) // a Builder accepts everything
 	return strings.NewReplacer("&#xA;", " ", "&#xD;", " ", "&#x9;", " ").Replace(b.String())
 }
 
-// SkillData is the structure of load_skill's result.
+// SkillData is the structured result of load_skill.
 type SkillData struct {
 	Name   string `json:"name"`
-	Path   string `json:"path"` // where its files are
+	Path   string `json:"path"` // folder with its files
 	Digest string `json:"digest"`
-	// Staged says that its files were put there by this call; false: they were there already.
+	// Staged reports that this call stored the files; false: they were there already.
 	Staged bool `json:"staged"`
 }
 
-// SkillStage puts a skill into a workspace, at the two places where programs look for skills. It is put aside and then takes its place in
-// one step, with a mark that says which it is; so a process that dies half way leaves the former one or none, and the next call does all of
-// it again. Any number may be at it at the same time.
+// SkillStage stores a skill in a workspace, in the two folders where programs look for skills. The skill is written to a temporary folder,
+// which then replaces the former one in one step, with a mark that identifies it. A process that dies leaves the former skill or none, and
+// the next call repeats everything. Any number of processes may do this at the same time.
 type SkillStage struct {
 	Call   schemas.Call
 	Digest string
 	Tar    []byte
 	Bundle skills.Bundle
-	// Token is of this attempt alone: letters and digits.
+	// Token identifies this attempt: letters and digits.
 	Token string
-	// At is called when the skill lies aside, and again when the former one is out of its place; an error ends it there. Nil: nothing is.
+	// At is called when the skill is in its temporary folder, and again after the former one was moved away. If it returns an error,
+	// staging ends there. It may be nil.
 	At func() error
 }
 
-// loadSkill words what came of staging.
+// loadSkill makes the text of the result of staging.
 type loadSkill struct {
 	place
 	stage SkillStage
@@ -105,8 +107,8 @@ func (t loadSkill) present(a answer) outcome {
 	return outcome{text: fmt.Sprintf("The skill %s is in %s (%s).\n\n%s", data.Name, data.Path, files, text), data: data}
 }
 
-// Plans are the runs that stage the skill where its files can be reached by commands alone, one after the other: the first looks whether
-// it is there already, and [SkillStage.Done] says so. Each is made when it is its turn, as it takes some megabytes.
+// Plans returns the runs that stage the skill if commands alone can access the files, one after the other. The first checks whether the
+// skill is there already, which [SkillStage.Done] reports. Each plan is created when it is needed, as it takes some megabytes.
 func (s SkillStage) Plans() iter.Seq[Plan] {
 	parts := (len(s.Tar) + skillPart - 1) / skillPart
 	plan := func(part string, last bool, payload []byte) Plan {
@@ -133,27 +135,27 @@ func (s SkillStage) Plans() iter.Seq[Plan] {
 	}
 }
 
-// SkillBytes is about how much memory staging a skill takes whose tar has size bytes: the tar, of which its files are parts, and one run
-// with its input, or one file that is compared.
+// SkillBytes returns about how much memory it takes to stage a skill whose tar has size bytes: the tar, of which the files are slices, and
+// one run with its input, or one file that is compared.
 func SkillBytes(size int64) int64 {
-	const copies = 3 // of a part: as base64, while that is made, and on its way to the sandbox
+	const copies = 3 // of a part: as base64, during the encoding, and on its way to the sandbox
 	return size + copies*min(size, schemas.MaxSkillFile)
 }
 
-// Done reports whether the result of a run needs no further one: it failed, or the skill is there already.
+// Done reports whether no further run is needed: the run has failed, or the skill was there already.
 func (SkillStage) Done(r schemas.Result) bool {
 	data, ok := r.Output.Data.(SkillData)
 	return r.Status != schemas.StatusCompleted || !ok || !data.Staged
 }
 
-// RunNative stages the skill over the workspace's files in this process. The error is ctx's, or a failure of the file system.
+// RunNative stages the skill in this process, over the workspace's file system. The error is that of ctx, or a failure of the file system.
 func (s SkillStage) RunNative(ctx context.Context, root workspacefs.FS) (schemas.Result, error) {
 	began := time.Now()
 	a := answer{word: wordOK, numbers: []int64{1}}
 	for _, dir := range []string{schemas.SkillsFolder, schemas.OtherSkillsFolder} {
 		staged, err := s.into(ctx, root, dir)
 		if workspacefs.CodeOf(err) == workspacefs.ErrExists && dir == schemas.OtherSkillsFolder {
-			continue // a folder of the user's own
+			continue // a folder of the user
 		}
 		if err != nil {
 			w, ok := wordOf(err)
@@ -178,7 +180,7 @@ func (s SkillStage) RunNative(ctx context.Context, root workspacefs.FS) (schemas
 	return r, nil
 }
 
-// into stages the skill below a folder. Code exists: in its place is a folder of the user's own.
+// into stages the skill below a folder. Error [workspacefs.ErrExists]: a folder of the user has its name.
 func (s SkillStage) into(ctx context.Context, root workspacefs.FS, dir string) (staged bool, err error) {
 	target := dir + "/" + s.Bundle.Manifest.Name
 	aside, former := dir+"/"+stagePrefix+s.Token+".new", dir+"/"+stagePrefix+s.Token+".old"
@@ -206,7 +208,7 @@ func (s SkillStage) into(ctx context.Context, root workspacefs.FS, dir string) (
 			code != workspacefs.ErrNotEmpty {
 			return false, errors.Join(err, removeAll(ctx, root, aside))
 		}
-		if is, err := s.whole(ctx, root, target); is || err != nil { // another process was faster, or it is a folder of the user's own
+		if is, err := s.whole(ctx, root, target); is || err != nil { // another process was faster, or it is a folder of the user
 			return false, errors.Join(err, removeAll(ctx, root, aside))
 		}
 		err = root.Rename(ctx, target, former)
@@ -229,7 +231,7 @@ func (s SkillStage) at() error {
 	return s.At()
 }
 
-// whole reports whether a folder is the skill as it is, byte by byte. Code exists: it was not staged by Sandjet.
+// whole reports whether a folder is identical to the skill. Error [workspacefs.ErrExists]: it was not staged by Sandjet.
 func (s SkillStage) whole(ctx context.Context, root workspacefs.FS, target string) (bool, error) {
 	info, err := root.Stat(ctx, target)
 	if workspacefs.CodeOf(err) == workspacefs.ErrNotFound {
@@ -259,12 +261,12 @@ func (s SkillStage) whole(ctx context.Context, root workspacefs.FS, target strin
 	return true, nil
 }
 
-// moder is a file system whose files have modes that can be set.
+// moder is a file system that supports changing the modes of files.
 type moder interface {
 	SetMode(ctx context.Context, name string, mode fs.FileMode) error
 }
 
-// write makes the skill's folder with its read-only files, and its mark.
+// write creates the skill's folder with read-only files, and its mark.
 func (s SkillStage) write(ctx context.Context, root workspacefs.FS, dir string) error {
 	for _, f := range s.Bundle.Files {
 		name := dir + "/" + f.Path
@@ -281,7 +283,7 @@ func (s SkillStage) write(ctx context.Context, root workspacefs.FS, dir string) 
 	return root.Write(ctx, dir+"/"+schemas.SkillMark, []byte(s.Digest+"\n"), workspacefs.Create, nil)
 }
 
-// removeOld removes what attempts that died have left aside.
+// removeOld removes the temporary folders of attempts that died.
 func removeOld(ctx context.Context, root workspacefs.FS, dir string) error {
 	var old []string
 	err := root.ReadDir(ctx, dir, true, func(e workspacefs.Entry) error {
@@ -304,7 +306,7 @@ func removeOld(ctx context.Context, root workspacefs.FS, dir string) error {
 	return nil
 }
 
-// removeAll removes a folder with what is in it. What is gone meanwhile is no error.
+// removeAll removes a folder with its content. Entries that disappear meanwhile are no error.
 func removeAll(ctx context.Context, root workspacefs.FS, dir string) error {
 	var files, folders []string
 	folders = append(folders, dir)
@@ -322,7 +324,7 @@ func removeAll(ctx context.Context, root workspacefs.FS, dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Backward(folders) { // those inside come after theirs
+	for _, name := range slices.Backward(folders) { // a folder's content is removed before the folder
 		files = append(files, name)
 	}
 	for _, name := range files {
@@ -333,7 +335,7 @@ func removeAll(ctx context.Context, root workspacefs.FS, dir string) error {
 	return nil
 }
 
-// NoSuchSkill is the error of loading a skill that is not there, with the names of those that are.
+// NoSuchSkill returns the error for an unknown skill, with the names of the known ones.
 func NoSuchSkill(name string, list []schemas.Skill) error {
 	names := make([]string, len(list))
 	for i, k := range list {

@@ -13,10 +13,10 @@ import (
 const (
 	defaultListed = 1000
 	mostListed    = 2000
-	listedBytes   = 128 << 10 // of what one listing is written as in an answer
+	listedBytes   = 128 << 10 // of one listing in an answer
 )
 
-// The bits of a mode that say what an entry is, as the kernel has them.
+// The bits of a mode that are the type of an entry, as in the kernel.
 const (
 	modeType      = 0xf000
 	modeFile      = 0x8000
@@ -24,20 +24,20 @@ const (
 	modeLink      = 0xa000
 )
 
-// LSData is what ls found.
+// LSData is the structured result of ls.
 type LSData struct {
 	Path      string    `json:"path"`    // the folder that was listed
-	Entries   []LSEntry `json:"entries"` // in the order of their names' bytes
-	Total     int64     `json:"total"`   // entries of the folder
+	Entries   []LSEntry `json:"entries"` // in byte order of their names
+	Total     int64     `json:"total"`   // number of entries in the folder
 	Truncated bool      `json:"truncated"`
 }
 
-// LSEntry is one name in a folder.
+// LSEntry is one entry of a folder.
 type LSEntry struct {
-	Path string           `json:"path"` // the name; absolute to deepagents
+	Path string           `json:"path"` // the name; in deepagents an absolute path
 	Type schemas.FileType `json:"type"`
-	Size *int64           `json:"size,omitzero"` // bytes of a file; absent for all else
-	// Modified is to the second. Absent where the store of the files does not know it, as of a folder in a bucket.
+	Size *int64           `json:"size,omitzero"` // bytes of a file; absent for other types
+	// Modified is in whole seconds. It is absent if the storage does not have it, such as for a folder in a bucket.
 	Modified *time.Time `json:"modified_at,omitzero"`
 }
 
@@ -45,7 +45,7 @@ type LSEntry struct {
 type ls struct {
 	place
 	most  int
-	empty bool // a folder that does not exist is empty
+	empty bool // a missing folder counts as empty
 }
 
 func newLS(c schemas.Call, in schemas.LSInput) (fileTool, error) {
@@ -70,10 +70,10 @@ func (t ls) present(a answer) outcome {
 	size := 0
 	for line := range bytes.Lines(a.part(0)) {
 		e, whole := t.entry(line)
-		if !whole { // cut by the limit
+		if !whole { // cut off by the limit
 			break
 		}
-		if size += len(e.Path) + 40; size > shownBytes { // 40: of a line beside the name, or a little less
+		if size += len(e.Path) + 40; size > shownBytes { // 40: about the length of a line without the name
 			break
 		}
 		data.Entries = append(data.Entries, e)
@@ -89,7 +89,7 @@ func (t ls) present(a answer) outcome {
 	return outcome{text: strings.TrimSuffix(text, "\n"), data: data}
 }
 
-// entry reads one line of an answer: mode, size, time and name.
+// entry parses one line of an answer: mode, size, time and name.
 func (t ls) entry(line []byte) (e LSEntry, ok bool) {
 	const fields = 4
 	line, ok = bytes.CutSuffix(line, []byte("\n"))
@@ -116,7 +116,7 @@ func (t ls) entry(line []byte) (e LSEntry, ok bool) {
 	case modeLink:
 		e.Type = schemas.TypeLink
 	}
-	const years = 9999 // of four digits, which is what JSON has
+	const years = 9999 // four digits, the most that JSON times can have
 	if n, err := strconv.ParseInt(string(parts[2]), 10, 64); err == nil {
 		if at := time.Unix(n, 0).UTC(); at.Year() >= 0 && at.Year() <= years {
 			e.Modified = &at
@@ -125,7 +125,7 @@ func (t ls) entry(line []byte) (e LSEntry, ok bool) {
 	return e, true
 }
 
-// listing is the text of entries: one a line, in columns.
+// listing formats entries in columns, one per line.
 func listing(list []LSEntry) string {
 	sizes, width := make([]string, len(list)), 1
 	for i, e := range list {

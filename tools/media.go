@@ -13,8 +13,8 @@ import (
 
 const unknownMedia = "application/octet-stream"
 
-// mediaType recognises a binary file by its beginning. Text is recognised only in an encoding other than UTF-8: a file that merely begins
-// like text is of an unknown type.
+// mediaType detects the type of a binary file from its beginning. Text is detected only in encodings of several bytes per character: a
+// file that merely begins like text has an unknown type.
 func mediaType(peek []byte) string {
 	if media := known(peek); media != "" {
 		return media
@@ -26,7 +26,7 @@ func mediaType(peek []byte) string {
 	return media
 }
 
-// known is the media type of a beginning that [http.DetectContentType] does not know, or nothing.
+// known returns the media type of a beginning that [http.DetectContentType] does not know; else "".
 func known(peek []byte) string {
 	for _, m := range [...]struct {
 		at    int
@@ -40,7 +40,7 @@ func known(peek []byte) string {
 		{0, "BZh", "application/x-bzip2"},
 		{0, "7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"},
 		{0, "PAR1", "application/vnd.apache.parquet"},
-		{0, "\xff\xfe\x00\x00", "text/plain; charset=utf-32le"}, // before UTF-16, which begins alike
+		{0, "\xff\xfe\x00\x00", "text/plain; charset=utf-32le"}, // before UTF-16, which has the same beginning
 		{0, "\x00\x00\xfe\xff", "text/plain; charset=utf-32be"},
 		{257, "ustar", "application/x-tar"},
 	} {
@@ -51,18 +51,18 @@ func known(peek []byte) string {
 	return ""
 }
 
-// wideText reports whether a media type is text with several bytes for each character.
+// wideText reports whether a media type is text with several bytes per character.
 func wideText(media string) bool {
 	return strings.Contains(media, "charset=utf-16") || strings.Contains(media, "charset=utf-32")
 }
 
-// looksBinary reports whether a file that begins with peek is no text to read: it has a NUL or, where it is not UTF-8,
-// begins like a known format or with control characters. Text in another encoding of single bytes is read.
+// looksBinary reports whether a file that begins with peek cannot be read as text: it has a NUL or, if it is not UTF-8, it begins like a
+// known format or with control characters. Text in a single-byte encoding is readable.
 func looksBinary(peek []byte) bool {
 	return hasNUL(peek) || !isText(peek) && (known(peek) != "" || !strings.HasPrefix(http.DetectContentType(peek), "text/"))
 }
 
-// isText reports whether the beginning of a file is UTF-8. Its end may cut a character.
+// isText reports whether the beginning of a file is UTF-8. A character may be cut off at its end.
 func isText(peek []byte) bool {
 	if len(peek) >= peekBytes {
 		peek = peek[:peekBytes]
@@ -71,13 +71,13 @@ func isText(peek []byte) bool {
 	return utf8.Valid(peek)
 }
 
-// hasNUL reports whether the beginning of a file shows that it is binary.
+// hasNUL reports whether the beginning of a file contains a NUL.
 func hasNUL(peek []byte) bool { return bytes.IndexByte(peek[:min(len(peek), peekBytes)], 0) >= 0 }
 
-// valid is b with U+FFFD for every run of bytes that is no UTF-8.
+// valid returns b with U+FFFD in place of every run of bytes that is not UTF-8.
 func valid(b []byte) string { return string(bytes.ToValidUTF8(b, []byte("\uFFFD"))) }
 
-// plural words a number of things: 1 byte, 2 bytes.
+// plural returns a number with its unit: 1 byte, 2 bytes.
 func plural(n int64, unit string) string {
 	if n == 1 {
 		return "1 " + unit
@@ -85,7 +85,7 @@ func plural(n int64, unit string) string {
 	return fmt.Sprintf("%d %ss", n, unit)
 }
 
-// sizeOf words a number of bytes: 1 byte, 1,204 bytes.
+// sizeOf returns a number of bytes as text: 1 byte, 1,204 bytes.
 func sizeOf(n int64) string {
 	if n == 1 {
 		return "1 byte"
@@ -93,7 +93,7 @@ func sizeOf(n int64) string {
 	return grouped(n) + " bytes"
 }
 
-// grouped writes a number with commas: 1,204.
+// grouped returns a number with commas: 1,204.
 func grouped(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	for at := len(digits) - 3; at > 0; at -= 3 {

@@ -10,13 +10,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// native is a tool that can be carried out over a workspace's files in this process.
+// native is a tool that can run in this process, over a workspace's file system.
 type native interface {
-	// run looks at the files, or changes them. Errors of the file system become the answer's word.
+	// run reads or changes files. Its errors of the file system become the answer's word.
 	run(ctx context.Context, root workspacefs.FS) (answer, error)
 }
 
-// RunNative compiles a call and carries it out as [Plan.RunNative] does, without others beside it. The error may be that of [Compile].
+// RunNative compiles a call and runs it as [Plan.RunNative] does, without sharing [Searches] with others. The error may be that of
+// [Compile].
 func RunNative(ctx context.Context, root workspacefs.FS, c schemas.Call, input any) (schemas.Result, bool, error) {
 	if _, ok := input.(schemas.BashInput); ok {
 		return schemas.Result{}, false, nil
@@ -28,12 +29,11 @@ func RunNative(ctx context.Context, root workspacefs.FS, c schemas.Call, input a
 	return p.RunNative(ctx, root, NewSearches(1))
 }
 
-// RunNative carries a file tool out in this process, with the same result as its compiled run, and
-// reports whether the plan has one; bash has none. It blocks until it is done, for at most the plan's
-// timeout (else [schemas.DefaultTimeout]), after which the result says so, and ends a moment after ctx
-// does. The error is ctx's own.
+// RunNative runs a file tool in this process, with the same result as its compiled run. It returns false for bash, which has no such form.
+// It blocks for at most the plan's timeout (or else [schemas.DefaultTimeout]), after which the result reports a timeout, or until a moment
+// after ctx ends. The error is that of ctx, or of a file system that refuses or fails.
 //
-// Whatever the files and the input are, it holds no more than some tens of megabytes. A search works in turns with the others.
+// It uses some tens of megabytes of memory at most, whatever the files and the input are. Searches take turns with the others.
 func (p Plan) RunNative(ctx context.Context, root workspacefs.FS, others *Searches) (schemas.Result, bool, error) {
 	c := p.call
 	t, ok := p.tool.(native)
@@ -64,7 +64,7 @@ func (p Plan) RunNative(ctx context.Context, root workspacefs.FS, others *Search
 	}
 	if err != nil {
 		w, ok := wordOf(err)
-		if refused, is := errors.AsType[*schemas.Error](err); is { // by the provider of the root: its error is complete
+		if refused, is := errors.AsType[*schemas.Error](err); is { // the provider of the root has refused: its error is complete
 			return schemas.Result{}, true, refused
 		}
 		if !ok {
@@ -76,7 +76,7 @@ func (p Plan) RunNative(ctx context.Context, root workspacefs.FS, others *Search
 	return result, true, nil
 }
 
-// carryOut runs a tool, in turns where it searches.
+// carryOut runs a tool. Searches take turns.
 func (p Plan) carryOut(ctx context.Context, t native, root workspacefs.FS, others *Searches) (answer, error) {
 	if tool := p.call.Tool; tool == schemas.ToolGrep || tool == schemas.ToolGlob {
 		turns, s, err := others.enter(ctx, p.call.Account)

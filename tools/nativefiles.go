@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// wholeSize is the size of the largest file that is read for its etag, in bytes.
+// wholeSize is the size of the largest file that is read to compute its etag, in bytes.
 const wholeSize = 64 << 20
 
 func (t read) run(ctx context.Context, root workspacefs.FS) (a answer, err error) {
@@ -37,7 +37,7 @@ func (t read) run(ctx context.Context, root workspacefs.FS) (a answer, err error
 	a = answer{word: wordOK, texts: []string{""}}
 	newlines, page := int64(-1), []byte(nil)
 	switch {
-	case info.Size() > countedSize && hasNUL(peek[:n]): // no page of it is shown, however far the first line is
+	case info.Size() > countedSize && hasNUL(peek[:n]): // no page of it is shown
 	case info.Size() <= countedSize:
 		content, err := io.ReadAll(io.LimitReader(f, countedSize))
 		if err != nil {
@@ -57,14 +57,14 @@ func (t read) run(ctx context.Context, root workspacefs.FS) (a answer, err error
 	}
 	var last [1]byte
 	if info.Size() > 0 {
-		_, _ = f.ReadAt(last[:], info.Size()-1) // it may have become shorter: then it has no end of line there
+		_, _ = f.ReadAt(last[:], info.Size()-1) // if it has become shorter, there is no line end
 	}
 	a.parts = [][]byte{peek[:n], page}
 	a.numbers = []int64{info.Size(), newlines, int64(number(last[0] == '\n'))}
 	return a, nil
 }
 
-// cut takes the page out of the whole content.
+// cut returns the page of the whole content.
 func (t read) cut(content []byte) []byte {
 	for range t.skip {
 		n := bytes.IndexByte(content, '\n')
@@ -85,7 +85,7 @@ func (t read) cut(content []byte) []byte {
 	return content[:min(end, maxPage+1)]
 }
 
-// scan reads a large file up to the end of the page, and returns the line ends that it saw.
+// scan reads a large file up to the end of the page, and returns the number of line ends so far.
 func (t read) scan(ctx context.Context, f io.Reader, page *[]byte) (seen int64, err error) {
 	const buffer = 64 << 10
 	in := bufio.NewReaderSize(f, buffer)
@@ -118,7 +118,7 @@ func (t write) run(ctx context.Context, root workspacefs.FS) (answer, error) {
 	}[t.in.Mode]
 	_, err := root.Stat(ctx, t.name)
 	created := workspacefs.CodeOf(err) == workspacefs.ErrNotFound
-	var was fs.FileInfo // what the file must still be when it is written
+	var was fs.FileInfo // the file must still be this one when it is written
 	if t.in.IfMatch != "" {
 		if created {
 			return answer{word: wordChanged}, nil
@@ -138,7 +138,7 @@ func (t write) run(ctx context.Context, root workspacefs.FS) (answer, error) {
 	return answer{word: wordOK, numbers: []int64{int64(number(created))}}, nil
 }
 
-// hashOf is the etag of a file of at most [wholeSize] bytes, and what it was.
+// hashOf returns the etag of a file of at most [wholeSize] bytes, and its description.
 func hashOf(ctx context.Context, root workspacefs.FS, name string) (string, fs.FileInfo, error) {
 	f, err := root.Open(ctx, name)
 	if err != nil {

@@ -39,11 +39,11 @@ func (t ls) run(ctx context.Context, root workspacefs.FS) (answer, error) {
 	return answer{word: wordOK, numbers: []int64{first.total}, parts: [][]byte{out[:min(len(out), listedBytes)]}}, nil
 }
 
-// listed is an entry, and how an answer has it.
+// listed is an entry with its line in the answer.
 type listed struct{ name, line string }
 
-// firstEntries keeps, of all that are added, those that come first by name. It is a heap whose root is the last of them, so
-// that a folder of any size takes the memory of one answer.
+// firstEntries collects the entries that are first in the order of names. It is a heap whose root is the last of them, so that a folder of
+// any size needs the memory of one answer only.
 type firstEntries struct {
 	most  int
 	total int64
@@ -54,14 +54,14 @@ func (h *firstEntries) Len() int           { return len(h.list) }
 func (h *firstEntries) Less(i, j int) bool { return h.list[i].name > h.list[j].name }
 func (h *firstEntries) Swap(i, j int)      { h.list[i], h.list[j] = h.list[j], h.list[i] }
 
-// Push is for package heap.
+// Push implements heap.Interface.
 func (h *firstEntries) Push(x any) {
 	if e, ok := x.(listed); ok {
 		h.list = append(h.list, e)
 	}
 }
 
-// Pop is for package heap.
+// Pop implements heap.Interface.
 func (h *firstEntries) Pop() any {
 	last := h.list[len(h.list)-1]
 	h.list = h.list[:len(h.list)-1]
@@ -71,7 +71,7 @@ func (h *firstEntries) Pop() any {
 func (h *firstEntries) add(e workspacefs.Entry) {
 	h.total++
 	if len(h.list) == h.most && e.Name > h.list[0].name {
-		return // it need not be looked at
+		return // it is not among the first
 	}
 	line, ok := lineOf(e)
 	if !ok {
@@ -84,7 +84,7 @@ func (h *firstEntries) add(e workspacefs.Entry) {
 	}
 }
 
-// lineOf is an entry as an answer has it; not ok: it is gone.
+// lineOf returns the line of an entry in the answer; ok is false if the entry is gone.
 func lineOf(e workspacefs.Entry) (line string, ok bool) {
 	info, err := e.Info()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// mostEntries bounds one walk.
+// mostEntries limits the number of entries of one walk.
 const mostEntries = 1_000_000
 
 func (t glob) run(ctx context.Context, root workspacefs.FS) (answer, error) {
@@ -35,7 +35,7 @@ func (t glob) run(ctx context.Context, root workspacefs.FS) (answer, error) {
 		f := foundPath{path: found}
 		if t.order == schemas.SortNewest {
 			info, err := e.Info()
-			if err != nil { // gone meanwhile
+			if err != nil { // removed meanwhile
 				return nil //nolint:nilerr // it is not there any more
 			}
 			f.time = info.ModTime
@@ -58,13 +58,13 @@ type foundPath struct {
 	time time.Time
 }
 
-// compare orders the newest first, and paths of one age by name.
+// compare orders newer paths first, and those of the same time by name.
 func (f foundPath) compare(o foundPath) int {
 	return cmp.Or(o.time.Compare(f.time), cmp.Compare(f.path, o.path))
 }
 
-// firstPaths keeps, of all that are added, those which an answer can show: the first, up to [mostPaths]
-// paths and the one that fills [pathsBytes]. It is a heap whose root is the last of them.
+// firstPaths collects the first paths that an answer can show: up to [mostPaths], and up to the one that fills [pathsBytes]. It is a heap
+// whose root is the last of them.
 type firstPaths struct {
 	total int64
 	bytes int
@@ -75,14 +75,14 @@ func (h *firstPaths) Len() int           { return len(h.paths) }
 func (h *firstPaths) Less(i, j int) bool { return h.paths[i].compare(h.paths[j]) > 0 }
 func (h *firstPaths) Swap(i, j int)      { h.paths[i], h.paths[j] = h.paths[j], h.paths[i] }
 
-// Push is for package heap.
+// Push implements heap.Interface.
 func (h *firstPaths) Push(x any) {
 	if f, ok := x.(foundPath); ok {
 		h.paths = append(h.paths, f)
 	}
 }
 
-// Pop is for package heap.
+// Pop implements heap.Interface.
 func (h *firstPaths) Pop() any {
 	last := h.paths[len(h.paths)-1]
 	h.paths[len(h.paths)-1] = foundPath{}
@@ -94,7 +94,7 @@ func (h *firstPaths) add(f foundPath) {
 	h.total++
 	heap.Push(h, f)
 	h.bytes += len(f.path) + 1
-	for h.Len() > mostPaths || h.bytes-len(h.paths[0].path)-1 >= pathsBytes { // what is before the last fills the answer
+	for h.Len() > mostPaths || h.bytes-len(h.paths[0].path)-1 >= pathsBytes { // the paths before the last one fill the answer
 		h.bytes -= len(h.paths[0].path) + 1
 		heap.Pop(h)
 	}
@@ -105,8 +105,8 @@ func (h *firstPaths) sorted() []foundPath {
 	return h.paths
 }
 
-// walk visits what lies below a folder, but for names with line breaks. A file that a visit skips is
-// only that file.
+// walk visits everything below a folder, except for names with line breaks. If a visit of a file returns fs.SkipDir, only that file is
+// skipped.
 func walk(
 	ctx context.Context, root workspacefs.FS, name string,
 	how func(context.Context, workspacefs.FS, string, workspacefs.Bounds, workspacefs.Visit) error, visit workspacefs.Visit,
@@ -165,7 +165,7 @@ func (t grep) run(ctx context.Context, root workspacefs.FS) (answer, error) {
 	return s.answer(false), nil
 }
 
-// skipped reports whether grep stays out of a folder.
+// skipped reports whether grep ignores a folder.
 func skipped(name string) bool {
 	switch name {
 	case ".git", ".hg", ".svn", ".jj", ".bzr", ".sandjet":
@@ -174,14 +174,14 @@ func skipped(name string) bool {
 	return false
 }
 
-// search collects what grep finds.
+// search collects the matches of grep.
 type search struct {
 	grep
 
 	root  workspacefs.FS
 	out   []byte
 	shown int   // lines of the result
-	large int64 // files that are too large
+	large int64 // number of files that are too large
 }
 
 func (s *search) answer(single bool) answer {
@@ -203,7 +203,7 @@ func (s *search) single(ctx context.Context, info fs.FileInfo) (answer, error) {
 	return s.answer(true), err
 }
 
-// wanted reports whether a file's name is one to search.
+// wanted reports whether files of this name are searched.
 func (s *search) wanted(ctx context.Context, name string) (bool, error) {
 	if s.only == nil {
 		return true, nil
@@ -211,8 +211,8 @@ func (s *search) wanted(ctx context.Context, name string) (bool, error) {
 	return s.only.matches(ctx, []byte(name))
 }
 
-// file searches one file. What may not be read, or is gone, is skipped; a file system that fails is not, or
-// what it holds would be taken for no match.
+// file searches one file. An unreadable or missing file is skipped. A failure of the file system is an error, else the file would count as
+// having no match.
 func (s *search) file(ctx context.Context, shown, name string) error {
 	f, err := s.root.Open(ctx, name)
 	if err != nil {
@@ -227,7 +227,7 @@ func (s *search) file(ctx context.Context, shown, name string) error {
 		s.large++
 		return nil
 	}
-	if s.full() || binary(f) { // of a full answer only the sizes are still of interest
+	if s.full() || binary(f) { // if the answer is full, only sizes still matter
 		return nil
 	}
 	count := 0
@@ -259,7 +259,7 @@ func (s *search) file(ctx context.Context, shown, name string) error {
 	return nil
 }
 
-// unlessRefused is err, but for what a file system says of one file.
+// unlessRefused returns err, or nil if it is about a single file.
 func unlessRefused(err error) error {
 	if workspacefs.CodeOf(err) != "" {
 		return nil //nolint:nilerr // that file is left out
@@ -267,9 +267,9 @@ func unlessRefused(err error) error {
 	return err
 }
 
-// binary looks for a NUL in the beginning of a file.
+// binary reports whether there is a NUL in the beginning of a file.
 func binary(f io.ReaderAt) bool {
 	peek := make([]byte, peekBytes)
-	n, _ := f.ReadAt(peek, 0) // what cannot be read is found out later
+	n, _ := f.ReadAt(peek, 0) // read errors are reported later
 	return hasNUL(peek[:n])
 }

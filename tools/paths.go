@@ -10,15 +10,15 @@ import (
 
 // place is a path in the workspace.
 type place struct {
-	name string // relative and clean; "." is the workspace
-	deep bool   // shown as an absolute path, as bash knows it
+	name string // relative and clean; "." is the workspace itself
+	deep bool   // shown as an absolute path, as in bash
 }
 
-// newPlace checks a path of a call. It is refused before anything is run.
+// newPlace validates a path of a call, before anything is run.
 //
-// One file has one name, in the file tools and in bash: relative to the workspace, or below the places where
-// a box has it. Any other absolute path is a place of the box, which only bash reaches. To deepagents a
-// leading slash also means the workspace, but where boxes have a folder of that name.
+// A file has the same names in the file tools and in bash: relative to the workspace, or below the paths at which boxes have it. Other
+// absolute paths are outside of the workspace, where only bash has access. In deepagents a leading slash also refers to the workspace,
+// except where boxes have a folder of that name.
 func newPlace(c schemas.Call, p string) (place, error) {
 	const longestName = 255
 	d := dialect(c.Dialect)
@@ -46,7 +46,7 @@ func newPlace(c schemas.Call, p string) (place, error) {
 	return place{name: name, deep: d.deep()}, nil
 }
 
-// inWorkspace takes the place where a box has the call's workspace off an absolute, clean path.
+// inWorkspace returns the part of an absolute, clean path below the workspace of the call; false if it is not in the workspace.
 func inWorkspace(c schemas.Call, p string) (below string, ok bool) {
 	mount := providers.Mount{Namespace: schemas.Namespace(c.Account, c.Workspace)}
 	for _, root := range []string{providers.WorkspacePath, mount.Path()} {
@@ -57,7 +57,7 @@ func inWorkspace(c schemas.Call, p string) (below string, ok bool) {
 	return "", false
 }
 
-// ofBox reports whether an absolute, clean path begins with a folder that boxes have beside the workspace.
+// ofBox reports whether an absolute, clean path begins with a folder that boxes have outside of the workspace.
 func ofBox(p string) bool {
 	top, _, _ := strings.Cut(p[1:], "/")
 	switch top {
@@ -68,8 +68,8 @@ func ofBox(p string) bool {
 	return false
 }
 
-// pattern checks a pattern of names that begins with a slash, and takes the place of the workspace off it.
-// What is left is found from where the search begins.
+// pattern validates a pattern of names. If it begins with a slash, it removes the path of the workspace; the rest is relative to the
+// folder that is searched.
 func (p place) pattern(c schemas.Call, s string) (string, error) {
 	if !strings.HasPrefix(s, "/") {
 		return s, nil
@@ -92,10 +92,10 @@ func outside(p string) error {
 		schemas.Quotable(p), providers.WorkspacePath)
 }
 
-// String is the path as texts show it.
+// String returns the path as it is shown in texts.
 func (p place) String() string { return p.show("") }
 
-// show is the path of what lies below p, as texts show it.
+// show returns the path of an entry below p as it is shown in texts.
 func (p place) show(below string) string {
 	name := path.Join(p.name, below)
 	switch {
@@ -107,7 +107,7 @@ func (p place) show(below string) string {
 	return providers.WorkspacePath + "/" + name
 }
 
-// relative takes the place where a workspace is mounted off a path.
+// relative removes the path at which a workspace is mounted.
 func relative(p string) string {
 	if rest, ok := strings.CutPrefix(p, providers.WorkspacePath+"/"); ok {
 		return rest
@@ -120,7 +120,7 @@ func relative(p string) string {
 	return p
 }
 
-// dialect answers questions about a [schemas.Dialect].
+// dialect is a [schemas.Dialect] with methods.
 type dialect schemas.Dialect
 
 func (d dialect) is(other schemas.Dialect) bool {
@@ -130,10 +130,10 @@ func (d dialect) is(other schemas.Dialect) bool {
 	return schemas.Dialect(d) == other
 }
 
-// deep reports whether it is deepagents.
+// deep reports whether the dialect is deepagents.
 func (d dialect) deep() bool { return d.is(schemas.DialectDeepAgents) }
 
-// either returns what the call says, else the dialect's default.
+// either returns the call's value, or the dialect's default if it is nil.
 func either[T any](said *T, byDefault T) T {
 	if said != nil {
 		return *said

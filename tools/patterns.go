@@ -11,29 +11,28 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// pattern is a regular expression in the words of the three engines. All three find the same lines,
-// because each expression is written from the same parsed form, in which nothing is left to an
-// engine's own idea of a character: no match contains a line break, a NUL, or bytes that are no UTF-8.
+// pattern is a regular expression for three engines. All three match the same lines, because each expression is written from the same
+// parsed form, which does not depend on an engine's notion of a character: no match contains a line break, a NUL, or bytes that are not
+// UTF-8.
 type pattern struct {
-	ere     string         // for grep -E in the C locale: characters are sequences of bytes
+	ere     string         // for grep -E in the C locale, where characters are byte sequences
 	rust    string         // for ripgrep
 	re      *regexp.Regexp // for this process, over whole lines
-	literal []byte         // occurs in every match; empty: none is known
-	exact   bool           // literal is all there is to match
+	literal []byte         // occurs in every match; empty if none is known
+	exact   bool           // the pattern is the literal alone
 
-	window int // bytes of a file that are looked at at a time
-	stride int // bytes that are searched between two looks at the context
+	window int // bytes of a file in memory at a time
+	stride int // bytes searched between two checks of the context
 }
 
 const (
-	// maxExpression bounds what a pattern may grow to for grep, in bytes.
+	// maxExpression limits the size of the expression for grep, in bytes.
 	maxExpression = 64 << 10
-	// maxOwnExpression bounds it for the other two, which write the same class longer.
+	// maxOwnExpression limits it for the other two, in which the same class is longer.
 	maxOwnExpression = 8 * maxExpression
-	// maxFolded bounds the ranges beyond ASCII in a pattern that ignores case: the parser takes milliseconds
-	// for each.
+	// maxFolded limits the number of non-ASCII ranges in a pattern that ignores case, because parsing each takes milliseconds.
 	maxFolded = 64
-	// noCharacter stands for bytes that are no UTF-8. No pattern matches it.
+	// noCharacter replaces bytes that are not UTF-8. No pattern matches it.
 	noCharacter = unicode.MaxRune
 )
 
@@ -41,7 +40,7 @@ func invalidPattern(format string, args ...any) error {
 	return schemas.Errorf(schemas.Invalid, "Invalid pattern: "+format, args...)
 }
 
-// newPattern parses s, in Go's syntax. However s is made, it takes a fraction of a second.
+// newPattern parses s, in Go's syntax. It takes a fraction of a second for any input. Code: invalid.
 func newPattern(s string, fold bool) (pattern, error) {
 	flags := syntax.Perl
 	if fold {
@@ -66,7 +65,7 @@ func newPattern(s string, fold bool) (pattern, error) {
 	if len(ere) > maxExpression {
 		return pattern{}, invalidPattern("it is too large; use smaller character classes or fewer alternatives")
 	}
-	rust := "(" // refused by ripgrep, so the script takes grep
+	rust := "(" // invalid for ripgrep, so that the script uses grep
 	if !ripgrepErrs(tree) {
 		rust = expression(tree, syntaxRust)
 	}
@@ -82,7 +81,7 @@ func newPattern(s string, fold bool) (pattern, error) {
 	return pattern{ere: ere, rust: rust, re: re, literal: []byte(literal), exact: exact, window: window, stride: stride(size)}, nil
 }
 
-// wideRanges counts at most the ranges of characters that end beyond ASCII.
+// wideRanges returns an upper bound of the number of ranges that end beyond ASCII.
 func wideRanges(s string) (n int) {
 	for i := 0; i+1 < len(s); i++ {
 		if s[i] == '-' && (s[i+1] == '\\' || s[i+1] >= utf8.RuneSelf) {
@@ -92,8 +91,8 @@ func wideRanges(s string) (n int) {
 	return n
 }
 
-// programSize is at least the number of instructions that an expression is compiled to, of which Go's
-// engine may look at each for each character. Beyond [schemas.MaxPatternSteps] it need not be exact.
+// programSize returns an upper bound of the number of instructions of a compiled expression, each of which Go's engine may execute for each
+// character. Above [schemas.MaxPatternSteps] it need not be exact.
 func programSize(re *syntax.Regexp) int {
 	n := 1
 	switch re.Op { //nolint:exhaustive // the others are one instruction
@@ -111,7 +110,7 @@ func programSize(re *syntax.Regexp) int {
 			return n
 		}
 	}
-	switch { // of a repetition each copy that may be left out is a choice
+	switch { // each optional copy of a repetition is a choice
 	case re.Op != syntax.OpRepeat:
 	case re.Max < 0:
 		n = n*max(re.Min, 1) + 2
@@ -121,10 +120,10 @@ func programSize(re *syntax.Regexp) int {
 	return max(n, 1)
 }
 
-// newLiteral is the pattern of a text that is taken literally.
+// newLiteral returns the pattern of a literal text.
 func newLiteral(s string, fold bool) (pattern, error) { return newPattern(regexp.QuoteMeta(s), fold) }
 
-// possible reports whether each part of the tree that is needed can match within one line.
+// possible reports whether every part of the tree that must match can match within one line.
 func possible(re *syntax.Regexp) bool {
 	switch re.Op { //nolint:exhaustive // all others can
 	case syntax.OpNoMatch:
@@ -142,8 +141,8 @@ func possible(re *syntax.Regexp) bool {
 	return true
 }
 
-// ripgrepErrs reports anchors in places where ripgrep, which searches many lines at once, does not find all
-// lines: the end of a line before its begin, as in $^, and anchors that are repeated.
+// ripgrepErrs reports whether the pattern has anchors for which ripgrep, which searches many lines at once, misses lines: the end of a
+// line before its beginning, as in $^, and repeated anchors.
 func ripgrepErrs(re *syntax.Regexp) bool {
 	ended, errs := false, false
 	var look func(re *syntax.Regexp, repeated bool)
@@ -165,7 +164,7 @@ func ripgrepErrs(re *syntax.Regexp) bool {
 	return errs
 }
 
-// allowed takes out of a class what no match contains.
+// allowed returns a class without the characters that no match contains.
 func allowed(ranges []rune) []rune {
 	var out []rune
 	for i := 0; i+1 < len(ranges); i += 2 {
@@ -178,7 +177,7 @@ func allowed(ranges []rune) []rune {
 	return out
 }
 
-// subtract returns lo-hi without single characters, which are in order; 0xD800 stands for all surrogates.
+// subtract returns the ranges of lo-hi without the given characters, which must be in order; 0xD800 stands for all surrogates.
 func subtract(lo, hi rune, without ...rune) [][2]rune {
 	var out [][2]rune
 	for _, w := range without {
@@ -195,7 +194,7 @@ func subtract(lo, hi rune, without ...rune) [][2]rune {
 	return append(out, [2]rune{lo, hi})
 }
 
-// required finds a text that occurs in every match, and whether it is all there is.
+// required returns a text that occurs in every match, and whether it is the whole pattern.
 func required(re *syntax.Regexp) (literal string, exact bool) {
 	switch re.Op { //nolint:exhaustive // the others require nothing
 	case syntax.OpLiteral:
@@ -220,7 +219,7 @@ func required(re *syntax.Regexp) (literal string, exact bool) {
 	return literal, false
 }
 
-// engine is whose syntax is written.
+// engine is an engine of regular expressions.
 type engine int
 
 const (
@@ -229,15 +228,15 @@ const (
 	syntaxERE
 )
 
-// expression writes a parsed expression for an engine. Beyond the limits of newPattern it is not whole.
+// expression writes a parsed expression for an engine. Beyond the limits of newPattern it is incomplete.
 func expression(tree *syntax.Regexp, as engine) string {
 	var b strings.Builder
 	writer{&b, as}.write(tree)
 	return b.String()
 }
 
-// writer writes a parsed expression for an engine. What only decides which of several matches is
-// found (greediness, captures) is left out: a line matches or not.
+// writer writes a parsed expression for an engine. Greediness and captures, which only determine which match is found, are omitted: a line
+// matches or not.
 type writer struct {
 	out *strings.Builder
 	as  engine
@@ -245,7 +244,7 @@ type writer struct {
 
 func (w writer) text(s string) { w.out.WriteString(s) }
 
-// full reports that the expression is too large already, so that the rest need not be written.
+// full reports whether the expression is too large already, so that the rest is not needed.
 func (w writer) full() bool {
 	return w.out.Len() > maxOwnExpression || w.as == syntaxERE && w.out.Len() > maxExpression
 }
@@ -323,7 +322,7 @@ func (w writer) write(re *syntax.Regexp) {
 }
 
 func (w writer) boundary(s string) {
-	if w.as == syntaxRust { // its own would be that of Unicode
+	if w.as == syntaxRust { // ripgrep's own boundary is that of Unicode
 		s = "(?-u:" + s + ")"
 	}
 	w.text(s)

@@ -8,18 +8,17 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Plan is a compiled call: the one run that carries it out.
+// Plan is a compiled call: the run that executes it.
 type Plan struct {
-	Script string // constant for each file tool; the command of bash
+	Script string // a constant for each file tool; the command for bash
 	Stdin  []byte // parameters and payload of a file tool
-	// ReadOnly says that the run changes nothing in the workspace.
+	// ReadOnly reports that the run changes nothing in the workspace.
 	ReadOnly bool
-	// Live says that what the run prints is for people. A file tool prints an encoded answer.
+	// Live reports that the run's output is for people. That of a file tool is an encoded answer.
 	Live bool
-	// OutputLimit is what the answer of a file tool needs, whatever the sandbox's limit is. 0: the
-	// sandbox's limit holds.
+	// OutputLimit is the limit that the answer of a file tool needs, regardless of the sandbox's limit. 0: the sandbox's limit applies.
 	OutputLimit int
-	// Timeout is what a text names when the run was ended by it. 0: the call's, else how long it ran.
+	// Timeout is the time limit that is named in the text about a timeout. 0: the duration of the run is named.
 	Timeout time.Duration
 
 	call schemas.Call
@@ -28,20 +27,19 @@ type Plan struct {
 
 // tool is one compiled call of one tool.
 type tool interface {
-	// present words what was found. Pure.
+	// present makes the text and data of an answer. It has no side effects.
 	present(a answer) outcome
 }
 
-// outcome is a file tool's result before it is put into a [schemas.Result].
+// outcome is a file tool's result before it is written to a [schemas.Result].
 type outcome struct {
 	text string
 	data any
 	err  *schemas.Error // the tool failed
 }
 
-// Compile compiles a call, of which input is the decoded input ([schemas.DecodeInput]). It is pure: it
-// looks at nothing but its arguments. Codes: invalid (the input cannot be carried out, whatever the
-// files are), unsupported.
+// Compile compiles a call with its decoded input ([schemas.DecodeInput]). It depends on its arguments only and has no side effects. Codes:
+// invalid (the input cannot succeed, whatever the files are), unsupported.
 func Compile(c schemas.Call, input any) (Plan, error) {
 	switch in := input.(type) {
 	case schemas.BashInput:
@@ -60,7 +58,7 @@ func Compile(c schemas.Call, input any) (Plan, error) {
 		return compileFile(c, input, prelude+lsScript)(newLS(c, in))
 	}
 	if _, ok := input.(schemas.LoadSkillInput); ok {
-		return Plan{OutputLimit: schemas.MaxOutputLimit, call: c}, nil // its runs are those of a [SkillStage]
+		return Plan{OutputLimit: schemas.MaxOutputLimit, call: c}, nil // a [SkillStage] has its runs
 	}
 	return Plan{}, schemas.OpErrorf(schemas.Internal, "compile", "the input of %s has the type %T", c.Tool, input)
 }
@@ -86,14 +84,13 @@ func compileFile(c schemas.Call, input any, script string) func(fileTool, error)
 	}
 }
 
-// Command is the run of the plan. Where, how long and in which box is for the caller to add, but a
-// plan's OutputLimit must stay, or a long answer cannot be read.
+// Command returns the run of the plan. The caller adds the folder, the timeout and the box, but must not change OutputLimit, or a long
+// answer could not be read.
 func (p Plan) Command() providers.Command {
 	return providers.Command{Script: p.Script, Stdin: p.Stdin, Timeout: p.Timeout, OutputLimit: p.OutputLimit}
 }
 
-// Render makes the result of a run. It is pure, and takes whatever a box may have printed: an answer
-// that makes no sense is a failed result.
+// Render returns the result of a run. It has no side effects and accepts any output of a box: an invalid answer becomes a failed result.
 func (p Plan) Render(r providers.Result) schemas.Result {
 	result := schemas.Result{Call: p.call.ID, Conversation: p.call.Conversation, Tool: p.call.Tool, Status: schemas.StatusCompleted}
 	result.Output = outputOf(r)
@@ -113,7 +110,7 @@ func (p Plan) Render(r providers.Result) schemas.Result {
 	return result
 }
 
-// settle puts a tool's outcome into its result.
+// settle writes a tool's outcome to its result.
 func settle(r *schemas.Result, o outcome) {
 	r.Text, r.Output.Data = o.text, o.data
 	if o.err != nil {
@@ -123,7 +120,7 @@ func settle(r *schemas.Result, o outcome) {
 	}
 }
 
-// outputOf is the structure that every run has.
+// outputOf returns the structured output that every run has.
 func outputOf(r providers.Result) *schemas.Output {
 	return &schemas.Output{
 		OK:      r.ExitCode == 0 && !r.TimedOut && !r.OOMKilled,

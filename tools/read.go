@@ -14,32 +14,32 @@ import (
 const (
 	defaultLines = 2000
 	mostLines    = 1_000_000
-	// maxPage is how much of a file one read returns, in bytes: about 16,000 tokens.
+	// maxPage is the maximum number of bytes that one read returns, about 16,000 tokens.
 	maxPage = 64 << 10
-	// peekBytes are read to recognise binary files.
+	// peekBytes is how much of a file is read to detect binary files.
 	peekBytes = 8 << 10
-	// maxBinary is the largest binary file that deepagents gets, as base64.
+	// maxBinary is the size of the largest binary file that is returned in deepagents, as base64.
 	maxBinary = 96 << 10
-	// countedSize is the size up to which the lines of a file are always counted.
+	// countedSize is the size of a file up to which its lines are always counted.
 	countedSize = 1 << 20
-	// longLine is where deepagents breaks a line, in characters.
+	// longLine is the length at which deepagents breaks lines, in characters.
 	longLine = 5000
 )
 
-// ReadData is what read found. Pages follow one another without a gap: Content of a page, then that of
-// the one that begins at NextOffset.
+// ReadData is the structured result of read. Pages are contiguous: the content of a page is followed by that of the page that begins at
+// its NextOffset.
 type ReadData struct {
 	Path       string `json:"path"`
 	Size       int64  `json:"size"`
 	Encoding   string `json:"encoding"` // utf-8, or base64 (deepagents, binary files)
 	Content    string `json:"content"`
-	StartLine  int64  `json:"start_line"`           // number of the first line of Content, from 1; 0: there is none
-	EndLine    int64  `json:"end_line"`             // and of the last
+	StartLine  int64  `json:"start_line"`           // number of the first line of Content, from 1; 0 if there is none
+	EndLine    int64  `json:"end_line"`             // number of the last line
 	TotalLines *int64 `json:"total_lines"`          // null: not counted, the file is larger than 1 MiB
-	NextOffset *int64 `json:"next_offset,omitzero"` // where to continue, counted as offset was; absent at the end
+	NextOffset *int64 `json:"next_offset,omitzero"` // where to continue, counted like offset; absent at the end of the file
 	// NoLinesRequested is true when limit was 0 or less.
 	NoLinesRequested bool   `json:"no_lines_requested,omitzero"`
-	Truncated        bool   `json:"truncated,omitzero"` // the page is full before limit was reached
+	Truncated        bool   `json:"truncated,omitzero"` // the page is full, although limit was not reached
 	ETag             string `json:"etag,omitzero"`      // SHA-256 in hex, for write's if_match; absent above 1 MiB
 }
 
@@ -47,10 +47,10 @@ type ReadData struct {
 type read struct {
 	place
 	dialect dialect
-	base    int64 // number of the first line in the call's words
-	skip    int64 // lines before the page
-	limit   int64 // lines of the page
-	none    bool  // no lines were asked for
+	base    int64 // number that the call's dialect gives to the first line
+	skip    int64 // number of lines before the page
+	limit   int64 // number of lines of the page
+	none    bool  // no lines were requested
 }
 
 func newRead(c schemas.Call, in schemas.ReadInput) (fileTool, error) {
@@ -72,7 +72,7 @@ func newRead(c schemas.Call, in schemas.ReadInput) (fileTool, error) {
 	return t, nil
 }
 
-// peek is how much of the beginning is needed.
+// peek returns how many bytes of the beginning are needed.
 func (t read) peek() int64 {
 	if t.dialect.deep() {
 		return maxBinary
@@ -80,7 +80,7 @@ func (t read) peek() int64 {
 	return peekBytes
 }
 
-// One line more than is shown says whether there is more.
+// It requests one line more than is shown, to know whether there is more.
 func (t read) stdin() []byte {
 	return fmt.Appendf(nil, "%s\n%d %d %d %d\n", t.name, t.skip, t.limit+1, maxPage+1, t.peek())
 }
@@ -93,7 +93,7 @@ func (t read) present(a answer) outcome {
 	data := ReadData{Path: t.String(), Size: size, Encoding: "utf-8", ETag: a.text(0)}
 	if newlines >= 0 {
 		data.TotalLines = new(newlines)
-		if size > 0 && ended == 0 { // a last line without its end
+		if size > 0 && ended == 0 { // the last line has no end
 			*data.TotalLines++
 		}
 	}
@@ -113,7 +113,7 @@ func (t read) present(a answer) outcome {
 	return t.page(a.part(1), data)
 }
 
-// page words the lines that were found.
+// page makes the text of the lines that were read.
 func (t read) page(page []byte, data ReadData) outcome {
 	if len(page) == 0 {
 		total := either(data.TotalLines, 0)
@@ -134,7 +134,7 @@ func (t read) page(page []byte, data ReadData) outcome {
 	}
 	data.Truncated = more && lines < t.limit
 	text := page
-	if t.dialect.deep() { // line ends are one character there
+	if t.dialect.deep() { // deepagents normalizes line ends
 		text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
 	}
 	data.Content = valid(text)
@@ -158,8 +158,7 @@ func (t read) page(page []byte, data ReadData) outcome {
 	return outcome{text: s, data: data}
 }
 
-// fit keeps of what was read the whole lines that are asked for and that a page holds; a first line
-// that is too long is cut.
+// fit returns the complete lines that were requested and fit into a page. A first line that is too long is cut.
 func (t read) fit(page []byte) (kept []byte, lines int64, more, cut bool) {
 	full := len(page) > maxPage
 	if full {
@@ -168,12 +167,12 @@ func (t read) fit(page []byte) (kept []byte, lines int64, more, cut bool) {
 	end := 0
 	for end < len(page) && lines < t.limit {
 		n := bytes.IndexByte(page[end:], '\n') + 1
-		if n == 0 { // the last line has no end: of the file, or of the page
+		if n == 0 { // the last line has no end, because the file or the page ends there
 			if full && lines > 0 {
 				break
 			}
 			n, cut = len(page)-end, full
-			if cut { // not within a character
+			if cut { // do not cut within a character
 				n = schemas.WholeText(page)
 			}
 		}
@@ -183,7 +182,7 @@ func (t read) fit(page []byte) (kept []byte, lines int64, more, cut bool) {
 	return page[:end], lines, full || end < len(page), cut
 }
 
-// line words one line like cat -n does.
+// line writes one line in the format of cat -n.
 func (t read) line(b *strings.Builder, number int64, line string) {
 	if !t.dialect.deep() || utf8.RuneCountInString(line) <= longLine {
 		fmt.Fprintf(b, "%6d\t%s\n", number, line)
@@ -199,7 +198,7 @@ func (t read) line(b *strings.Builder, number int64, line string) {
 	}
 }
 
-// isBinary looks at the beginning of a file.
+// isBinary decides from the beginning of a file whether it is binary.
 func (t read) isBinary(peek []byte) bool {
 	if !t.dialect.deep() {
 		return looksBinary(peek)
@@ -207,7 +206,7 @@ func (t read) isBinary(peek []byte) bool {
 	return hasNUL(peek) || media(t.name) && len(peek) > 0 || !isText(peek)
 }
 
-// media reports whether a name is that of a picture, sound, film or document, which deepagents gets as it is.
+// media reports whether a name is that of a picture, sound, film or document, which deepagents returns unchanged.
 func media(name string) bool {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".ico", ".heic", ".pdf", ".mp3", ".wav", ".ogg", ".flac", ".m4a",
@@ -217,7 +216,7 @@ func media(name string) bool {
 	return false
 }
 
-// binary words a file that is not shown as text.
+// binary makes the result for a file that is not shown as text.
 func (t read) binary(content []byte, data ReadData) outcome {
 	what := mediaType(content)
 	size := sizeOf(data.Size)

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	searchTurn   = 20 * time.Millisecond  // of work, before a search lets others work
-	searchSilent = 100 * time.Millisecond // after which a search that has not gone on waits for its file system
-	searchLook   = searchTurn / 4         // between two looks of one search at the others
+	searchTurn   = 20 * time.Millisecond  // of work, before a search yields to others
+	searchSilent = 100 * time.Millisecond // without progress, after which a search counts as waiting for its file system
+	searchLook   = searchTurn / 4         // between two checks of one search whether others wait
 )
 
-// Searches shares the processors of a process among the searches that it carries out itself, so that there are processors left for all
-// else that it does: so many work at a time. Where more want to, the accounts take turns, and so do the searches of one account. A search
-// that waits for its file system has no turn meanwhile. It may be used from many goroutines.
+// Searches limits how many searches work at the same time in this process, so that processors remain for its other work. If more want to
+// work, the accounts take turns, and so do the searches of one account. A search that waits for its file system has no turn meanwhile. It
+// is safe for concurrent use.
 type Searches struct {
 	most int
 
 	mu      sync.Mutex
 	working map[*searcher]bool
-	waiting []*accountSearches // of each account that has some, in turn
+	waiting []*accountSearches // of each account with waiting searches, in the order of turns
 }
 
 // accountSearches are the searches of an account that wait for a turn, in order.
@@ -33,7 +33,8 @@ type accountSearches struct {
 	all     []*searcher
 }
 
-// NewSearches lets so many searches work at a time. 0: half of the processors that this process may use, at least one.
+// NewSearches returns Searches of which at most that many work at the same time. 0: half of the processors that this process may use, at
+// least one.
 func NewSearches(most int) *Searches {
 	if most <= 0 {
 		most = max(1, runtime.GOMAXPROCS(0)/2)
@@ -45,21 +46,21 @@ func NewSearches(most int) *Searches {
 type searcher struct {
 	of      *Searches
 	account schemas.AccountID
-	turn    chan struct{} // has one when it may work
-	looked  time.Time     // at the others
+	turn    chan struct{} // receives a value when the search may work
+	looked  time.Time     // when it last checked whether others wait
 
-	begun, went time.Time // its turn, and when it was seen to work; guarded by of.mu
+	begun, went time.Time // when its turn began, and when it last made progress; guarded by of.mu
 }
 
 type searcherKey struct{}
 
-// enter waits for the first turn of a search. With the context that it returns, [checkpoint] waits for the others.
+// enter waits for the first turn of a search. With the context that it returns, [checkpoint] waits for further turns.
 func (s *Searches) enter(ctx context.Context, a schemas.AccountID) (context.Context, *searcher, error) {
 	w := &searcher{of: s, account: a, turn: make(chan struct{}, 1)}
 	return context.WithValue(ctx, searcherKey{}, w), w, w.again(ctx, time.Now())
 }
 
-// checkpoint is passed again and again by what may take long. It returns ctx's error, and blocks where a search has to wait for a turn.
+// checkpoint must be called regularly during long work. It returns ctx's error, and blocks while a search has to wait for a turn.
 func checkpoint(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -70,7 +71,7 @@ func checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// resume waits for another turn where this one is over and others wait.
+// resume waits for another turn if the current one is over and other searches wait.
 func (w *searcher) resume(ctx context.Context) error {
 	now := time.Now()
 	if now.Sub(w.looked) < searchLook {
@@ -118,7 +119,7 @@ func (w *searcher) leave() {
 	s.grant(time.Now())
 }
 
-// keeps reports whether a search continues in the turn that it has.
+// keeps reports whether a search continues its current turn.
 func (s *Searches) keeps(w *searcher, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +134,7 @@ func (s *Searches) keeps(w *searcher, now time.Time) bool {
 	return false
 }
 
-// queue puts a search behind those that wait.
+// queue appends a search to those that wait.
 func (s *Searches) queue(w *searcher, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +147,7 @@ func (s *Searches) queue(w *searcher, now time.Time) {
 	s.grant(now)
 }
 
-// reclaim takes the turns of those that have not gone on for a while.
+// reclaim ends the turns of searches without progress for searchSilent.
 func (s *Searches) reclaim(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +159,7 @@ func (s *Searches) reclaim(now time.Time) {
 	s.grant(now)
 }
 
-// grant gives turns as long as there are any: the next account's next search, and its account is then the last.
+// grant starts turns while fewer than s.most searches work: of the next account's next search. That account is then the last in the order.
 func (s *Searches) grant(now time.Time) {
 	for len(s.working) < s.most && len(s.waiting) > 0 {
 		a := s.waiting[0]

@@ -9,10 +9,10 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// word is how a file tool ended.
+// word is the outcome of a file tool.
 type word string
 
-// The words, as the scripts say them.
+// The words, as the scripts print them.
 const (
 	wordOK           word = "ok"
 	wordNotFound     word = "not_found"
@@ -31,14 +31,14 @@ const (
 	wordNotText      word = "not_text"
 	wordNoMatch      word = "no_match"
 	wordMany         word = "many"
-	wordGrown        word = "grown" // what it would write is too large
+	wordGrown        word = "grown" // the file to be written is too large
 	wordTooMany      word = "too_many"
 	wordBadPattern   word = "bad_pattern"
 	wordNoScratch    word = "no_scratch"
 	wordFailed       word = "failed"
 )
 
-// wordOf is the word for an error of the native way. Errors of the context have none.
+// wordOf returns the word for an error of the native tools; false for errors of the context.
 func wordOf(err error) (word, bool) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return "", false
@@ -47,13 +47,13 @@ func wordOf(err error) (word, bool) {
 	case workspacefs.ErrNotFound, workspacefs.ErrIsDirectory, workspacefs.ErrNotDirectory, workspacefs.ErrNotRegular,
 		workspacefs.ErrEscape, workspacefs.ErrLoop, workspacefs.ErrDenied, workspacefs.ErrReadOnly, workspacefs.ErrHardLink,
 		workspacefs.ErrExists, workspacefs.ErrChanged, workspacefs.ErrTooLarge, workspacefs.ErrNoSpace, workspacefs.ErrTooMany:
-		return word(c), true // the scripts say it with the same words
+		return word(c), true // the scripts use the same words
 	case workspacefs.ErrBadName, workspacefs.ErrTooLong, workspacefs.ErrNotEmpty:
 	}
 	return wordFailed, true
 }
 
-// failure words what went wrong with the file or folder shown as path.
+// failure returns the error for a word, about the file or folder shown as path.
 func failure(w word, kind, path string) *schemas.Error {
 	code, format := schemas.Internal, "the file system refused %s"
 	switch w {

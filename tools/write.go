@@ -10,11 +10,11 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// WriteData is what write did.
+// WriteData is the structured result of write.
 type WriteData struct {
 	Path    string `json:"path"`
-	Bytes   int    `json:"bytes"`   // written
-	Created bool   `json:"created"` // there was no such file
+	Bytes   int    `json:"bytes"`   // number of bytes written
+	Created bool   `json:"created"` // the file did not exist before
 	ETag    string `json:"etag,omitzero"`
 }
 
@@ -69,13 +69,13 @@ func (t write) present(a answer) outcome {
 	return outcome{text: fmt.Sprintf("%s %s (%s)", verb, t, plural(int64(len(t.in.Content)), "byte")), data: data}
 }
 
-// etag identifies a content.
+// etag returns the SHA-256 of a content in hex.
 func etag(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
 
-// appendBase64 appends one line.
+// appendBase64 appends s in base64, as one line.
 func appendBase64(b []byte, s string) []byte {
 	return append(base64.StdEncoding.AppendEncode(b, []byte(s)), '\n')
 }

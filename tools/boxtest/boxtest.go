@@ -1,4 +1,4 @@
-// Package boxtest holds a provider to the suite of the tools (package toolstest), compiled to programs in its boxes.
+// Package boxtest runs the suite of the tools (package toolstest) against a provider, with calls compiled to programs in its boxes.
 package boxtest
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/sandjet/sandjet/tools/toolstest"
 )
 
-// KeepingProvider is a provider that keeps boxes.
+// KeepingProvider is a provider with persistent instances.
 type KeepingProvider interface {
 	providers.Provider
 	providers.Reserver
 }
 
-// Run runs every case in one kept box of p, as the programs that calls are compiled to. The files of a case are moved
-// into the box's workspace and back: root says where that is on this host, once it was made. Accept is that of [toolstest.Run].
+// Run runs every case in one persistent instance of p, as the programs that calls are compiled to. The files of a case are moved into the
+// instance's workspace and back; root returns the workspace's path on this host, once it exists. accept is that of [toolstest.Run].
 func Run(t *testing.T, p KeepingProvider, root func(m providers.Mount) string, accept map[string]string) {
 	t.Helper()
 	const account = schemas.AccountID("acct_1")
@@ -37,7 +37,7 @@ func Run(t *testing.T, p KeepingProvider, root func(m providers.Mount) string, a
 		}
 	})
 	there := root(m)
-	var workspace sync.Mutex // there is one
+	var workspace sync.Mutex // all cases share one workspace
 	toolstest.Run(t, func(ctx context.Context, tb testing.TB, dir string, call schemas.Call, input any) schemas.Result {
 		tb.Helper()
 		plan, err := tools.Compile(call, input)
@@ -63,7 +63,7 @@ func Run(t *testing.T, p KeepingProvider, root func(m providers.Mount) string, a
 	}, accept)
 }
 
-// move gives all that is in a folder to another, and to the owner of a third.
+// move moves all entries of a folder to another, and gives them the owner of a third.
 func move(tb testing.TB, owner, from, to string) {
 	tb.Helper()
 	const script = `shopt -s dotglob nullglob; for f in "$2"/*; do chown -hR --reference="$1" "$f" && mv -- "$f" "$3"/ || exit; done`

@@ -1,5 +1,5 @@
-// Package toolstest is the one suite that says what the tools do. Every way to carry them out is held
-// to it: in this process, as scripts in a bare shell, and in the boxes of each provider.
+// Package toolstest is the one suite that defines the behavior of the tools. All implementations are tested with it: in this process, as
+// scripts in a bare shell, and in the boxes of each provider.
 package toolstest
 
 import (
@@ -26,17 +26,17 @@ import (
 //go:embed testdata/*.txtar
 var cases embed.FS
 
-// Carry carries one call out in a workspace whose files are in dir.
+// Carry runs one call in a workspace whose files are in dir.
 type Carry func(ctx context.Context, tb testing.TB, dir string, c schemas.Call, input any) schemas.Result
 
-// Run runs every case. Accept names what this way cannot do: a case whose name begins with one of its
-// keys is skipped with the reason.
+// Run runs every case. accept lists what this implementation cannot do: a case whose name begins with one of its keys is skipped, with the
+// value as the reason.
 func Run(t *testing.T, carry Carry, accept map[string]string) {
 	t.Helper()
 	RunSome(t, carry, accept, 1)
 }
 
-// RunSome runs one case of each so many, always the same.
+// RunSome runs every each-th case, always the same ones.
 func RunSome(t *testing.T, carry Carry, accept map[string]string, each int) {
 	t.Helper()
 	files, err := cases.ReadDir("testdata")
@@ -69,7 +69,7 @@ func RunSome(t *testing.T, carry Carry, accept map[string]string, each int) {
 	}
 }
 
-// testcase is a call, the files before, and what is wanted.
+// testcase is a call, the files before it, and the expected result.
 type testcase struct {
 	name  string
 	call  string // "tool dialect? {json}"
@@ -77,8 +77,8 @@ type testcase struct {
 	want  string
 }
 
-// parse reads the cases of one file. Each begins with a section "case NAME" that holds the files, one a
-// line, a blank line, and the call; a section "want" follows.
+// parse parses the cases of one file. Each begins with a section "case NAME" that has the files, one per line, a blank line, and the call;
+// a section "want" follows.
 func parse(t *testing.T, file string, raw []byte) []testcase {
 	t.Helper()
 	var list []testcase
@@ -110,7 +110,7 @@ func (c testcase) run(t *testing.T, carry Carry) {
 	}
 }
 
-// found carries the case out and describes what came of it.
+// found runs the case and describes its result.
 func (c testcase) found(t *testing.T, carry Carry) string {
 	t.Helper()
 	base := t.TempDir()
@@ -118,7 +118,7 @@ func (c testcase) found(t *testing.T, carry Carry) string {
 	must(t, os.Mkdir(dir, 0o755)) //nolint:gosec // a box with another owner must read it
 	must(t, os.Chmod(dir, 0o777)) //nolint:gosec // as above
 	must(t, os.WriteFile(filepath.Join(base, "secret"), []byte("outside\n"), 0o600))
-	now := time.Now().Truncate(time.Minute) // once: ages that are equal stay so
+	now := time.Now().Truncate(time.Minute) // read once, so that equal ages stay equal
 	for _, line := range c.files {
 		if line != "" {
 			c.populate(t, dir, line, now)
@@ -136,8 +136,8 @@ func (c testcase) found(t *testing.T, carry Carry) string {
 	return describe(t, r, before, snapshot(t, dir), now)
 }
 
-// aged replaces the times of a text, which differ from run to run, by how many minutes before now they are. What was changed
-// since then, such as a folder that a case does not name, is "just now".
+// aged replaces the times in a text, which differ in each run, by the time between them and now. Changes since now, such as of a folder
+// that a case does not name, are "just now".
 func aged(text string, now time.Time) string {
 	return timestamp.ReplaceAllStringFunc(text, func(s string) string {
 		at, err := time.Parse(time.RFC3339, s)
@@ -153,7 +153,7 @@ func aged(text string, now time.Time) string {
 
 var timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
-// decode reads the call of a case.
+// decode decodes the call of a case. If its input is invalid, the error is in the call's Digest and the input is nil.
 func (c testcase) decode(t *testing.T) (schemas.Call, any) {
 	t.Helper()
 	head, raw, _ := strings.Cut(c.call, " {")
@@ -190,8 +190,8 @@ func expand(s string) []byte {
 	}
 }
 
-// populate makes one file: "NAME = JSON string", "NAME base64 …", "NAME -> TARGET", "NAME/", "NAME fifo",
-// "NAME link OTHER", "NAME size N"; a number in front, such as "3 ", is how many minutes before now it was changed.
+// populate creates one file: "NAME = JSON string", "NAME base64 …", "NAME -> TARGET", "NAME/", "NAME fifo", "NAME link OTHER", "NAME size
+// N". A prefix such as "3| " is its age in minutes.
 func (c testcase) populate(t *testing.T, dir, line string, now time.Time) {
 	t.Helper()
 	age := 1
@@ -249,7 +249,7 @@ func (c testcase) populate(t *testing.T, dir, line string, now time.Time) {
 	must(t, os.Chtimes(name, when, when))
 }
 
-// describe puts a result and what it changed into text.
+// describe returns a result and its changes as text.
 func describe(t *testing.T, r schemas.Result, before, after map[string]string, now time.Time) string {
 	t.Helper()
 	var b strings.Builder
@@ -282,7 +282,7 @@ func describe(t *testing.T, r schemas.Result, before, after map[string]string, n
 	return b.String()
 }
 
-// indented writes text, of long ones the beginning, the end, and a hash of the whole.
+// indented writes a text; of long ones the beginning, the end, and a hash of the whole.
 func indented(b *strings.Builder, text string) {
 	const most, shown = 40, 3
 	lines := strings.Split(text, "\n")
@@ -304,7 +304,7 @@ func abridge(s string) string {
 	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))
 }
 
-// snapshot is every file with its content.
+// snapshot returns every file with its content.
 func snapshot(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -348,7 +348,7 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// Rewrite rewrites every want from what carry finds, in the folder dir of the case files.
+// Rewrite rewrites every expected result with the one that carry produces, in the folder dir of the case files.
 func Rewrite(t *testing.T, dir string, carry Carry) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
