@@ -80,7 +80,7 @@ func (t read) peek() int64 {
 	return peekBytes
 }
 
-// It requests one line more than is shown, to know whether there is more.
+// stdin requests one line more than is shown, to know whether there is more.
 func (t read) stdin() []byte {
 	return fmt.Appendf(nil, "%s\n%d %d %d %d\n", t.name, t.skip, t.limit+1, maxPage+1, t.peek())
 }

@@ -211,7 +211,7 @@ type workerUp struct {
 	PID        int    `json:"pid"`
 }
 
-// Run takes calls until ctx ends.
+// Run runs the worker until ctx ends.
 func (c *workerCommand) Run(ctx context.Context, t terminal) error {
 	if err := errors.Join(c.topologyFlags.check(), c.workerFlags.check(), c.operatorFlags.check()); err != nil {
 		return err

@@ -37,7 +37,7 @@ func (c *healthCommand) AfterApply(root *cli) error {
 	return nil
 }
 
-// Run asks and prints the answer.
+// Run requests the health once and prints the answer.
 func (c *healthCommand) Run(ctx context.Context, t terminal) error {
 	base := c.URL
 	if base == "" {

@@ -378,7 +378,7 @@ func unlessLeft(ctx context.Context, err error) error {
 	return err
 }
 
-// left returns the exit code of Ctrl-C. What was followed continues elsewhere.
+// left returns the exit code of Ctrl-C. The job or conversation that was followed is not affected.
 func left() error { return &exitError{code: exitCancelled} }
 
 // say prints a line.

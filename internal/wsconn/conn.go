@@ -56,8 +56,8 @@ func (c *Conn) Run() {
 // Closed reports whether the connection has begun to end: nothing that is written from then on is sent.
 func (c *Conn) Closed() bool { return c.closing.Load() }
 
-// KeepAlive must be called once in each [Round]. It sends a ping if nothing was sent for a round, so that no pause is longer than two rounds,
-// or if nothing was received for some. If nothing was received for five rounds it drops the connection. It never blocks.
+// KeepAlive must be called once in each [Round]. It sends a ping if nothing was sent for a round, so that no pause is longer than two
+// rounds, or if nothing was received for some. If nothing was received for five rounds it drops the connection. It never blocks.
 func (c *Conn) KeepAlive() {
 	now := c.server.uptime()
 	switch silent(now-time.Duration(c.received.Load()), now-time.Duration(c.said.Load())) {
