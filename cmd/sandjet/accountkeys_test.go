@@ -14,8 +14,9 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestNamesOfInstallationsLeaveRoomForThatOfOwnKeys: a name that is too long for the installation of accounts' keys is refused at the
-// start, by its flag, and only with --account-keys; the longest that passes can be opened with an account's key.
+// TestNamesOfInstallationsLeaveRoomForThatOfOwnKeys: with --account-keys, the sandboxes of an account that brings its own key of a service
+// get an installation name made from the operator's. An operator's name that is too long for that is refused at the start, with the flag's
+// name; without --account-keys it is allowed. The longest name that is accepted also works with an account's key.
 func TestNamesOfInstallationsLeaveRoomForThatOfOwnKeys(t *testing.T) {
 	t.Parallel()
 	none := operatorFlags{}

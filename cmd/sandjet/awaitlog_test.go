@@ -13,21 +13,22 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// A log that closes a channel at its first line.
-type heard struct {
+// firstLogLine is a log handler that sends the first message that is logged to lines.
+type firstLogLine struct {
 	slog.Handler
 	once  sync.Once
 	lines chan string
 }
 
-func (*heard) Enabled(context.Context, slog.Level) bool { return true }
-func (h *heard) WithAttrs([]slog.Attr) slog.Handler     { return h }
-func (h *heard) Handle(_ context.Context, l slog.Record) error {
+func (*firstLogLine) Enabled(context.Context, slog.Level) bool { return true }
+func (h *firstLogLine) WithAttrs([]slog.Attr) slog.Handler     { return h }
+func (h *firstLogLine) Handle(_ context.Context, l slog.Record) error {
 	h.once.Do(func() { h.lines <- l.Message })
 	return nil
 }
 
-// A role that is started before its log waits for it; a credential that the log refuses is an error at once, and so is a wish to stop.
+// TestARoleWaitsForItsLog: a role that starts before its NATS server waits until the server is up. It ends at once with an error if the
+// server refuses the credential, or when it is stopped while it waits.
 //
 //guarantee:pauses-cuts-and-full-disks
 func TestARoleWaitsForItsLog(t *testing.T) {
@@ -59,7 +60,7 @@ func TestARoleWaitsForItsLog(t *testing.T) {
 	top := topologyFlags{Replicas: 1, Shards: 1}
 
 	proxy.Aim() // a server that is not there
-	said := &heard{Handler: slog.DiscardHandler, lines: make(chan string, 1)}
+	said := &firstLogLine{Handler: slog.DiscardHandler, lines: make(chan string, 1)}
 	n, err := newNode(slog.New(said), t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestTheGuideHasTheTableOfProviders holds the table of docs/guides/records.md to the profiles.
+// TestTheGuideHasTheTableOfProviders makes the table of providers from their profiles and wants it, word for word, in
+// docs/guides/records.md.
 func TestTheGuideHasTheTableOfProviders(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -49,7 +50,7 @@ func TestTheGuideHasTheTableOfProviders(t *testing.T) {
 	}
 }
 
-// TestTheTableOfBackends: each has a name that subjects can hold, a network mode and flags.
+// TestTheTableOfBackends: each backend has a unique name that can be part of a NATS subject, at least one network mode, limits and flags.
 func TestTheTableOfBackends(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

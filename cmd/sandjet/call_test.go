@@ -173,7 +173,7 @@ func TestPrintShowsWhatWasNotShownLive(t *testing.T) {
 	}
 }
 
-// TestBytesThatAreNoTextAreCounted: a reader that sees U+FFFD learns how many bytes were something else.
+// TestBytesThatAreNoTextAreCounted: where the output had bytes that are not UTF-8, which are shown as U+FFFD, a note says how many.
 func TestBytesThatAreNoTextAreCounted(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{
@@ -191,7 +191,8 @@ func TestBytesThatAreNoTextAreCounted(t *testing.T) {
 	}
 }
 
-// TestArtifactsAreSaidBesideTheOutput: what a call has left for people, and what it would have, without control characters of names.
+// TestArtifactsAreSaidBesideTheOutput: stderr lists the artifacts that a call stored and, for bash, the files that were skipped. Control
+// characters in names are replaced.
 func TestArtifactsAreSaidBesideTheOutput(t *testing.T) {
 	t.Parallel()
 	result := schemas.Result{
@@ -212,7 +213,8 @@ func TestArtifactsAreSaidBesideTheOutput(t *testing.T) {
 	}
 }
 
-// TestAStreamThatBreaksOffLosesNoOutput: what came live is printed once, and what did not comes with the result.
+// TestAStreamThatBreaksOffLosesNoOutput: if the live stream breaks off, the output that it has shown is not printed again with the result,
+// and the rest is printed from the result.
 func TestAStreamThatBreaksOffLosesNoOutput(t *testing.T) {
 	t.Parallel()
 	shown := make(chan struct{})
@@ -275,8 +277,8 @@ func TestTailBufferKeepsTheEnd(t *testing.T) {
 	}
 }
 
-// TestPatientReportsWhyTheGatewayRefuses: the reason is printed after a moment, once, in the gateway's words. A refusal that passes at once
-// is not printed.
+// TestPatientReportsWhyTheGatewayRefuses: while a request is retried, the gateway's reason is printed once, after a moment. If the gateway
+// recovers before that, nothing is printed.
 //
 //guarantee:a-log-that-could-not-write-continues-when-it-can
 func TestPatientReportsWhyTheGatewayRefuses(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 	"github.com/sandjet/sandjet/delivery/channel/chatfake"
 )
 
-// Every service can be tried without an account there.
+// TestEveryChatHasADouble: for each chat service there is a double, so that it can be tried without an account at the service, and there
+// are no other doubles.
 func TestEveryChatHasADouble(t *testing.T) {
 	t.Parallel()
 	known := doubles()
@@ -32,7 +33,8 @@ func TestEveryChatHasADouble(t *testing.T) {
 	}
 }
 
-// What a double is sent is printed, with what is in it made harmless, and shown as JSON.
+// TestADoublePrintsWhatItIsSent: the command prints each message that its double receives, with control characters replaced, and serves
+// all of them as JSON at /fake.
 func TestADoublePrintsWhatItIsSent(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -40,7 +40,8 @@ func settingsOfE2B(url string) map[string]string {
 	return map[string]string{"E2B_API_KEY": e2btest.Key, "E2B_API_URL": url, "E2B_SANDBOX_URL": url}
 }
 
-// TestTwoProviders goes the whole way by the command line, with workers of this host and of a service in one process.
+// TestTwoProviders runs scripts of command lines with one process that has workers of two providers: local, and e2b with a double of its
+// service.
 func TestTwoProviders(t *testing.T) {
 	service, url := e2btest.Start(t, e2btest.Options{})
 	t.Run("scripts", func(t *testing.T) { runScripts(t, "testdata/clouds", settingsOfE2B(url)) })
@@ -49,7 +50,7 @@ func TestTwoProviders(t *testing.T) {
 	}
 }
 
-// TestDoctorOfClouds: the doctor by the command line, with services that take the credentials and such that refuse them.
+// TestDoctorOfClouds runs `sandjet doctor` with doubles of the cloud services, which accept some of the credentials and refuse others.
 func TestDoctorOfClouds(t *testing.T) {
 	_, e2b := e2btest.Start(t, e2btest.Options{})
 	_, daytona := daytonatest.Start(t, daytonatest.Options{})

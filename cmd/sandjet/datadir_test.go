@@ -52,7 +52,8 @@ func TestIdentityIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestNoOtherProcessWritesToTheDataFolder: rights of others are taken away, and said; those to read are not touched.
+// TestNoOtherProcessWritesToTheDataFolder: if others may write to the data folder, their write permissions are removed, with a line in the
+// log. Their read permissions stay.
 func TestNoOtherProcessWritesToTheDataFolder(t *testing.T) {
 	for _, c := range []struct{ mode, want os.FileMode }{{0o700, 0o700}, {0o755, 0o755}, {0o777, 0o755}, {0o770, 0o750}} {
 		d := testDir(t)
@@ -96,7 +97,8 @@ func TestADamagedCredentialIsNotReplaced(t *testing.T) {
 	}
 }
 
-// TestALostIdentityIsNotReplaced: another account would be made without a word, and all records would seem gone.
+// TestALostIdentityIsNotReplaced: if the identity file of a data folder is missing, starting is an error. A new identity would be another
+// account, to which all stored records would seem lost.
 func TestALostIdentityIsNotReplaced(t *testing.T) {
 	d := testDir(t)
 	first, err := d.identity()
@@ -122,7 +124,8 @@ func TestALostIdentityIsNotReplaced(t *testing.T) {
 	}
 }
 
-// TestAnOlderFolderIsRemembered: one from before there was a format, or whose process died before it was noted.
+// TestAnOlderFolderIsRemembered: a data folder that has an identity and no format file, because an older version made it or a process died
+// before it wrote one, keeps the identity, and its account is remembered from then on.
 func TestAnOlderFolderIsRemembered(t *testing.T) {
 	d := testDir(t)
 	if err := os.Remove(d.formatFile()); err != nil {

@@ -58,7 +58,7 @@ var ofS3Files = []string{"s3:ListBucket*", "s3:DeleteObject*", "s3:GetObject*", 
 
 type object = map[string]any
 
-// cfn is a template's node, with its short forms of functions written out.
+// cfn converts a YAML node of a CloudFormation template into plain values, with short forms such as !Ref written out as functions.
 func cfn(n ast.Node) any {
 	switch n := n.(type) {
 	case *ast.TagNode:
@@ -98,7 +98,7 @@ func cfn(n ast.Node) any {
 	panic(fmt.Sprintf("CloudFormation takes no %T", n)) // such as anchors and aliases
 }
 
-// template is one of CloudFormation, and what is wrong with it.
+// template is a CloudFormation template, with the mistakes found in it.
 type template struct {
 	parts object
 	wrong []string
@@ -276,7 +276,7 @@ func (t *template) refer(where, name, attribute, condition string) {
 	}
 }
 
-// checkStatements holds every statement of a policy to what it needs and no more.
+// checkStatements checks each policy statement below v.
 func (t *template) checkStatements(where string, v any) {
 	switch v := v.(type) {
 	case object:
@@ -343,7 +343,7 @@ func lambdaTemplate(t *testing.T) string {
 	return string(b)
 }
 
-// TestLambdaTemplate holds the template of the functions to what can be known of it without AWS.
+// TestLambdaTemplate checks as much of the CloudFormation template of the Lambda functions as is possible without AWS.
 func TestLambdaTemplate(t *testing.T) {
 	t.Parallel()
 	tpl, err := readTemplate([]byte(lambdaTemplate(t)))
@@ -387,7 +387,7 @@ func TestLambdaTemplate(t *testing.T) {
 	}
 }
 
-// checkFunction holds a function to what its name says.
+// checkFunction checks that a function has the mounts and networks that its name implies.
 func checkFunction(t *testing.T, tpl *template, name string) {
 	t.Helper()
 	p, all := tpl.properties(name), fmt.Sprint(tpl.properties(name))

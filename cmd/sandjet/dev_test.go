@@ -8,7 +8,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// What is watched, tick by tick: what stands in the files, and whether that is to be applied.
+// TestOnlyWhatIsUnchangedIsApplied: `sandjet dev` applies the watched files when they differ from what was last applied and have stayed
+// the same for one tick. Each row is one tick: the content of the files, and whether it is to be applied.
 func TestOnlyWhatIsUnchangedIsApplied(t *testing.T) {
 	t.Parallel()
 	var text string

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestTheDoctorLooksWhereSandboxesDo: the PATH of the shell from which it is started says nothing about what commands in sandboxes find.
+// TestTheDoctorLooksWhereSandboxesDo: the doctor looks for programs in the PATH that commands in sandboxes get, not in the PATH of the
+// shell that started it.
 func TestTheDoctorLooksWhereSandboxesDo(t *testing.T) {
 	inBoxes, ofTheShell := t.TempDir(), t.TempDir()
 	for folder, name := range map[string]string{inBoxes: "python3", ofTheShell: "node"} {

@@ -111,7 +111,7 @@ func startEgress(t *testing.T, args []string) (*exec.Cmd, string) {
 	return cmd, at
 }
 
-// getThrough is the status of an answer by the proxy.
+// getThrough gets a URL through the proxy and returns the status of the response.
 func getThrough(t *testing.T, at, pass, target string) int {
 	t.Helper()
 	proxy := &url.URL{Scheme: "http", Host: at}
@@ -134,7 +134,7 @@ type webServer struct {
 	url  string
 }
 
-// privateWeb serves at an address of this host that is private and no loopback: operators may list such networks, and never loopback.
+// privateWeb serves on a private address of this host that is not loopback: operators may allow private networks, but never loopback.
 func privateWeb(t *testing.T) webServer {
 	t.Helper()
 	addresses, err := net.InterfaceAddrs()

@@ -67,7 +67,8 @@ func (t tree) remote() (list []schemas.FileInfo) {
 	return list
 }
 
-// apply does what a plan says, as the file systems would allow it.
+// apply changes the tree as the plan says, and fails where a real file system would: for example, when a folder that is not empty is
+// removed.
 func (t tree) apply(p syncPlan, from tree, up bool) error {
 	remove := func(list []string) (stay error) {
 		for _, name := range list {
@@ -127,8 +128,8 @@ func linked(trees ...tree) bool {
 	return slices.ContainsFunc(trees, func(t tree) bool { return slices.Contains(slices.Collect(maps.Values(t)), "@") })
 }
 
-// TestAPlanMakesFoldersAlike: with --delete both are the same afterwards but for links and what lies in their place, and without it
-// nothing is lost. The seed is fixed.
+// TestAPlanMakesFoldersAlike: after a sync with --delete both folders are equal, except for symbolic links and what is in their place;
+// without --delete, nothing that only the target has is lost. The folders are random, with a fixed seed.
 func TestAPlanMakesFoldersAlike(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 14))
@@ -185,7 +186,8 @@ func TestAPlanMakesFoldersAlike(t *testing.T) {
 	}
 }
 
-// TestSumsAreOfWhatWasRead: a file that changes in the moment of its reading, and one with another time or size, is read again.
+// TestSumsAreOfWhatWasRead: a cached checksum is used only for a file with the same size and time. A file that was modified just before it
+// was read is read again next time.
 func TestSumsAreOfWhatWasRead(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	s, at := openSums("ws_1", "d", "/x"), time.Now()
@@ -218,7 +220,7 @@ func TestSumsAreOfWhatWasRead(t *testing.T) {
 	}
 }
 
-// uploads is a gateway that takes uploads in parts, and stops the client after some.
+// uploads is a gateway that receives uploads in parts, and calls stop after each part.
 type uploads struct {
 	stored map[string][]byte // by upload
 	sent   int
@@ -248,7 +250,7 @@ func (u *uploads) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestAStoppedSyncContinues: the person stops it in the middle of a large file, and the next one sends the rest.
+// TestAStoppedSyncContinues: a sync that was stopped in the middle of a large file sends only the rest of it when it is started again.
 func TestAStoppedSyncContinues(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	dir := t.TempDir()
@@ -291,7 +293,7 @@ func TestAStoppedSyncContinues(t *testing.T) {
 	}
 }
 
-// TestPatternsOfNames: one without a slash is of a name anywhere, one with a slash is of a path.
+// TestPatternsOfNames: a pattern without a slash matches a name in any folder; one with a slash matches a path from the top.
 func TestPatternsOfNames(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{

@@ -14,8 +14,8 @@ import (
 	"github.com/sandjet/sandjet/internal/longtest"
 )
 
-// TestTheGuidesRunInOrder runs every shell block of README and of all guides as it stands there, one after the other on one data folder,
-// as a reader would who follows them all, and wants each to say something.
+// TestTheGuidesRunInOrder runs all shell blocks of README and of the guides unchanged, one guide after the other with one data folder, as
+// a reader would who follows them all. The output of each must contain the given texts.
 func TestTheGuidesRunInOrder(t *testing.T) {
 	longtest.Only(t, "half a minute of commands: make check")
 	dir, env, said := guideFolder(t)
@@ -62,7 +62,7 @@ func TestTheGuideOfE2BRuns(t *testing.T) {
 	runGuide(t, dir, env, said, "e2b", []string{"hello, sandbox\n", "\n42\n"})
 }
 
-// guideFolder starts Sandjet on free ports in a new folder. What it says goes to said.
+// guideFolder starts Sandjet on free ports with a new data folder. Its output goes to said.
 func guideFolder(t *testing.T, flags ...string) (dir string, env []string, said *lockedBuffer) {
 	t.Helper()
 	dir, said = t.TempDir(), &lockedBuffer{}

@@ -48,7 +48,8 @@ func TestToolInput(t *testing.T) {
 	}
 }
 
-// A file that is redirected into a call is not silently left unread; a loop that reads its lines is.
+// TestAnInputThatNoCommandReadsIsNoticed: unreadInput reports a file on stdin of which nothing has been read. It does not report a pipe,
+// nor a file of which a line was read, as in a shell loop over its lines.
 func TestAnInputThatNoCommandReadsIsNoticed(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lines")
 	if err := os.WriteFile(name, []byte("one\ntwo\n"), 0o600); err != nil {

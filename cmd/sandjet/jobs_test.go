@@ -43,7 +43,7 @@ func TestAJobTooManyIsTriedLater(t *testing.T) {
 	}
 }
 
-// slowJob takes a few bytes of each write, as a full pipe does.
+// slowJob accepts only a few bytes of each write, as a full pipe does.
 type slowJob struct {
 	takes  int
 	got    strings.Builder

@@ -11,7 +11,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// TestFormatsOfLists: a table leaves out what only -o wide has, a name is the first column, and YAML has what JSON has.
+// TestFormatsOfLists: the format table omits the columns of -o wide, the format name has the first column alone, and YAML has the same
+// fields as JSON.
 func TestFormatsOfLists(t *testing.T) {
 	t.Parallel()
 	type thing struct {

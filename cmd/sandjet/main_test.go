@@ -72,7 +72,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// condition answers the one question that scripts ask beside those of testscript.
+// condition evaluates the one condition that scripts have in addition to those of testscript: [long], true in long test runs.
 func condition(name string) (bool, error) {
 	if name != "long" {
 		return false, fmt.Errorf("unknown condition %q", name)
@@ -150,7 +150,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// mode wants a file to have a mode, in octal.
+// mode fails unless a file has the given mode, in octal.
 func mode(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: mode OCTAL FILE")

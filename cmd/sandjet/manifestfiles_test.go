@@ -105,7 +105,8 @@ func FuzzReadManifest(f *testing.F) {
 	})
 }
 
-// The example says what the example in Go says, and editors accept it.
+// TestTheExampleManifestIsRight: deploy/manifest.example.yaml is the manifest of define/testdata/acme.json, which is made with the Go
+// package define; it is valid by the JSON Schema for editors, and its first line names that schema's file.
 func TestTheExampleManifestIsRight(t *testing.T) {
 	t.Parallel()
 	const example = root + "/deploy/manifest.example.yaml"
@@ -147,7 +148,8 @@ func TestTheExampleManifestIsRight(t *testing.T) {
 	}
 }
 
-// What the document for editors refuses, the decoder refuses too, and the other way round.
+// TestTheDocumentForEditorsAgreesWithTheDecoder: the JSON Schema for editors and the manifest decoder accept and refuse the same
+// manifests.
 func TestTheDocumentForEditorsAgreesWithTheDecoder(t *testing.T) {
 	t.Parallel()
 	check := manifestSchema(t)

@@ -41,8 +41,8 @@ func mcpFiles(t *testing.T, folders ...string) map[string]string {
 	return files
 }
 
-// TestEachClientOfMCPIsSetUp: what is printed is what is written, it lies where the client reads it, has no key in it, is the same when it
-// is asked for again, and is all that changes in a file that was there.
+// TestEachClientOfMCPIsSetUp: for each client, the entry that is printed is also the one that is written, to the file that the client
+// reads. It contains no key. Installing twice changes nothing more, and the rest of an existing file stays as it is.
 func TestEachClientOfMCPIsSetUp(t *testing.T) {
 	t.Parallel()
 	const gateway = "https://sandjet.example.com"
@@ -157,7 +157,7 @@ func TestEachClientOfMCPIsSetUp(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotUnderstoodIsNotChanged: a file in another form is refused with what to do instead.
+// TestWhatIsNotUnderstoodIsNotChanged: a settings file that cannot be parsed is not changed; the error says what to do instead.
 func TestWhatIsNotUnderstoodIsNotChanged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -200,7 +200,8 @@ func TestWhatIsNotUnderstoodIsNotChanged(t *testing.T) {
 	}
 }
 
-// TestATableOfCodexIsBroughtUpToDate: its own keys alone, wherever the table stands and however it is written.
+// TestATableOfCodexIsBroughtUpToDate: in the TOML file of Codex only the keys that Sandjet sets are changed, wherever the table is in the
+// file and however its header is written.
 func TestATableOfCodexIsBroughtUpToDate(t *testing.T) {
 	t.Parallel()
 	values := []tomlValue{{"command", `"sandjet"`}, {"args", `["mcp", "--up"]`}, {"url", ""}}
@@ -220,7 +221,8 @@ func TestATableOfCodexIsBroughtUpToDate(t *testing.T) {
 	}
 }
 
-// TestAnEntryGoesIntoJSONAsItIsWritten: indented as the rest, in one line where that is, and with the file's ends of lines.
+// TestAnEntryGoesIntoJSONAsItIsWritten: an entry that is added to a JSON file follows the file's indentation and line ends, and stays on
+// one line if its surroundings do.
 func TestAnEntryGoesIntoJSONAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	for was, want := range map[string]string{
@@ -239,7 +241,7 @@ func TestAnEntryGoesIntoJSONAsItIsWritten(t *testing.T) {
 	}
 }
 
-// FuzzJSONWith: what is made is JSON, has the entry and all that was there, and is the same when it is done again.
+// FuzzJSONWith: the result is JSON that has the new entry and everything that was there before. Adding the entry again changes nothing.
 func FuzzJSONWith(f *testing.F) {
 	f.Add([]byte(`{"zzz": 1, "s": {"e": {"a": [1]}, "o": "\u0026"}}`))
 	f.Add([]byte("{\n\t\"s\": {}\n}"))
@@ -277,7 +279,7 @@ func FuzzJSONWith(f *testing.F) {
 	})
 }
 
-// FuzzTOMLWith: whatever is there, it ends, what is made is the same when it is done again, and nothing else is lost.
+// FuzzTOMLWith: for any input the function returns. Setting the values again changes nothing, and nothing else of the file is lost.
 func FuzzTOMLWith(f *testing.F) {
 	f.Add("a = 1\n[mcp_servers.sandjet]\ncommand = \"x\"\nargs = [\n'a', # b\n]\n[[b]]\nc.d = {e = \"\"\"f\"\"\"}\n")
 	f.Add("[\"mcp_servers\".sandjet]\nurl=1")

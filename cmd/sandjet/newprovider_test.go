@@ -97,7 +97,8 @@ func goTool(t *testing.T, top string, args ...string) {
 	}
 }
 
-// guideOverlay writes what the guide says into dir, and the overlay that lays it over the tree.
+// guideOverlay writes the code blocks of the guide into dir as files, with a go build overlay that puts them into the source tree. It
+// returns the overlay's path.
 func guideOverlay(t *testing.T, top, dir string) string {
 	t.Helper()
 	guide, err := os.ReadFile(filepath.Join(top, "docs/guides/new-provider.md"))
@@ -136,7 +137,8 @@ func guideOverlay(t *testing.T, top, dir string) string {
 	return overlay
 }
 
-// patched is a file with the lines of a diff that begin with +, each beside the line of the file before or after it.
+// patched returns the file's text with the lines that a diff adds (those with +), each inserted next to the diff's line before or after
+// it.
 func patched(t *testing.T, file, diff string) string {
 	t.Helper()
 	b, err := os.ReadFile(file)

@@ -77,7 +77,7 @@ func (p *processes) signal(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(p.find(ts, args[0]).cmd.Process.Signal(signalNamed(ts, args[1])))
 }
 
-// halt sends a signal, waits for the end, and compares it.
+// halt sends a signal, waits until the process has ended, and fails unless it ended with the expected exit code or by the signal.
 func (p *processes) halt(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args) > 3 {
 		ts.Fatalf("usage: halt NAME SIGNAL [CODE|signal]")
@@ -94,7 +94,7 @@ func (p *processes) halt(ts *testscript.TestScript, neg bool, args []string) {
 	s.await(ts, args[0], want)
 }
 
-// ends waits until a process ends by itself, and compares its end.
+// ends waits until a process ends by itself, and fails unless it ended with the expected exit code.
 func (p *processes) ends(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 || len(args) > 2 {
 		ts.Fatalf("usage: ends NAME [CODE]")
@@ -106,7 +106,7 @@ func (p *processes) ends(ts *testscript.TestScript, neg bool, args []string) {
 	p.find(ts, args[0]).await(ts, args[0], want)
 }
 
-// await waits for the end and compares it.
+// await waits until the process has ended, and fails unless its end is the wanted one.
 func (s *started) await(ts *testscript.TestScript, name, want string) {
 	select {
 	case <-s.gone:

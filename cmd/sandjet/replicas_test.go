@@ -8,7 +8,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Roles as their help shows them leave the log as its creator wanted it, and so does each reconnect.
+// TestRolesLeaveTheNumberOfCopiesAlone: a gateway, worker or deliverer that is started with the flags that its help shows does not change
+// the number of replicas of the log's streams, neither at the start nor when it reconnects.
 //
 //guarantee:what-can-be-lost-by-durability
 func TestRolesLeaveTheNumberOfCopiesAlone(t *testing.T) {

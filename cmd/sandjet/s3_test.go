@@ -14,14 +14,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestWorkspacesOnS3 goes the whole way by the command line, with a real server of S3.
+// TestWorkspacesOnS3 runs scripts of command lines with workspaces on a real S3 server.
 //
 //guarantee:a-file-on-s3-is-never-overwritten-unseen
 func TestWorkspacesOnS3(t *testing.T) {
 	runScripts(t, "testdata/s3", settingsOfS3(s3test.Start(t, "agents")))
 }
 
-// TestWorkspacesOnS3WithDocker is the same in containers of a real engine.
+// TestWorkspacesOnS3WithDocker does the same with containers of a real Docker engine.
 func TestWorkspacesOnS3WithDocker(t *testing.T) {
 	engine := dockertest.Get(t)
 	image := engine.Image(t, dockertest.Tools)
@@ -30,13 +30,14 @@ func TestWorkspacesOnS3WithDocker(t *testing.T) {
 	runScripts(t, "testdata/s3docker", settings)
 }
 
-// settingsOfS3 has the server in S3 and its files in BUCKETS.
+// settingsOfS3 returns the environment variables of a script: the server's URL in S3, the folder with its files in BUCKETS, and
+// credentials.
 func settingsOfS3(s s3test.Server) map[string]string {
 	return map[string]string{"S3": s.URL, "BUCKETS": s.Folder, "AWS_ACCESS_KEY_ID": s3test.Key, "AWS_SECRET_ACCESS_KEY": s3test.Secret}
 }
 
-// TestWhoseCredentialsOpenWhichBucket: what a record names is opened with what the record names, and the operator's bucket only below the
-// workspace's own prefix.
+// TestWhoseCredentialsOpenWhichBucket: a bucket that a workspace's record names is opened with the credentials that the record names. The
+// operator's bucket is opened with the operator's credentials, and only below the workspace's own prefix.
 func TestWhoseCredentialsOpenWhichBucket(t *testing.T) {
 	t.Parallel()
 	w := schemas.Workspace{Account: "acct_1", ID: "ws_000000000000000000000001", Name: "docs", Storage: "s3"}

@@ -16,7 +16,7 @@ import (
 	"github.com/sandjet/sandjet/internal/redistest"
 )
 
-// receiver starts an HTTP server that takes webhooks and writes down which.
+// receiver starts an HTTP server that receives webhooks and writes their IDs and the types of their events to a file.
 func receiver(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: receiver FILE VAR")
@@ -41,7 +41,7 @@ func receiver(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[1], srv.URL)
 }
 
-// telegramDouble starts a double of Telegram and writes down the messages of its chats.
+// telegramDouble starts a simulated Telegram server and writes the messages that it receives to a file.
 func telegramDouble(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: telegram FILE VAR TOKEN")
@@ -67,7 +67,7 @@ func telegramDouble(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[1], srv.URL)
 }
 
-// redisServers are those of the scripts, one each.
+// redisServers has the Redis servers of the scripts, one per script.
 type redisServers struct {
 	t  *testing.T
 	mu sync.Mutex

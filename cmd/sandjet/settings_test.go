@@ -34,8 +34,7 @@ func knownSettings(t *testing.T) map[string]*kong.Flag {
 	return keys(k.Model.Node)
 }
 
-// TestExampleHoldsEverySetting holds the example to the grammar: a setting that is not in the file
-// fails by name, and so does a key that is no setting.
+// TestExampleHoldsEverySetting: the example file of settings has every setting of the commands and no other key.
 func TestExampleHoldsEverySetting(t *testing.T) {
 	b, err := os.ReadFile(example)
 	if err != nil {
@@ -281,7 +280,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestACommandAloneIsParsedAsAmongAll holds the grammar of each command alone to that of all commands.
+// TestACommandAloneIsParsedAsAmongAll: to start faster, only the command that is run is built into the grammar. Each command built alone
+// must have the same flags and arguments as among all.
 func TestACommandAloneIsParsedAsAmongAll(t *testing.T) {
 	t.Parallel()
 	whole, err := grammar(new(cli))
@@ -327,7 +327,7 @@ func flagNames(n *kong.Node) []string {
 	return names
 }
 
-// described is a command, those below it and their flags and arguments, a line each.
+// described returns a command with its subcommands, flags and arguments as text, one per line.
 func described(n *kong.Node) string {
 	var b strings.Builder
 	_ = kong.Visit(n, func(v kong.Visitable, next kong.Next) error {

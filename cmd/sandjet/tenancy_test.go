@@ -235,7 +235,7 @@ func (n *node) joinNATS(t *testing.T) *natsTenant {
 	return a
 }
 
-// tries does something that the server must refuse.
+// tries calls do, which sends something on a subject, and fails unless the NATS server refuses it.
 func (a *natsTenant) tries(subject string, do func() error) {
 	a.t.Helper()
 	a.forget()
@@ -268,7 +268,7 @@ func (a *natsTenant) flush() {
 	}
 }
 
-// request asks until a part that answers has opened.
+// request sends a request, again and again until a server process subscribes to the subject and replies.
 func (a *natsTenant) request(subject, body string) *nats.Msg {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), time.Minute)
