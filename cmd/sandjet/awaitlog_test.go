@@ -13,16 +13,16 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// firstLogLine is a log handler that sends the first message that is logged to lines.
-type firstLogLine struct {
+// A log handler that sends the first message that is logged to lines.
+type heard struct {
 	slog.Handler
 	once  sync.Once
 	lines chan string
 }
 
-func (*firstLogLine) Enabled(context.Context, slog.Level) bool { return true }
-func (h *firstLogLine) WithAttrs([]slog.Attr) slog.Handler     { return h }
-func (h *firstLogLine) Handle(_ context.Context, l slog.Record) error {
+func (*heard) Enabled(context.Context, slog.Level) bool { return true }
+func (h *heard) WithAttrs([]slog.Attr) slog.Handler     { return h }
+func (h *heard) Handle(_ context.Context, l slog.Record) error {
 	h.once.Do(func() { h.lines <- l.Message })
 	return nil
 }
@@ -60,7 +60,7 @@ func TestARoleWaitsForItsLog(t *testing.T) {
 	top := topologyFlags{Replicas: 1, Shards: 1}
 
 	proxy.Aim() // a server that is not there
-	said := &firstLogLine{Handler: slog.DiscardHandler, lines: make(chan string, 1)}
+	said := &heard{Handler: slog.DiscardHandler, lines: make(chan string, 1)}
 	n, err := newNode(slog.New(said), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
