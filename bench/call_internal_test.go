@@ -38,7 +38,8 @@ func BenchmarkCall(b *testing.B) {
 	b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
 }
 
-// BenchmarkPipeline is what [BenchmarkCall] is measured beside: the bare pipeline, and the writes of a call alone.
+// BenchmarkPipeline measures two baselines of [BenchmarkCall]: the bare pipeline, and the messages that a call writes, without the rest of
+// Sandjet.
 func BenchmarkPipeline(b *testing.B) {
 	const warm, slots = 2000, 32
 	w, err := openWrites(b.Context())

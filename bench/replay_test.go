@@ -20,7 +20,8 @@ func serverFrame(text string) []byte {
 	return append([]byte{opText, two, byte(len(text) >> 8), byte(len(text))}, text...)
 }
 
-// eventFrame is a frame of an event as the gateway sends it, by sequences; prev 0: the first.
+// eventFrame returns the frame of an event as the gateway sends it. seq is the sequence of the event and prev that of the one before it, 0
+// for the first.
 func eventFrame(seq, prev int, data string) []byte {
 	before := startCursor
 	if prev > 0 {
@@ -30,7 +31,7 @@ func eventFrame(seq, prev int, data string) []byte {
 		schemas.Cursor{Epoch: "e", Seq: uint64(seq)}, before, data))
 }
 
-// TestFollowerSeesWhatIsWrong: a benchmark whose client overlooks a lost event measures nothing.
+// TestFollowerSeesWhatIsWrong: the client of the benchmark counts as faults the events that are lost, repeated or out of order, and gaps.
 func TestFollowerSeesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	live := serverFrame(opLive + `}`)
@@ -75,7 +76,7 @@ func TestFollowerSeesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// bytesOf cuts what is sent in odd places.
+// bytesOf yields b in pieces of 97 bytes, which end anywhere in a frame.
 func bytesOf(b []byte) func(yield func([]byte) bool) {
 	const piece = 97
 	return func(yield func([]byte) bool) {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestAFollowerChecksEveryEventOfABatch, whatever the events say.
+// TestAFollowerChecksEveryEventOfABatch: holes and repeats are counted within a batch too, even where the text of an event looks like the
+// beginning of another.
 func TestAFollowerChecksEveryEventOfABatch(t *testing.T) {
 	t.Parallel()
 	event := func(cur, prev string) string {

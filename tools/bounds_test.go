@@ -21,12 +21,12 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// worst is a pattern that is admitted and takes as long as one can: each character is looked at by each of
-// its instructions.
+// worst returns a pattern that is still accepted and takes as long as an accepted one can: for each character of the text, every
+// instruction of its program is tried.
 func worst() string { return strings.Repeat("[ab]{0,90}", 50) + "[cd]" }
 
-// TestSearchesEndWithTheirContext gives the tools work for many minutes, in one long line, in many short ones and in
-// names, and takes their time away.
+// TestSearchesEndWithTheirContext: searches that would take many minutes, in one long line, in many short lines and in many file names,
+// end soon after their context does.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestSearchesEndWithTheirContext(t *testing.T) {
@@ -261,7 +261,8 @@ func plainBrace(s string) (head string, options []string, tail string, ok bool) 
 	return "", nil, "", false
 }
 
-// TestGlobKeepsWhatItCanShow adds paths in any order: what is kept is what a sort of all of them would show, and no more.
+// TestGlobKeepsWhatItCanShow: however the order in which glob finds paths, it keeps the ones that it will show, the newest first, and not
+// many bytes more.
 func TestGlobKeepsWhatItCanShow(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -295,7 +296,8 @@ func TestGlobKeepsWhatItCanShow(t *testing.T) {
 	})
 }
 
-// TestAnswersAreNotMultiplied words answers in which a long path would be repeated for each of many short lines.
+// TestAnswersAreNotMultiplied: the text of a result is cut at its limit, also where a long path would be repeated for each of many short
+// lines.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestAnswersAreNotMultiplied(t *testing.T) {
@@ -332,7 +334,7 @@ func TestAnswersAreNotMultiplied(t *testing.T) {
 	}
 }
 
-// TestReadReportsBinaryFilesWithoutReadingThem asks for a late page of a file that cannot be read in time.
+// TestReadReportsBinaryFilesWithoutReadingThem reads a late page of a binary file that is too large to be read in the test's time.
 func TestReadReportsBinaryFilesWithoutReadingThem(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// rows are those of the table of exposure, as the records make them.
+// rows are the ways in which tools are visible to models, by the workspaces and the sandbox of an agent.
 func rows() map[string]schemas.ToolVisibility {
 	files := schemas.Tools()[:7]
 	reads := []schemas.Tool{schemas.ToolRead, schemas.ToolGlob, schemas.ToolLS}
@@ -70,8 +70,8 @@ func encoded(t *testing.T, v any) []byte {
 	return b.Bytes()
 }
 
-// TestWhatIsShownIsTaken: each schema is one, and an input with every argument that it names fits it and
-// is decoded; so is one with the required alone.
+// TestWhatIsShownIsTaken: the schema of each tool is valid. An input with all of its arguments, and one with the required ones alone, fit
+// the schema and are accepted by the decoder; an unknown argument does not fit.
 func TestWhatIsShownIsTaken(t *testing.T) {
 	t.Parallel()
 	for name, e := range rows() {
@@ -120,8 +120,8 @@ func TestWhatIsShownIsTaken(t *testing.T) {
 	}
 }
 
-// TestStrictSchemas holds the schemas of the strict formats to the rules of that mode, and what a model answers under
-// them, with null for all that it may leave out, to the decoder.
+// TestStrictSchemas: schemas of the strict formats keep to the rules of strict mode, and the decoder accepts what a model sends under
+// them, with null for each optional argument.
 func TestStrictSchemas(t *testing.T) {
 	t.Parallel()
 	for name, e := range rows() {

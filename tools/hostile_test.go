@@ -58,7 +58,7 @@ func hostileFiles(tb testing.TB) *safefs.Root {
 	return root
 }
 
-// hostile draws an input of a file tool.
+// hostile draws a file tool and an input for it that is made to take much memory or time.
 func hostile(t *rapid.T) (schemas.Tool, any) {
 	path := rapid.SampledFrom([]string{
 		"line", "ends", "crlf", "short", "empty", "words", "lines", "wrong", "nul", "é", "sub", ".", "", "none", "a/b/c",
@@ -111,8 +111,8 @@ func hostile(t *rapid.T) (schemas.Tool, any) {
 	}
 }
 
-// TestHostileInputsAreBounded carries out random inputs that are made to take memory and time. Each has a moment,
-// after which it is cancelled; each may allocate a bounded amount, and say so much and no more.
+// TestHostileInputsAreBounded runs file tools with random inputs that are made to take much memory and time. Each run is cancelled after a
+// moment and must then end. The memory that it allocates and the length of its text have limits.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestHostileInputsAreBounded(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"github.com/sandjet/sandjet/tools"
 )
 
-// stageOf is a skill on its way.
+// stageOf returns the staging of a skill that has this text in SKILL.md, two files more, and those of more.
 func stageOf(t *testing.T, text string, more ...skills.File) tools.SkillStage {
 	t.Helper()
 	b, err := skills.New(append(more,
@@ -78,7 +78,8 @@ func stagingWays() map[string]func(t *testing.T, dir string, s tools.SkillStage)
 	}
 }
 
-// lies lists what is below the skill's folders, and fails where it is not the skill, or something was left aside.
+// lies checks that both skills folders have the skill, with the right contents and modes, and nothing else, such as what an aborted
+// staging leaves.
 func lies(t *testing.T, dir string, s tools.SkillStage) {
 	t.Helper()
 	for _, top := range []string{schemas.SkillsFolder, schemas.OtherSkillsFolder} {
@@ -112,8 +113,8 @@ func staged(t *testing.T, r schemas.Result) bool {
 	return d.Staged
 }
 
-// TestSkillsAreStaged: a skill is put there once, replaced when it is another, repaired when something of it was changed, and never
-// written over files that others have made.
+// TestSkillsAreStaged: a skill is staged once, replaced by another version, and repaired if one of its files was changed. A folder without
+// Sandjet's mark belongs to the user and is never replaced.
 func TestSkillsAreStaged(t *testing.T) {
 	t.Parallel()
 	for name, stage := range stagingWays() {
@@ -163,7 +164,8 @@ func TestSkillsAreStaged(t *testing.T) {
 	}
 }
 
-// TestSkillsAreStagedByManyAtOnce: all succeed, and what is there at the end is one of them, whole.
+// TestSkillsAreStagedByManyAtOnce: if a skill is staged several times at the same time, all stagings succeed, and the skill is complete
+// afterwards.
 func TestSkillsAreStagedByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, stage := range stagingWays() {
@@ -185,7 +187,8 @@ func TestSkillsAreStagedByManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestALargeSkillComesInSeveralRuns: its parts are put together, and half of them is nothing.
+// TestALargeSkillComesInSeveralRuns: a large skill is staged by several scripts, each with a part. As long as a part is missing, the skill
+// is not in its folder.
 func TestALargeSkillComesInSeveralRuns(t *testing.T) {
 	t.Parallel()
 	content := make([]byte, 4<<20)
@@ -210,7 +213,8 @@ func TestALargeSkillComesInSeveralRuns(t *testing.T) {
 	lies(t, dir, s)
 }
 
-// TestStagingIsKilled: at every step, and the next one finishes it.
+// TestStagingIsKilled: a staging that dies at any of its steps leaves no incomplete skill that is marked as complete, and the next staging
+// succeeds.
 func TestStagingIsKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -70,7 +70,7 @@ func TestBashCountsWhatIsNotText(t *testing.T) {
 	}
 }
 
-// TestNoticesOfAProvider: what a provider says of a command is in the result and in its text, after the exit code.
+// TestNoticesOfAProvider: a provider's notices about a command are in the result, and in its text after the exit code.
 func TestNoticesOfAProvider(t *testing.T) {
 	t.Parallel()
 	plan, err := tools.Compile(schemas.Call{ID: "call_1", Tool: schemas.ToolBash}, schemas.BashInput{Command: "true"})

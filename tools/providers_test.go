@@ -26,8 +26,7 @@ import (
 
 const account = "acct_1"
 
-// moved gives the files of a case to a provider that keeps its workspaces below root, and takes them
-// back afterwards.
+// moved moves the folder of a case to below root, where the provider keeps its workspaces, calls f with it there, and moves it back.
 func moved(tb testing.TB, root, dir string, n int64, f func(m providers.Mount, dir string)) {
 	tb.Helper()
 	m := providers.Mount{Namespace: fmt.Sprintf("fs-%d", n)}
@@ -107,7 +106,7 @@ func openLocal(t *testing.T) (p *local.Provider, root string) {
 	return p, root
 }
 
-// give makes every file the workspace's owner's, as if a box had made it.
+// give makes the owner of the workspace the owner of every file in it, as if a sandbox had created them.
 func give(tb testing.TB, p *local.Provider, m providers.Mount, dir string) {
 	tb.Helper()
 	root, err := p.OpenWorkspace(tb.Context(), account, m) // it gives the folder away
@@ -176,8 +175,8 @@ func TestLocalProviderNatively(t *testing.T) {
 	}, nil)
 }
 
-// TestOneNameForAFile takes the names that one side prints to the other: those of the file tools to bash, and those
-// that commands print to the file tools, in both dialects.
+// TestOneNameForAFile: names of files that the file tools print can be passed to bash, and names that commands print can be passed to the
+// file tools, in both dialects.
 func TestOneNameForAFile(t *testing.T) {
 	t.Parallel()
 	p, root := openLocal(t)

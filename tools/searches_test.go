@@ -15,7 +15,8 @@ import (
 // step is how long a search of a test works between two looks at the others.
 const step = 2 * time.Millisecond
 
-// work has a search work for a time, unless its context ends before. It waits as it works: in virtual time both are a sleep.
+// work runs a search of account a that takes d, unless ctx ends before. It sleeps instead of working, which is the same in virtual time,
+// and calls at before each step.
 func work(ctx context.Context, s *Searches, a schemas.AccountID, d time.Duration, at func()) error {
 	ctx, w, err := s.enter(ctx, a)
 	defer w.leave()
@@ -27,8 +28,8 @@ func work(ctx context.Context, s *Searches, a schemas.AccountID, d time.Duration
 	return err
 }
 
-// TestSearchesOfAQuietAccountHaveTheirTurn: an account searches without end, as often as it may. Another account's search is done as soon as
-// it has worked in its turns, however many there are of the first.
+// TestSearchesOfAQuietAccountHaveTheirTurn: while one account has as many searches running as it may, without end, the search of another
+// account takes at most about twice the time that it would take alone, however many the others are.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestSearchesOfAQuietAccountHaveTheirTurn(t *testing.T) {
@@ -103,8 +104,8 @@ func TestSoManySearchesWorkAtATime(t *testing.T) {
 	})
 }
 
-// TestASearchThatWaitsForItsFilesHoldsNoTurn: the file system of one search does not answer. The others continue, and it has to wait when
-// it does too.
+// TestASearchThatWaitsForItsFilesHoldsNoTurn: while the file system of one search does not respond, the other searches use its turns. When
+// it responds again, that search must wait for a turn.
 func TestASearchThatWaitsForItsFilesHoldsNoTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

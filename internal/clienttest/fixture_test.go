@@ -35,7 +35,7 @@ const (
 
 var conversations = []string{"c_1", "c_2", "chat/3@x"}
 
-// TestMain wants no goroutine to be left. On a busy machine those of the last test take a while to end.
+// TestMain fails if goroutines are left after the tests. On a busy machine those of the last test may take a while to end.
 func TestMain(m *testing.M) {
 	ticker := goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1") // one per process, see natstest
 	code := m.Run()
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// book is the records of a test: one account.
+// book is the records of a gateway in tests: one account with one key, for which every call is valid.
 type book struct{}
 
 var _ gateway.Records = book{}
@@ -73,15 +73,14 @@ func (book) Resolve(_ context.Context, a schemas.AccountID, r schemas.Request) (
 	}, nil
 }
 
-// edge is a gateway behind a network that does not hold.
+// edge is a gateway behind a proxy that cuts connections.
 type edge struct {
 	bus   *streams.Bus
 	proxy *faultproxy.Proxy
 	url   string // through the proxy
 }
 
-// open starts a gateway that lets pages of origin in, and cuts every connection to it after 50 to
-// 500 ms.
+// open starts a gateway that accepts requests from pages of origin, behind a proxy that cuts every connection after 50 to 500 ms.
 func open(t *testing.T, origin string) *edge {
 	t.Helper()
 	bus := natstest.Start(t, natstest.Durability("os"), natstest.Shards(2)).Bus
@@ -155,7 +154,7 @@ func (e *edge) write(t *testing.T) {
 	})
 }
 
-// judge holds what clients saw, each for itself, against the log.
+// judge compares what each client saw with the log, and fails at events that are lost, repeated, out of order or different.
 func (e *edge) judge(t *testing.T, clients ...[]streamcheck.Seen) {
 	t.Helper()
 	var log []streamcheck.Seen
@@ -186,7 +185,7 @@ func (e *edge) judge(t *testing.T, clients ...[]streamcheck.Seen) {
 	}
 }
 
-// replay is a conversation as the log has it.
+// replay returns all events of a conversation that the log has.
 func (e *edge) replay(t *testing.T, conv string) (all []streams.Entry[schemas.Event]) {
 	t.Helper()
 	for entry, err := range streams.Events.Replay(t.Context(), e.bus, string(alice)+"/"+conv, schemas.Cursor{}) {
@@ -198,13 +197,13 @@ func (e *edge) replay(t *testing.T, conv string) (all []streams.Entry[schemas.Ev
 	return all
 }
 
-// long skips a test that says nothing new about the Go code.
+// long skips, except in long runs, a test of clients other than the one in Go.
 func long(t *testing.T) {
 	t.Helper()
 	longtest.Only(t, "other clients than that in Go")
 }
 
-// program finds a program, or skips the test; where CI is set it must be there.
+// program returns the path of the first of the programs that is installed. If none is, the test is skipped, or fails in CI.
 func program(t *testing.T, names ...string) string {
 	t.Helper()
 	for _, name := range names {
@@ -215,7 +214,7 @@ func program(t *testing.T, names ...string) string {
 	return absent(t, names[0]+" is not installed")
 }
 
-// library is the built JavaScript client.
+// library returns the folder of the built JavaScript client. If it is not built, the test is skipped, or fails in CI.
 func library(t *testing.T) string {
 	t.Helper()
 	dist, err := filepath.Abs(filepath.Join(home, "dist"))

@@ -60,13 +60,13 @@ func (c *cluster) askOnce(ctx context.Context, method, path string, body []byte)
 	return res.StatusCode, b, err
 }
 
-// submit sends all calls and returns them once each is accepted.
+// submit sends all calls in the foreground and returns those that were accepted.
 func (c *cluster) submit(ctx context.Context, t *testing.T, calls []wanted) []wanted {
 	t.Helper()
 	return c.submitAs(ctx, t, calls, false)
 }
 
-// submitAs is submit, in the background or not.
+// submitAs sends all calls, as background jobs or not.
 func (c *cluster) submitAs(ctx context.Context, t *testing.T, calls []wanted, background bool) []wanted {
 	t.Helper()
 	var refused atomic.Bool

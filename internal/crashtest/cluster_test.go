@@ -61,7 +61,7 @@ func build(t *testing.T) string {
 	return filepath.Join(programs, "sandjet")
 }
 
-// cluster is some roles, each a process, on one data folder.
+// cluster is a set of roles, each a process of its own, with a common data folder.
 type cluster struct {
 	log     *journal
 	roles   []*process // in the order of their start
@@ -84,7 +84,7 @@ type cluster struct {
 	links *links // where each role reaches the server through a network that may fail; else nil
 }
 
-// newCluster has no roles yet. They end with the test.
+// newCluster returns a cluster without roles. Roles that are added are killed at the end of the test.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	program := build(t)
@@ -125,7 +125,7 @@ func (c *cluster) role(name string, args ...string) {
 	c.roles = append(c.roles, p)
 }
 
-// credential is that of a role, which finds it in the data folder.
+// credential is the credential with which roles connect to the NATS server. They find it in the data folder.
 type credential struct{ URL, User, Password string }
 
 func (c *cluster) credential(t *testing.T) (r credential) {
@@ -140,7 +140,7 @@ func (c *cluster) credential(t *testing.T) (r credential) {
 	return r
 }
 
-// identity is the arguments of a role that creates the account.
+// identity returns the arguments with which a role creates the account of the cluster.
 func (c *cluster) identity() []string { return []string{"--account", c.account, "--key", c.key} }
 
 // workers adds two that share the work.

@@ -160,7 +160,7 @@ func (k *e2bClient) broken(ctx context.Context, t *testing.T, name, step string,
 	return known(t, line)
 }
 
-// known is what a part has left, for the next one.
+// known returns, as environment variables for the next part of the test, the sandbox and the process that this part has left.
 func known(t *testing.T, out string) []string {
 	t.Helper()
 	var left struct {

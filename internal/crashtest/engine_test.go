@@ -120,12 +120,12 @@ func (c *contained) killEngine(ctx context.Context, t *testing.T, r *rand.Rand, 
 	}
 }
 
-// untilEngine is how long the engine is left alone: long enough for calls to begin.
+// untilEngine returns a random time, 4 to 12 s, until the engine is killed next: long enough for calls to begin.
 func untilEngine(r *rand.Rand) time.Duration {
 	return 4*time.Second + time.Duration(r.Int64N(int64(8*time.Second)))
 }
 
-// deleteSandboxes deletes those of the account.
+// deleteSandboxes deletes all sandboxes of the account.
 func (c *contained) deleteSandboxes(ctx context.Context, t *testing.T) {
 	t.Helper()
 	const all = "/v1/accounts/me/sandboxes"
@@ -143,7 +143,8 @@ func (c *contained) deleteSandboxes(ctx context.Context, t *testing.T) {
 	}
 }
 
-// sweep resolves what a killed worker has made and not recorded, without waiting until that is old.
+// sweep removes, by `sandjet sandboxes instances sweep`, what a killed worker has created and not recorded, without the usual wait until
+// it is old.
 func (c *contained) sweep(ctx context.Context, t *testing.T) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, c.program, "sandboxes", "instances", "sweep", "--grace", "0s", "--data-dir", c.data)
@@ -169,7 +170,7 @@ func onEngine(t *testing.T, e *dockertest.Engine) []dockertest.Process {
 	})
 }
 
-// left says what the installation has left on the engine and on the log.
+// left lists what the installation has left on the engine and in the log.
 func (c *contained) left(ctx context.Context, t *testing.T, idle int) string {
 	t.Helper()
 	var left []string

@@ -19,19 +19,20 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// links are the networks between the roles and the server: a proxy for each role.
+// links are the connections between the roles and the NATS server: one fault proxy for each role.
 type links struct {
 	byRole map[string]*faultproxy.Proxy
 	target string
 }
 
-// behindProxies puts a network that may fail between the server and every other role.
+// behindProxies makes every role but the server connect to the server through a fault proxy.
 func behindProxies(c *cluster, worker []string) []string {
 	c.links = &links{byRole: map[string]*faultproxy.Proxy{}}
 	return worker
 }
 
-// lead has a role reach the server, which runs, through a proxy of its own.
+// lead starts a fault proxy for a role and changes the role's arguments so that it connects to the server through it. The server must be
+// running.
 func (l *links) lead(ctx context.Context, t *testing.T, c *cluster, p *process, server string) {
 	t.Helper()
 	role := c.credential(t)
@@ -59,7 +60,7 @@ type fault struct {
 	strikes func(ctx context.Context, t *testing.T, c *cluster, p *process, lasts time.Duration)
 }
 
-// faultsOf are those that may hit a role. The server has no network of its own to lose: all others do.
+// faultsOf returns the faults that are possible for a role: all, or only those of processes if it has no proxy, as the server.
 func faultsOf(c *cluster, p *process) []fault {
 	all := []fault{{"SIGSTOP", standStill}, {"kill -9", killAndRevive}}
 	if c.links.byRole[p.name] == nil {
@@ -68,7 +69,7 @@ func faultsOf(c *cluster, p *process) []fault {
 	return append(all, fault{"connections cut", cutOff}, fault{"partition", partition}, fault{"slow network", slowDown})
 }
 
-// It pauses a process, as a suspended machine or a migration does. Its connections stay open.
+// It stops a process with SIGSTOP for the time, as a suspended machine or a migration does. Its connections stay open.
 func standStill(ctx context.Context, t *testing.T, _ *cluster, p *process, lasts time.Duration) {
 	t.Helper()
 	p.signal(t, syscall.SIGSTOP)
@@ -76,7 +77,7 @@ func standStill(ctx context.Context, t *testing.T, _ *cluster, p *process, lasts
 	pause(ctx, lasts)
 }
 
-// killAndRevive is as in the other tests: gone, and back after a while.
+// killAndRevive kills a role with SIGKILL and starts it again after at most two seconds.
 func killAndRevive(ctx context.Context, t *testing.T, c *cluster, p *process, lasts time.Duration) {
 	t.Helper()
 	p.kill()
@@ -88,7 +89,7 @@ func cutOff(_ context.Context, _ *testing.T, c *cluster, p *process, _ time.Dura
 	c.links.byRole[p.name].CutAll()
 }
 
-// partition lets nothing pass, and takes no new connection, for as long as it lasts.
+// partition cuts the role's connections to the server and accepts no new ones for the time.
 func partition(ctx context.Context, _ *testing.T, c *cluster, p *process, lasts time.Duration) {
 	proxy := c.links.byRole[p.name]
 	proxy.Aim() // nowhere
@@ -97,7 +98,7 @@ func partition(ctx context.Context, _ *testing.T, c *cluster, p *process, lasts 
 	proxy.Aim(c.links.target)
 }
 
-// slowDown has the role's new connections deliver in pieces, each late, and stall once.
+// slowDown makes the role connect again through a proxy that delivers small pieces, each with a delay, and stalls each connection once.
 func slowDown(ctx context.Context, _ *testing.T, c *cluster, p *process, lasts time.Duration) {
 	proxy := c.links.byRole[p.name]
 	proxy.Set(faultproxy.Faults{
@@ -109,7 +110,7 @@ func slowDown(ctx context.Context, _ *testing.T, c *cluster, p *process, lasts t
 	proxy.CutAll()
 }
 
-// signal sends a signal to the process itself, not to what it has started.
+// signal sends a signal to the process itself, but not to its children.
 func (p *process) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	p.mu.Lock()

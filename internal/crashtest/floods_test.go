@@ -20,7 +20,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// flood is one way to take from others what is common to all.
+// flood is one way in which a tenant can use up what all tenants share.
 type flood struct {
 	name    string
 	short   bool                                  // it is part of the short run too
@@ -61,7 +61,7 @@ func floods() []flood {
 	}
 }
 
-// flooder is a tenant that means no good.
+// flooder is a tenant that attacks the installation.
 type flooder struct {
 	*cluster
 	t         *testing.T
@@ -88,14 +88,14 @@ func newFlooder(t *testing.T, c *cluster, q *quiet) *flooder {
 	return f
 }
 
-// count counts what has come in, and what of it was taken.
+// count adds n to the requests that were answered, and also to the ones that were accepted if taken is set.
 func (f *flooder) count(n int64, taken bool) {
 	if f.sent.Add(n); taken {
 		f.taken.Add(n)
 	}
 }
 
-// ask asks once, and counts what was answered.
+// ask sends a request once and counts it if there is a response. Without a response the status is 0.
 func (f *flooder) ask(ctx context.Context, method, path string, body any) (status int, answer []byte) {
 	var sent io.Reader = http.NoBody
 	if body != nil {
@@ -153,7 +153,7 @@ func (f *flooder) run(ctx context.Context, tool schemas.Tool, input any) (r sche
 	return r, ctx.Err()
 }
 
-// many does something over and over, n at a time, until the flood is over.
+// many calls do again and again, with n goroutines, until ctx ends.
 func many(ctx context.Context, n int, do func(i int)) {
 	var all sync.WaitGroup
 	var i atomic.Int64
@@ -177,7 +177,7 @@ func (f *flooder) edits(ctx context.Context) {
 	})
 }
 
-// stalledBodies announces bodies and does not send them, with a key and without.
+// stalledBodies sends requests, with a key and without, whose headers announce a body that is never sent.
 func (f *flooder) stalledBodies(ctx context.Context) {
 	f.hold(ctx, f.gateway, 600, func(i int) string {
 		key := ""

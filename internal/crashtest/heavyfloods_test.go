@@ -165,12 +165,13 @@ func (c *cluster) heavilyFlooded(ctx context.Context, t *testing.T, one flood, q
 	return took
 }
 
-// cameIn reports whether anything of a flood has come in. On a busy machine that may take longer than the flood is to last.
+// cameIn reports whether the installation has answered any request of the flood, and accepted one unless all are to be refused. On a busy
+// machine that may take longer than the flood is to last.
 func (f *flooder) cameIn(one flood) bool {
 	return f.sent.Load() > 0 && (f.taken.Load() > 0 || one.refused)
 }
 
-// memory is what the processes hold that run.
+// memory returns the resident memory in bytes of each role that runs.
 func (c *cluster) memory() map[string]int64 {
 	held := map[string]int64{}
 	for _, p := range c.roles {
@@ -191,7 +192,8 @@ func (c *cluster) memory() map[string]int64 {
 	return held
 }
 
-// heapsBecome waits until no role that shows its metrics has more than that on its heap, and returns those that still have.
+// heapsBecome waits until each role that reports metrics has at most that many bytes on its heap, for three minutes at most. It returns
+// the heaps that are still larger.
 func (c *cluster) heapsBecome(ctx context.Context, most int64) (large map[string]int64) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute) // the collector runs every two at the latest
 	defer cancel()
@@ -229,7 +231,8 @@ func (c *cluster) heap(ctx context.Context, address string) (bytes int64) {
 	return bytes
 }
 
-// must sends what a flood needs, and returns a field of the answer.
+// must sends a request that the flood needs, again while it is answered 429 or not at all, and returns a field of the response. It fails
+// the test if the request is refused.
 func (f *flooder) must(ctx context.Context, method, path string, body any, field string) string {
 	f.t.Helper()
 	for range 20 {
@@ -250,14 +253,14 @@ func (f *flooder) must(ctx context.Context, method, path string, body any, field
 	return ""
 }
 
-// untaken opens connections that ask for something and do not read the answer, until the flood is over.
+// untaken opens n connections, sends a GET on each and does not read the response, until the flood is over.
 func (f *flooder) untaken(ctx context.Context, n int, path func(i int) string, accept string) {
 	f.hold(ctx, f.gateway, n, func(i int) string {
 		return "GET " + path(i) + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + f.key + "\r\nAccept: " + accept + "\r\n\r\n"
 	})
 }
 
-// more is a number for the long form, or a tenth of it.
+// more returns n in the long form of the test, and a tenth of it in the short one.
 func more(n int) int {
 	if longtest.Asked() {
 		return n
@@ -270,7 +273,7 @@ func (f *flooder) asks(ctx context.Context) {
 		map[string]any{"name": "asks", "config": map[string]any{"provider": "local", "permissionMode": "ask"}}, "")
 }
 
-// parkLarge has a call with a large input wait for a person.
+// parkLarge sends a call with a large input that waits for the approval of a person.
 func (f *flooder) parkLarge(ctx context.Context) {
 	f.asks(ctx)
 	r := request("large", schemas.ToolWrite, schemas.WriteInput{FilePath: "large", Content: strings.Repeat("<", 5_000_000)})

@@ -93,7 +93,7 @@ func (c *cluster) subscribe(ctx context.Context, t *testing.T, at string) {
 	}
 }
 
-// settled waits until every job is over and returns them by their call.
+// settled waits until every job has ended and returns the jobs by the ID of their call.
 func (c *cluster) settled(ctx context.Context, t *testing.T, results map[string]schemas.Result) map[string]schemas.Job {
 	t.Helper()
 	for {
@@ -194,7 +194,7 @@ func (c *cluster) checkJobs(
 	}
 }
 
-// index is the number in an id.
+// index returns the number in an ID such as kept-0012, or -1 if it has none.
 func index(id string) int {
 	var n int
 	if _, err := fmt.Sscanf(id[strings.IndexByte(id, '-')+1:], "%d", &n); err != nil {
@@ -203,7 +203,7 @@ func index(id string) int {
 	return n
 }
 
-// toldOf is what conversations say of jobs.
+// toldOf counts the events of conversations about jobs.
 type toldOf struct {
 	finished  map[schemas.JobID]int
 	followUps map[schemas.JobID]int
@@ -221,7 +221,7 @@ func (o toldOf) all(jobs map[string]schemas.Job) bool {
 	return true
 }
 
-// The events of the conversations are read and counted.
+// It reads the conversations of the calls, counts their events about jobs, and fails if an artifact is announced after the end of its job.
 func (c *cluster) told(ctx context.Context, t *testing.T, calls []wanted) toldOf {
 	t.Helper()
 	got := toldOf{map[schemas.JobID]int{}, map[schemas.JobID]int{}, map[schemas.JobID]schemas.JobArtifacts{}, map[schemas.CallID]int{}}
@@ -247,8 +247,7 @@ func (c *cluster) told(ctx context.Context, t *testing.T, calls []wanted) toldOf
 	return got
 }
 
-// eachOnce reads the conversations of the calls, each once, and proves on the way that no event is
-// there twice.
+// eachOnce calls f with each event of the calls' conversations, and fails if an event is there twice.
 func (c *cluster) eachOnce(ctx context.Context, t *testing.T, calls []wanted, f func(schemas.Event)) {
 	t.Helper()
 	read, seen := map[string]bool{}, map[string]bool{}
@@ -267,7 +266,7 @@ func (c *cluster) eachOnce(ctx context.Context, t *testing.T, calls []wanted, f 
 	}
 }
 
-// eachEvent reads a conversation from its beginning.
+// eachEvent calls f with each event of a conversation, from its beginning, and fails at a gap.
 func (c *cluster) eachEvent(ctx context.Context, t *testing.T, conversation string, f func(schemas.Event)) {
 	t.Helper()
 	for after, last := "-1", false; !last; {
@@ -282,8 +281,8 @@ func (c *cluster) eachEvent(ctx context.Context, t *testing.T, conversation stri
 	}
 }
 
-// receiver is a webhook receiver that fails each tenth request, after it has taken note of it: as one
-// that dies before its answer.
+// receiver is a webhook receiver that records every request and then answers each tenth with an error, like one that dies before it can
+// respond.
 type receiver struct {
 	server *httptest.Server
 

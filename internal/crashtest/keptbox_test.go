@@ -71,13 +71,13 @@ func TestAKeptBoxIsOneBoxWhateverHappensToItsWorker(t *testing.T) {
 	c.check(ctx, t, slices.Concat(inHand, later), results)
 }
 
-// keptBox is the box that all calls of the account share.
+// keptBox sends the calls of the test, which all run in one persistent sandbox.
 type keptBox struct {
 	c    *cluster
 	sent int
 }
 
-// next are some calls.
+// next returns n new calls that run the command, with ID in it replaced by the call's ID.
 func (k *keptBox) next(n int, command string) []wanted {
 	calls := make([]wanted, n)
 	for i := range calls {
@@ -88,7 +88,7 @@ func (k *keptBox) next(n int, command string) []wanted {
 	return calls
 }
 
-// serve leaves a server behind in the box.
+// serve starts a TCP server in the sandbox, which continues to run after its call.
 func (k *keptBox) serve(ctx context.Context, t *testing.T) {
 	t.Helper()
 	const server = `perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(LocalAddr => "127.0.0.1:7070", Listen => 64, ReuseAddr => 1) or die "$!";` +
@@ -100,7 +100,8 @@ func (k *keptBox) serve(ctx context.Context, t *testing.T) {
 	}
 }
 
-// visit has calls look around in the box, all at the same time, and returns its name: the same for all.
+// visit runs n calls at the same time and returns the name of the sandbox in which they ran. It fails if they ran in several, or if served
+// is set and a call cannot reach the server that serve has started.
 func (k *keptBox) visit(ctx context.Context, t *testing.T, n int, served bool) string {
 	t.Helper()
 	look := boxMark
@@ -125,7 +126,7 @@ func (k *keptBox) visit(ctx context.Context, t *testing.T, n int, served bool) s
 	return slices.Collect(maps.Keys(names))[0]
 }
 
-// begin sends calls that leave their mark and take their time, and waits until each has begun.
+// begin sends n calls that write their mark and then take six seconds, and waits until a worker has started each.
 func (k *keptBox) begin(ctx context.Context, t *testing.T, n int) []wanted {
 	t.Helper()
 	calls := k.c.submit(ctx, t, k.next(n, "echo ID >> "+mark+"; sleep 6; echo done ID"))
@@ -139,7 +140,7 @@ func (k *keptBox) begin(ctx context.Context, t *testing.T, n int) []wanted {
 	return calls
 }
 
-// startedBy is the worker that has started a call.
+// startedBy returns the ID of the worker that last started the call; "" if none has.
 func (k *keptBox) startedBy(ctx context.Context, t *testing.T, w wanted) (worker string) {
 	t.Helper()
 	k.c.eachEvent(ctx, t, w.conversation, func(e schemas.Event) {
@@ -151,7 +152,7 @@ func (k *keptBox) startedBy(ctx context.Context, t *testing.T, w wanted) (worker
 	return worker
 }
 
-// owner is the process whose worker has the box.
+// owner returns the process whose worker runs the calls of the sandbox.
 func (k *keptBox) owner(ctx context.Context, t *testing.T) *process {
 	t.Helper()
 	calls := k.next(1, "true")

@@ -48,14 +48,15 @@ func TestMCPOutlivesItsProcesses(t *testing.T) {
 	t.Run("all of them and the workers", interrupted)
 }
 
-// mcpKills is a cluster with two gateways: one holds requests until their calls have a result, the other for a moment.
+// mcpKills is a cluster with two gateways. The first holds an MCP request until its call has a result; the second holds it only for a
+// moment.
 type mcpKills struct {
 	c                         *cluster
 	brief                     string // where the second gateway listens
 	gateways, briefs, workers []*process
 }
 
-// killed kills processes and starts them again.
+// killed kills all of the processes with SIGKILL, and then starts them again.
 func (m *mcpKills) killed(t *testing.T, all []*process) {
 	t.Helper()
 	for _, p := range all {
@@ -67,7 +68,7 @@ func (m *mcpKills) killed(t *testing.T, all []*process) {
 	}
 }
 
-// asker makes an agent whose commands a person must allow.
+// asker creates an agent whose commands need the approval of a person.
 func (m *mcpKills) asker(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for _, args := range [][]string{
@@ -81,23 +82,23 @@ func (m *mcpKills) asker(ctx context.Context, t *testing.T) {
 	}
 }
 
-// user is a client at the first gateway, whose calls are on a conversation of the name.
+// user returns an MCP client of the first gateway, whose calls belong to the conversation of this name.
 func (m *mcpKills) user(revision, name string) mcpUser {
 	return mcpUser{c: m.c, gateway: m.c.gateway, revision: revision, query: "?conversation=" + name}
 }
 
-// at is the client at the second gateway.
+// at returns the same client, connected to the second gateway.
 func (m *mcpKills) at(u mcpUser) mcpUser {
 	u.gateway = m.brief
 	return u
 }
 
-// held is a command that leaves its mark and ends when it is freed.
+// held returns a command that writes its mark and then runs until free is called with its name.
 func held(name string) string {
 	return "echo " + name + " >> " + mark + "; until [ -e " + name + ".free ]; do sleep 0.02; done; echo done " + name
 }
 
-// begun waits for the mark of the command that a request has sent.
+// begun waits until the command of a request has written its mark, and fails if the request is answered before.
 func (m *mcpKills) begun(ctx context.Context, t *testing.T, name string, by *inFlight) {
 	t.Helper()
 	for m.c.marks(t)[name] == 0 {
@@ -111,10 +112,10 @@ func (m *mcpKills) begun(ctx context.Context, t *testing.T, name string, by *inF
 	}
 }
 
-// unanswered is a request that has no answer yet, whatever became of the one that began the command.
+// unanswered returns a request that never ends, for begun: where the request that began the command may end at any time.
 func unanswered() *inFlight { return &inFlight{ended: make(chan struct{})} }
 
-// free lets a held command end.
+// free lets the held command of this name end.
 func (m *mcpKills) free(t *testing.T, name string) {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(m.c.data, "workspaces", "*", mark))
@@ -126,7 +127,7 @@ func (m *mcpKills) free(t *testing.T, name string) {
 	}
 }
 
-// once checks an answer, and that the call ran once and has one result on its conversation, which is of the name.
+// once checks the result r, that the command ran once, and that the conversation of this name has one result of the call.
 func (m *mcpKills) once(ctx context.Context, t *testing.T, name string, r mcpResult, want schemas.Status) {
 	t.Helper()
 	if r.Record.Status != want || r.IsError != (want != schemas.StatusCompleted) {

@@ -23,7 +23,7 @@ const (
 	mcpOlder  = "2025-11-25"
 )
 
-// mcpUser is a client of the Model Context Protocol over HTTP that repeats nothing by itself.
+// mcpUser is an MCP client over HTTP that never repeats a request by itself.
 type mcpUser struct {
 	c        *cluster
 	gateway  string // host and port
@@ -35,7 +35,7 @@ type mcpUser struct {
 // errNoAnswer says that a request has ended without an answer.
 var errNoAnswer = errors.New("no answer")
 
-// mcpResult is what the tests read of a result.
+// mcpResult has the fields of an MCP result that the tests read.
 type mcpResult struct {
 	ResultType    string                     `json:"resultType"`
 	IsError       bool                       `json:"isError"`
@@ -47,7 +47,7 @@ type mcpResult struct {
 	Result        *mcpResult                 `json:"result"` // likewise
 }
 
-// call is a tools/call of bash. Requests with one mark are the same tool use.
+// call sends a tools/call of bash. Requests with the same mark are the same tool use.
 func (u mcpUser) call(ctx context.Context, mark, command string, more ...map[string]any) (mcpResult, error) {
 	params := map[string]any{
 		"name": "bash", "arguments": map[string]any{"command": command},
@@ -59,7 +59,7 @@ func (u mcpUser) call(ctx context.Context, mark, command string, more ...map[str
 	return u.ask(ctx, "tools/call", "bash", params)
 }
 
-// status is a tools/call of async_status, which waits for a call.
+// status sends a tools/call of async_status, which waits for the end of a call.
 func (u mcpUser) status(ctx context.Context, id string) (mcpResult, error) {
 	return u.ask(ctx, "tools/call", "async_status", map[string]any{"name": "async_status", "arguments": map[string]any{"statusId": id}})
 }
@@ -157,7 +157,7 @@ func patiently(ctx context.Context, t *testing.T, ask func() (mcpResult, error))
 	return r
 }
 
-// inFlight is a request that waits for its answer.
+// inFlight is a request that was sent and may not be answered yet.
 type inFlight struct {
 	ended chan struct{}
 	r     mcpResult
@@ -174,7 +174,8 @@ func begin(ask func() (mcpResult, error)) *inFlight {
 	return f
 }
 
-// beginAgain is begin, and asks until there is an answer with a result: on a slow machine the gateway may say before that that it takes long.
+// beginAgain sends a request and repeats it until the call has ended: on a slow machine, the gateway may first answer that the call is
+// still queued or running.
 func beginAgain(ctx context.Context, ask func() (mcpResult, error)) *inFlight {
 	return begin(func() (mcpResult, error) {
 		return again(ctx, func() (mcpResult, error) {
@@ -197,7 +198,7 @@ func (f *inFlight) answer(t *testing.T) mcpResult {
 	return f.r
 }
 
-// cut waits for the end of a request that must have no answer.
+// cut waits until a request has ended, and fails if it was answered.
 func (f *inFlight) cut(t *testing.T) {
 	t.Helper()
 	if <-f.ended; !errors.Is(f.err, errNoAnswer) {

@@ -64,8 +64,8 @@ func TestAQuietTenantIsServedBesideEachFlood(t *testing.T) {
 	}
 }
 
-// flooded has one flood run beside the calls of the quiet tenant, by a tenant of its own: what an earlier one has left waiting
-// keeps it from nothing.
+// flooded runs one flood by a new tenant while the quiet tenant makes its calls, and fails if these take much longer than undisturbed
+// ones. The tenant is a new one so that what an earlier flood has left in queues does not hinder this one.
 func (c *cluster) flooded(ctx context.Context, t *testing.T, one flood, q *quiet, undisturbed []time.Duration) {
 	t.Helper()
 	size := floodSizeOf(t)
@@ -95,8 +95,8 @@ func (c *cluster) flooded(ctx context.Context, t *testing.T, one flood, q *quiet
 	}
 }
 
-// withTenants lets accounts be made, and bounds what one of them may take of the workers, as the guide to tenancy says. The gateway may
-// have few descriptors, so that a flood of connections is a small one.
+// withTenants allows accounts to be created and sets the limits for each that the guide to tenancy recommends. The gateway gets few file
+// descriptors, so that a flood of connections needs only a few to reach the limit.
 func withTenants(c *cluster, worker []string) []string {
 	c.gatewayFlags = append(c.gatewayFlags, "--admin-key", adminKey, "--durable-streams", "--account-durable-bytes", "32MiB")
 	c.descriptors = 1024
@@ -105,7 +105,7 @@ func withTenants(c *cluster, worker []string) []string {
 
 const adminKey = "admin-key-0123456789"
 
-// tenant makes an account and returns the cluster as its client sees it.
+// tenant creates an account and returns a copy of the cluster whose requests are made with the key of that account.
 func (c *cluster) tenant(ctx context.Context, t *testing.T, name string) *cluster {
 	t.Helper()
 	account, key, err := client.New("http://"+c.gateway, adminKey).Accounts().Add(ctx, schemas.AccountSpec{Name: name})
@@ -117,7 +117,7 @@ func (c *cluster) tenant(ctx context.Context, t *testing.T, name string) *cluste
 	return &own
 }
 
-// dial connects to the log with the credential of the account, once its server has received it.
+// dial connects to the NATS server with the credential of the account. It tries again until the server has received the credential.
 func (c *cluster) dial(t *testing.T) *nats.Conn {
 	t.Helper()
 	for end := time.Now().Add(patience); ; {
@@ -207,12 +207,12 @@ func (q *quiet) call(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// request is a call in a conversation of its own.
+// request returns the request of a call in a new conversation.
 func request(id string, tool schemas.Tool, input any) schemas.Request {
 	return schemas.Request{ID: schemas.CallID(id), Conversation: schemas.ConversationID("c-" + id), Tool: tool, Input: encode(input)}
 }
 
-// encode writes JSON in which nothing is longer for HTML's sake.
+// encode returns JSON without the escapes for HTML, which would make it longer.
 func encode(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -223,7 +223,7 @@ func encode(v any) json.RawMessage {
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// send posts a call once: a tenant that is not served at once is not served.
+// send posts a call once and does not repeat a request that fails: the quiet tenant must be served at once.
 func (q *quiet) send(ctx context.Context, r schemas.Request) error {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -264,7 +264,7 @@ func (q *quiet) publish(ctx context.Context, r schemas.Request) error {
 
 func messageID(n int) string { return fmt.Sprint("invoice-", n) }
 
-// await waits for the result of a call, which may not be known yet when it was published.
+// await waits for the result of a call. A call that was published over NATS may be unknown to the gateway at first.
 func (q *quiet) await(ctx context.Context, id string) (r schemas.Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -285,12 +285,12 @@ func (q *quiet) await(ctx context.Context, id string) (r schemas.Result, err err
 	}
 }
 
-// middle is what half of the times were at least.
+// middle returns the median.
 func middle(took []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(took))[len(took)/2]
 }
 
-// servedAsWell fails where the calls of the quiet tenant took much longer beside a flood than without.
+// servedAsWell fails if the median or the maximum of the calls' times beside a flood is much larger than without.
 func servedAsWell(t *testing.T, took, undisturbed []time.Duration) {
 	t.Helper()
 	if got, most := middle(took), max(slowerBy*middle(undisturbed), alwaysMiddle); got > most {
@@ -301,12 +301,12 @@ func servedAsWell(t *testing.T, took, undisturbed []time.Duration) {
 	}
 }
 
-// longest is what 99 of 100 times were at most.
+// longest returns the 99th percentile.
 func longest(took []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(took))[(len(took)*99-1)/100]
 }
 
-// spread is what times were.
+// spread returns the number of calls, the median, the 99th percentile and the maximum as text.
 func spread(took []time.Duration) string {
 	const exact = time.Millisecond
 	return fmt.Sprintf("%d calls, middle %s, p99 %s, slowest %s", len(took), middle(took).Round(exact), longest(took).Round(exact),

@@ -79,7 +79,7 @@ func (p *process) start(ctx context.Context) error {
 	}
 }
 
-// holds bounds how many descriptors the process may have.
+// holds limits the number of file descriptors of the process.
 func (p *process) holds(descriptors int) {
 	p.args = append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, descriptors), p.program}, p.args...)
 	p.program = "/bin/sh"

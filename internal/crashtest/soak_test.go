@@ -21,10 +21,10 @@ import (
 	"github.com/sandjet/sandjet/internal/longtest"
 )
 
-// sample is what a process held at a moment. Goroutines are 0 where the process does not report them.
+// sample is what a process used at one moment. Goroutines are 0 if the process does not report them.
 type sample struct{ memory, descriptors, threads, goroutines float64 }
 
-// bound is by how much a figure may grow between the two halves of a run.
+// bound is by how much a figure may grow from the first to the second half of a run.
 type bound struct {
 	factor float64 // of its level in the first half, once the run has warmed up
 	slack  float64 // and so much more
@@ -38,8 +38,8 @@ var (
 	goroutineBound = bound{1.1, 64}
 )
 
-// grows reports whether a figure grows: its middle in the last quarter against that in the second. The first quarter
-// is what it takes to warm up.
+// grows reports whether the median of a figure in the last quarter of a run is above the bound, compared with the median in the second
+// quarter. The first quarter is for warming up. With less than eight figures nothing grows.
 func (b bound) grows(figures []float64) (before, after float64, grown bool) {
 	n := len(figures)
 	if n < 8 {

@@ -21,7 +21,7 @@ const mostPerCall = 96 << 10
 // mostJobs is how many ended jobs the workers of a host keep the output of.
 const mostJobs = 1000
 
-// judgeDisk wants the log to grow by what is published, and the number of other files not to grow.
+// judgeDisk fails if the disk use per call is above mostPerCall, or if the number of files other than those of the log and of jobs grows.
 func judgeDisk(t *testing.T, disk, files []float64, calls []int64) {
 	t.Helper()
 	n := len(disk)

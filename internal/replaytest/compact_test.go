@@ -19,7 +19,7 @@ import (
 	"github.com/sandjet/sandjet/streams/outputs"
 )
 
-// screen is what a program shows of the calls of one conversation.
+// screen is the state of a program that shows the output of a conversation's calls.
 type screen struct {
 	mu     sync.Mutex
 	texts  map[schemas.CallID]string // of what runs, and of what has ended
@@ -36,7 +36,7 @@ func newScreen() *screen {
 	return &screen{texts: map[schemas.CallID]string{}, ended: map[schemas.CallID]bool{}, more: make(chan struct{})}
 }
 
-// show takes an item as a program does that shows the calls.
+// show updates the screen with an item that a client has received.
 func (s *screen) show(it client.Item) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *screen) show(it client.Item) error {
 	return nil
 }
 
-// watch shows a conversation on a screen.
+// watch follows a conversation and shows it on a new screen.
 func (c *crowd) watch(follow replaytest.Follow, conv schemas.ConversationID) *screen {
 	s := newScreen()
 	c.work.Go(func() {
@@ -103,7 +103,7 @@ func (c *crowd) watch(follow replaytest.Follow, conv schemas.ConversationID) *sc
 	return s
 }
 
-// The result is one event of a call. Piece -1 is its acceptance, and the one behind the last its end.
+// It returns one event of a call: for piece -1 that the call is accepted, for pieces its end, and between them a piece of output.
 func told(conv schemas.ConversationID, call, piece, pieces int) schemas.Event {
 	c := schemas.Call{ID: schemas.CallID(fmt.Sprintf("%s-%d", conv, call)), Account: alice, Conversation: conv}
 	id := fmt.Sprintf("%s.%d", c.ID, piece)
@@ -125,7 +125,7 @@ func told(conv schemas.ConversationID, call, piece, pieces int) schemas.Event {
 	})
 }
 
-// line is one piece of output; all are of one length.
+// line returns one piece of output. All pieces have the same length.
 func line(call, piece int) string { return fmt.Sprintf("%03d/%03d\n", call, piece) }
 
 // TestCompactReadersShowTheSame: through cuts, a reader that leaves out what a later event contains whole has the same on the screen as a

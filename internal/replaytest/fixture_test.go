@@ -31,7 +31,7 @@ const (
 	patience                   = 100 * time.Second // of everything that must happen at all
 )
 
-// TestMain wants no goroutine to be left. On a busy machine those of the last test take a while to end.
+// TestMain fails if goroutines are left after the tests. On a busy machine those of the last test may take a while to end.
 func TestMain(m *testing.M) {
 	ticker := goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1") // one per process, see natstest
 	code := m.Run()
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// book is the records of a test: one account, and no calls.
+// book is the records of a gateway in tests: one account with one key, for which no call is valid.
 type book struct{}
 
 var _ gateway.Records = book{}
@@ -64,7 +64,7 @@ func (book) Resolve(context.Context, schemas.AccountID, schemas.Request) (schema
 	return schemas.Call{}, schemas.Errorf(schemas.Unsupported, "there are no tools here")
 }
 
-// pick is the number of the long form or that of the short one.
+// pick returns the first number in the long form of the tests, and the second in the short one.
 func pick(usual, short int) int {
 	if !longtest.Asked() {
 		return short
@@ -72,7 +72,7 @@ func pick(usual, short int) int {
 	return usual
 }
 
-// system is a log with gateways on it, behind a network that a test may break.
+// system is a NATS server with gateways, which clients reach through a fault proxy.
 type system struct {
 	t     *testing.T
 	log   *natstest.Log
@@ -84,7 +84,7 @@ type system struct {
 	ever map[schemas.ConversationID][]streamcheck.Seen // all that was stored, in the order of the log
 }
 
-// open starts a log and a network without faults. The gateways are the test's.
+// open starts a NATS server and a fault proxy without faults. It starts no gateway: a test does, with single or serve.
 func open(t *testing.T, options ...natstest.Option) *system {
 	t.Helper()
 	options = append([]natstest.Option{natstest.Durability("os"), natstest.Shards(2)}, options...)
@@ -99,8 +99,7 @@ func open(t *testing.T, options ...natstest.Option) *system {
 	return s
 }
 
-// background runs a part until the test ends, or until the returned function is called, and wants it
-// to return nil.
+// background calls run in a goroutine until the test ends or the returned function is called. The test fails if run returns an error.
 func background(t *testing.T, run func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -116,13 +115,13 @@ func background(t *testing.T, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// host is a gateway that listens.
+// host is a running gateway with its address.
 type host struct {
 	addr string
 	stop func() // drains, as a rollout does
 }
 
-// serve starts a gateway on a bus.
+// serve starts a gateway that uses the bus.
 func (s *system) serve(bus *streams.Bus, change ...func(*gateway.Options)) host {
 	s.t.Helper()
 	o := gateway.Options{Bus: bus, Records: book{}, Log: slog.New(slog.NewTextHandler(s.t.Output(), nil)), Grace: patience}
@@ -137,7 +136,7 @@ func (s *system) serve(bus *streams.Bus, change ...func(*gateway.Options)) host 
 	return host{l.Addr().String(), background(s.t, func(ctx context.Context) error { return gw.Run(ctx, l) })}
 }
 
-// single starts one gateway on the log and aims the network at it.
+// single starts one gateway and directs the proxy to it.
 func (s *system) single(change ...func(*gateway.Options)) host {
 	s.t.Helper()
 	h := s.serve(s.log.Open(), change...)
@@ -145,15 +144,15 @@ func (s *system) single(change ...func(*gateway.Options)) host {
 	return h
 }
 
-// note makes the event number n of a conversation.
+// note returns the event number n of a conversation.
 func note(conv schemas.ConversationID, n int) schemas.Event {
 	c := schemas.Call{ID: schemas.CallID(fmt.Sprint("turn-", n)), Account: alice, Conversation: conv}
 	text := fmt.Sprintf("line %d of %s\r\n<b>é</b> \u2028 ", n, conv) + strings.Repeat("x", n%200)
 	return schemas.NewEvent(c, schemas.Message, fmt.Sprintf("%s.%d", conv, n), time.Now(), map[string]string{"text": text})
 }
 
-// store publishes an event until it is stored, whatever happens to the log meanwhile, and writes it
-// down. The events of a conversation must be stored one after the other.
+// store publishes an event, again and again until it is stored, and remembers it for judge. Events of one conversation must be stored one
+// after the other.
 func (s *system) store(e schemas.Event) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -182,7 +181,7 @@ func (s *system) remember(e schemas.Event, at schemas.Cursor) {
 	})
 }
 
-// end is the place of the last event that was stored in a conversation.
+// end returns the cursor of the last event that was stored in a conversation.
 func (s *system) end(conv schemas.ConversationID) schemas.Cursor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +196,7 @@ func (s *system) end(conv schemas.ConversationID) schemas.Cursor {
 	return c
 }
 
-// write stores the events from to to-1 of each conversation, of all of them in turn.
+// write stores the events from to to-1 of each conversation: number from of all, then the next of all.
 func (s *system) write(convs []schemas.ConversationID, from, to int) {
 	for n := from; n < to; n++ {
 		for _, c := range convs {
@@ -206,8 +205,8 @@ func (s *system) write(convs []schemas.ConversationID, from, to int) {
 	}
 }
 
-// keepWriting stores events of each conversation in turn, one round every few milliseconds, until the
-// returned function is called, which reports how many rounds there were.
+// keepWriting stores events of all conversations, one of each every few milliseconds, until the returned function is called. That function
+// returns the number of the next event.
 func (s *system) keepWriting(convs []schemas.ConversationID, from int) (stop func() int) {
 	s.t.Helper()
 	const pace = 4 * time.Millisecond
@@ -227,7 +226,7 @@ func (s *system) keepWriting(convs []schemas.ConversationID, from int) (stop fun
 	return func() int { end(); return next }
 }
 
-// held is what the log holds of a conversation now.
+// held returns the events of a conversation that the log has now.
 func (s *system) held(conv schemas.ConversationID) (all []streamcheck.Seen) {
 	s.t.Helper()
 	bus := s.log.Open() // another knows the incarnation of now
@@ -244,7 +243,7 @@ func (s *system) held(conv schemas.ConversationID) (all []streamcheck.Seen) {
 	return all
 }
 
-// crowd is clients that follow conversations in all ways.
+// crowd is a group of clients that follow conversations, by every API that there is for it.
 type crowd struct {
 	s    *system
 	end  context.CancelFunc
@@ -253,7 +252,7 @@ type crowd struct {
 	work sync.WaitGroup
 }
 
-// crowd makes an empty one.
+// crowd returns a group without clients.
 func (s *system) crowd() *crowd {
 	c := &crowd{s: s}
 	c.ctx, c.end = context.WithCancel(context.Background())
@@ -261,13 +260,13 @@ func (s *system) crowd() *crowd {
 	return c
 }
 
-// leave ends all clients.
+// leave stops all clients and waits for their end.
 func (c *crowd) leave() {
 	c.end()
 	c.work.Wait()
 }
 
-// rejoin lets clients continue where those of other transcripts were.
+// rejoin starts a client for each transcript, which continues where the transcript ends.
 func (c *crowd) rejoin(all ...*replaytest.Transcript) {
 	for _, tr := range all {
 		f := c.wayOf(tr.Way)
@@ -280,7 +279,7 @@ func (c *crowd) rejoin(all ...*replaytest.Transcript) {
 	c.all = append(c.all, all...)
 }
 
-// transport is one that ends with the crowd, so that clients do not share connections.
+// transport returns an HTTP client with connections of its own, which are closed at the end of the test.
 func (c *crowd) transport() *http.Client {
 	tr := &http.Transport{}
 	c.s.t.Cleanup(tr.CloseIdleConnections)
