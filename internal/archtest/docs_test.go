@@ -154,7 +154,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// The first command of the README is built and run as it stands there, in a tree of its own data.
+// TestReadmeFirstCommandRuns runs the first command of the README, as it is written, and fails if it leaves data in the tree.
 func TestReadmeFirstCommandRuns(t *testing.T) {
 	longtest.Only(t, "the gate runs the command itself")
 	data := filepath.Join(top, ".sandjet")
@@ -179,8 +179,8 @@ func TestReadmeFirstCommandRuns(t *testing.T) {
 
 func hostForbidsBoxes(output string) bool { return strings.Contains(output, "--allow-unisolated") }
 
-// TestEveryPromiseHasItsTests: docs/PROOFS.md, which is made of the tags of tests, has some for each. And the promises stay short enough
-// to be read.
+// TestEveryPromiseHasItsTests: docs/PROOFS.md, which is generated from the tags of tests, has a section for each guarantee; and
+// docs/GUARANTEES.md has at most 3000 words.
 func TestEveryPromiseHasItsTests(t *testing.T) {
 	text, proofs := read(t, "docs/GUARANTEES.md"), read(t, "docs/PROOFS.md")
 	promises := regexp.MustCompile(`(?m)^### (.*)$`).FindAllStringSubmatch(text, -1)
@@ -197,7 +197,7 @@ func TestEveryPromiseHasItsTests(t *testing.T) {
 	}
 }
 
-// Every limit that a request can run into is listed.
+// TestLimitsAreListed: docs/LIMITS.md has each constant Max… and Default… of schemas/limits.go.
 func TestLimitsAreListed(t *testing.T) {
 	text := read(t, "docs/LIMITS.md")
 	for _, m := range regexp.MustCompile(`(?m)^\t((?:Max|Default)[A-Za-z]+)\s+=`).FindAllStringSubmatch(read(t, "schemas/limits.go"), -1) {

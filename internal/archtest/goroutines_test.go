@@ -87,7 +87,7 @@ func isReceived(body *ast.BlockStmt, call *ast.CallExpr) (is bool) {
 	return is
 }
 
-// nameOf is a function's name, with the type of its receiver.
+// nameOf returns a function's name, with the type of its receiver before it.
 func nameOf(fn *ast.FuncDecl) string {
 	if fn.Recv == nil || len(fn.Recv.List) == 0 {
 		return fn.Name.Name

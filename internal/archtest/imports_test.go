@@ -46,8 +46,8 @@ func checkFloor(p pkg) (errs []error) {
 	return errs
 }
 
-// covers reports whether a row that names folder allows the package at to: the folder itself and
-// what lies in it, as long as that has no row of its own and is no leaf.
+// covers reports whether a row of the table of imports that names folder allows a package to import to: the folder itself and the packages
+// in it that have no row of their own.
 func covers(folder, to string) bool {
 	row, _ := rowOf(to)
 	return row == folder || to == folder
@@ -174,8 +174,8 @@ func TestOwnersBite(t *testing.T) {
 	}
 }
 
-// A program of the standard library only starts in a millisecond or two; what the box links runs
-// its initialisation before every run.
+// TestBoxLinksOnlyWhatItNeeds: the program inside sandboxes imports only small packages. It starts before every command, in a millisecond
+// or two, and each package that it links would add its initialization to that.
 func TestBoxLinksOnlyWhatItNeeds(t *testing.T) {
 	never := []string{"net", "net/http", "crypto/tls", "encoding/json", "log/slog"}
 	linked := []string{"providers/local/box", "providers/local/boxentry", "providers/local/confine", "providers/internal/netns"}

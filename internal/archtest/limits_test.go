@@ -58,8 +58,8 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 // limitName is a limit in a document, with its package where that is not schemas. Types of limits and buckets are none.
 var limitName = regexp.MustCompile("`(?:([a-z]+)\\.)?((?:Max|Min|Default|Measure|Publication)[A-Za-z]+|[A-Z][A-Za-z]+Lifetime)`")
 
-// TestLimitsHaveTheDefaultsOfSettings: a default that stands behind its flag in docs/LIMITS.md is the one of the example
-// configuration, which a test of cmd/sandjet holds to the flags.
+// TestLimitsHaveTheDefaultsOfSettings: each default that docs/LIMITS.md gives for a flag is the one in the example configuration. A test
+// of cmd/sandjet compares that with the flags.
 func TestLimitsHaveTheDefaultsOfSettings(t *testing.T) {
 	example := read(t, "deploy/sandjet.example.yaml")
 	n := 0
@@ -80,7 +80,7 @@ func TestLimitsHaveTheDefaultsOfSettings(t *testing.T) {
 	}
 }
 
-// plain writes numbers, sizes and durations in one way.
+// plain normalizes numbers, sizes and durations, so that they can be compared as text.
 func plain(s string) string {
 	s = strings.NewReplacer(",", "", " minutes", "m", " min", "m", " days", "d", " ", "").Replace(s)
 	if days, ok := strings.CutSuffix(s, "d"); ok {
@@ -94,7 +94,7 @@ func plain(s string) string {
 	return s
 }
 
-// constants has the whole numbers among the constants of a package that are written with numbers, package time and one another.
+// constants returns the integer constants of a package whose values are made of numbers, constants of package time and one another.
 func constants(t *testing.T, pkg string) map[string]int64 {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(top, pkg, "*.go"))
@@ -142,7 +142,7 @@ func constants(t *testing.T, pkg string) map[string]int64 {
 	return out
 }
 
-// written is how a document may write the value of a limit: a count, a size in bytes, or a time in nanoseconds.
+// written lists the ways in which a document may write a limit's value: as a count, a size in bytes, or a time in nanoseconds.
 func written(n int64) []string {
 	grouped := strconv.FormatInt(n, 10)
 	for at := len(grouped) - 3; at > 0; at -= 3 {
@@ -173,7 +173,7 @@ func written(n int64) []string {
 	return out
 }
 
-// standsIn reports whether a row has a value as a word of its own.
+// standsIn reports whether a row contains the value as a separate word.
 func standsIn(row, value string) bool {
 	return regexp.MustCompile(`(^|[^0-9,.A-Za-z])` + regexp.QuoteMeta(value) + `($|[^0-9A-Za-z])`).MatchString(row)
 }

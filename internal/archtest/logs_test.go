@@ -107,7 +107,7 @@ func isLogger(e ast.Expr) bool {
 	return false
 }
 
-// constant is the value of a string that is written out, in one piece or several.
+// constant returns the value of a string literal or of several that are added. It is false for anything else.
 func constant(e ast.Expr) (string, bool) {
 	switch x := e.(type) {
 	case *ast.BasicLit:
@@ -121,7 +121,7 @@ func constant(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// checkHelp looks at the help of flags and commands, which stands in tags of fields.
+// checkHelp looks for replaced words in the help of flags and commands, which is in struct tags.
 func checkHelp(fset *token.FileSet, f *ast.File) (errs []error) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		field, ok := n.(*ast.Field)
@@ -140,7 +140,7 @@ func checkHelp(fset *token.FileSet, f *ast.File) (errs []error) {
 	return errs
 }
 
-// replaced finds a word that is not used any more in text for operators, and what to say in its place.
+// replaced returns the first word of text that is no longer used for operators, and what to use instead; both are "" if there is none.
 func replaced(text string) (word, instead string) {
 	for _, w := range replacedWords {
 		if found := w.pattern.FindString(text); found != "" {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The table of long suites in CONTRIBUTING is that of the Makefile, with what each takes.
+// TestContributingListsTheLongSuites: the table of long suites in CONTRIBUTING.md has the targets of the Makefile, with the same
+// descriptions.
 func TestContributingListsTheLongSuites(t *testing.T) {
 	made := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^(long-[a-z]+):.*## (.+)$`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
@@ -32,7 +33,7 @@ func rows(of map[string]string) []string {
 	return all
 }
 
-// Each package that leaves tests to the long form is in a long suite: else nothing would ever run them.
+// TestEveryLongTestIsInASuite: each package with tests that only the long form runs belongs to a long-… target of the Makefile.
 func TestEveryLongTestIsInASuite(t *testing.T) {
 	makefile := read(t, "Makefile")
 	rest := regexp.MustCompile(`grep -vE '([^']+)\|\$\$\)'`).FindStringSubmatch(makefile) // of long-others: what the other targets have

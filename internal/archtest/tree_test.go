@@ -116,7 +116,7 @@ func below(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
 }
 
-// rowOf finds the floor of a package.
+// rowOf returns the key in floors for a package: its path or the nearest folder above it. It is false if there is none.
 func rowOf(path string) (string, bool) {
 	for at := path; ; {
 		if _, ok := floors[at]; ok {

@@ -190,7 +190,7 @@ func TestALeaderThatIsCutOffMissesNothing(t *testing.T) {
 	}
 }
 
-// answersOrRefuses reports whether a read is answered; else it must say that it cannot be now.
+// answersOrRefuses reports whether a read succeeds. It fails the test if the error is neither Unavailable nor a timeout.
 func answersOrRefuses(t *testing.T, what string, read func(ctx context.Context) error) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -203,7 +203,7 @@ func answersOrRefuses(t *testing.T, what string, read func(ctx context.Context) 
 	return err == nil
 }
 
-// missing is a not_found for events that are not there.
+// missing returns a NotFound error if a read succeeded with n = 0 events, and else err.
 func missing(err error, n int) error {
 	if err == nil && n == 0 {
 		return schemas.Errorf(schemas.NotFound, "there is no event")

@@ -14,7 +14,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// A log whose servers cannot make a stream's store for a moment is still opened.
+// TestAStreamThatCannotBeMadeForAMomentIsMade: streams.Open tries again while the servers cannot create the files of a stream.
 func TestAStreamThatCannotBeMadeForAMomentIsMade(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "three servers: make long-cluster")
@@ -54,7 +54,7 @@ func TestAStreamThatCannotBeMadeForAMomentIsMade(t *testing.T) {
 	}
 }
 
-// onRetry is a log that calls do when a stream is to be made again.
+// onRetry is a log handler that calls do with the name of each stream whose creation is to be tried again.
 type onRetry struct {
 	slog.Handler
 	do func(stream string)

@@ -18,7 +18,7 @@ const account = schemas.AccountID("acct_1")
 // mostPayload is the servers' limit of a message.
 const mostPayload = 160 << 10
 
-// largeText is more than a message may have.
+// largeText returns more bytes than a NATS message may have.
 func largeText() string { return strings.Repeat("x", mostPayload+30<<10) }
 
 func large() []byte { return []byte(`"` + largeText() + `"`) }
@@ -30,7 +30,8 @@ func newCall(id schemas.CallID, input []byte) schemas.Call {
 	}
 }
 
-// How many copies there are is decided once, and changed by one command only.
+// TestOnlyOneCommandChangesTheNumberOfCopies: the number of replicas is set when the streams are created, and only one command changes it
+// later.
 //
 //guarantee:what-can-be-lost-by-durability
 func TestOnlyOneCommandChangesTheNumberOfCopies(t *testing.T) {

@@ -31,7 +31,8 @@ func newEvent(conversation schemas.ConversationID, n int, data any) schemas.Even
 	}
 }
 
-// patiently asks again while the log says that it cannot answer now, as it does for a moment when leaders change.
+// patiently calls ask until it returns something else than Unavailable, for eight seconds at most. A log is unavailable for a moment when
+// leaders change.
 func patiently[T any](ask func() (T, error)) (v T, err error) {
 	for range 200 { // eight seconds
 		if v, err = ask(); schemas.CodeOf(err) != schemas.Unavailable {
@@ -42,8 +43,8 @@ func patiently[T any](ask func() (T, error)) (v T, err error) {
 	return v, err
 }
 
-// What is confirmed at one server is there at all: one writes where the streams are led, and at once reads
-// where the copies are behind.
+// TestWhatIsConfirmedIsFoundAtAServerThatIsBehind: what one server has confirmed is found at once by a reader at another server, even if
+// the replicas there lag behind.
 //
 //guarantee:what-was-confirmed-is-found-at-every-server-of-a-cluster
 func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {

@@ -52,7 +52,7 @@ func TestTheSameCallTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// book is the records of a test: one account, whose calls are all taken.
+// book is the records of a gateway in tests: one account, for which every call is valid.
 type book struct{}
 
 var _ gateway.Records = book{}
@@ -65,7 +65,8 @@ func (book) Resolve(_ context.Context, _ schemas.AccountID, r schemas.Request) (
 	return c, nil
 }
 
-// TestTheSameRequestTwiceAtOnce posts each call by two gateways at once, each beside another server of the log. Both answer that it is taken.
+// TestTheSameRequestTwiceAtOnce posts each call to two gateways at the same time, which are connected to different servers of the log.
+// Both must accept it.
 func TestTheSameRequestTwiceAtOnce(t *testing.T) {
 	longtest.Only(t, "writes that meet one in process on three servers")
 	c := natstest.StartCluster(t, natstest.ClusterOptions{SyncAlways: true, Streams: streams.Options{Shards: 1}})

@@ -11,8 +11,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// The document covers the topology, each reference in it leads somewhere, and each address names
-// its parameters.
+// TestAsyncAPI: each stream that clients use has a channel in the document, its references lead to something, and each address declares its parameters.
 func TestAsyncAPI(t *testing.T) {
 	documents, err := Documents(module)
 	if err != nil {

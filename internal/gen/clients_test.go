@@ -79,7 +79,7 @@ func TestTheTypesOfTheClientAreThoseOfTheDocument(t *testing.T) {
 	}
 }
 
-// interfaceOf returns the name, the mark of what may be absent and the type of each field of an exported interface.
+// interfaceOf returns, for each field of an exported TypeScript interface, its name, "?" if it is optional, and its type.
 func interfaceOf(source, name string) (fields [][]string) {
 	_, body, _ := strings.Cut(source, "export interface "+name+" {\n")
 	body, _, _ = strings.Cut(body, "\n}")
@@ -91,7 +91,8 @@ func interfaceOf(source, name string) (fields [][]string) {
 	return fields
 }
 
-// disagreements are the fields that are not as the component has them.
+// disagreements lists the fields that differ from the component of the document, in name, type or whether they are required. sent: the
+// type is for requests.
 func disagreements(fields [][]string, component *schema, all map[string]*schema, sent bool) (wrong []string) {
 	if component == nil {
 		return []string{"there is no such component"}

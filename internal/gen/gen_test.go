@@ -24,7 +24,7 @@ func TestDocumentsAreUpToDate(t *testing.T) {
 	}
 }
 
-// The check above must be able to fail: in each way in which a tree can be wrong.
+// TestCheckBites: the check finds each way in which generated files can be wrong.
 func TestCheckBites(t *testing.T) {
 	documents, err := Documents(module)
 	if err != nil {

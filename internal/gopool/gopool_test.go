@@ -36,7 +36,7 @@ func TestEachFunctionRunsOnceAndAtTheSameTimeAsTheOthers(t *testing.T) {
 	p.Wait()
 }
 
-// TestGoroutinesAreUsedAgainAndEnd goes by what synctest sees: it fails when a goroutine is left in its bubble.
+// TestGoroutinesAreUsedAgainAndEnd runs in a synctest bubble, which fails the test if a goroutine is left.
 func TestGoroutinesAreUsedAgainAndEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	"github.com/sandjet/sandjet/internal/inturn"
 )
 
-// TestOrder: whatever is due of whom, each has its n-th behind no other's n+1-th, those of one owner are in their order, and none is lost.
+// TestOrder: for any owners and items, the n-th item of each owner comes before the n+1-th of any other; the items of one owner keep their
+// order, and none is lost.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	type due struct {

@@ -8,7 +8,8 @@ import (
 	"github.com/sandjet/sandjet/internal/membudget"
 )
 
-// TestAccountsTakeTurns: one account holds its share at most, another finds room behind any number that wait, and all is released.
+// TestAccountsTakeTurns: an account holds at most its share of the budget. Another account gets memory although any number of requests of
+// the first wait, and everything is released in the end.
 //
 //guarantee:bounds
 func TestAccountsTakeTurns(t *testing.T) {

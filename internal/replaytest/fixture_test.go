@@ -292,7 +292,7 @@ func (c *crowd) client() *client.Client {
 	return cl
 }
 
-// socket opens a WebSocket.
+// socket opens a WebSocket that runs until the crowd leaves.
 func (c *crowd) socket() *client.Socket {
 	sock := c.client().Socket()
 	c.work.Go(func() {
@@ -303,7 +303,7 @@ func (c *crowd) socket() *client.Socket {
 	return sock
 }
 
-// join lets a client follow conversations.
+// join starts a client for each conversation, which follows it and writes a transcript.
 func (c *crowd) join(way string, follow replaytest.Follow, convs ...schemas.ConversationID) []*replaytest.Transcript {
 	var joined []*replaytest.Transcript
 	for _, conv := range convs {
@@ -319,7 +319,7 @@ func (c *crowd) join(way string, follow replaytest.Follow, convs ...schemas.Conv
 	return joined
 }
 
-// ways are one client of each kind.
+// ways returns, by name, functions that make a client: one for each API by which conversations can be followed.
 func (c *crowd) ways(i int) map[string]func() replaytest.Follow {
 	return map[string]func() replaytest.Follow{
 		fmt.Sprint("socket ", i):       func() replaytest.Follow { return c.socket().Follow },
@@ -330,7 +330,7 @@ func (c *crowd) ways(i int) map[string]func() replaytest.Follow {
 	}
 }
 
-// wayOf makes a client of the same kind.
+// wayOf makes a client of the kind that the name has: one for each transcript, also for those of other crowds.
 func (c *crowd) wayOf(name string) replaytest.Follow {
 	for way, follow := range c.ways(0) {
 		if kind, _, _ := strings.Cut(way, " 0"); strings.HasPrefix(name, kind) {
@@ -341,7 +341,7 @@ func (c *crowd) wayOf(name string) replaytest.Follow {
 	return nil
 }
 
-// everyWay lets n clients of each kind follow conversations.
+// everyWay starts n clients of each kind for each conversation.
 func (c *crowd) everyWay(n int, convs ...schemas.ConversationID) {
 	for i := range n {
 		for way, follow := range c.ways(i) {
@@ -350,8 +350,8 @@ func (c *crowd) everyWay(n int, convs ...schemas.ConversationID) {
 	}
 }
 
-// caughtUp waits until every client has seen the last event that was stored. One more event of each conversation follows, so that an
-// event that is sent twice is sent before it.
+// caughtUp waits until every client has seen the last stored event. Then it stores one more event in each conversation and waits for that
+// too: an event that is wrongly sent twice would arrive before it.
 func (c *crowd) caughtUp() {
 	c.s.t.Helper()
 	for _, marker := range []bool{false, true} {
@@ -377,7 +377,7 @@ func (c *crowd) reached() {
 	}
 }
 
-// judge holds all transcripts against the log. It returns how many events were seen in all.
+// judge compares all transcripts with what was stored and what the log still has. It returns the number of events that clients have seen.
 func (c *crowd) judge() (seen int) {
 	c.s.t.Helper()
 	faults, gaps := 0, 0
@@ -400,7 +400,7 @@ func (c *crowd) judge() (seen int) {
 	return seen
 }
 
-// whole wants every client to have seen every event that was stored, and no gap.
+// whole fails unless every client has seen every stored event without a gap. It judges the transcripts too.
 func (c *crowd) whole() {
 	c.s.t.Helper()
 	for _, tr := range c.all {
@@ -412,7 +412,7 @@ func (c *crowd) whole() {
 	c.judge()
 }
 
-// names are n conversations.
+// names returns n conversations.
 func names(n int) []schemas.ConversationID {
 	all := make([]schemas.ConversationID, n)
 	for i := range all {

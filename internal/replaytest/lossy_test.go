@@ -20,8 +20,7 @@ import (
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
-// lossy passes NATS connections on to a server and loses some of the live messages that come back.
-// What is stored, and the answers to what is asked, get through.
+// lossy is a proxy of NATS connections that drops some of the live messages of events that the server sends. It passes everything else on.
 type lossy struct {
 	target   string
 	listener net.Listener
@@ -76,7 +75,7 @@ func (p *lossy) run(ctx context.Context) error {
 	}
 }
 
-// pass copies what a server says, operation by operation.
+// pass copies the server's NATS operations to the client, except for the messages that are dropped.
 func (p *lossy) pass(to io.Writer, from *bufio.Reader) error {
 	for {
 		op, err := from.ReadBytes('\n')
@@ -118,7 +117,7 @@ func (p *lossy) loses(subject string) bool {
 	return true
 }
 
-// TestLostLiveMessagesAreReadFromTheLog: each live message that follows shows that one is missing.
+// TestLostLiveMessagesAreReadFromTheLog: if a live message is lost, the next one shows it, and the lost event is read from the log.
 //
 //guarantee:a-conversation-has-no-holes
 func TestLostLiveMessagesAreReadFromTheLog(t *testing.T) {

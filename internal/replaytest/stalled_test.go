@@ -9,8 +9,9 @@ import (
 	"github.com/sandjet/sandjet/internal/faultproxy"
 )
 
-// TestWhoDoesNotReadCostsNothing: many clients stop reading in the middle. The others see everything meanwhile, nothing is kept for those
-// that do not read, and these find all when they come back. It runs alone: it measures memory.
+// TestWhoDoesNotReadCostsNothing: while many clients do not read from their connections, the others see all events, and the gateway keeps
+// no events in memory for those that do not read. When they read again, they get everything. The test runs alone, because it measures
+// memory.
 func TestWhoDoesNotReadCostsNothing(t *testing.T) {
 	s := open(t)
 	h := s.single()
@@ -62,7 +63,7 @@ func TestWhoDoesNotReadCostsNothing(t *testing.T) {
 	quick.whole()
 }
 
-// heap is how many bytes are in use.
+// heap returns the bytes in use on the heap, after a garbage collection.
 func heap() int {
 	var m runtime.MemStats
 	runtime.GC()

@@ -51,8 +51,8 @@ func FuzzVerdict(f *testing.F) {
 	})
 }
 
-// verdict is an error as far as callers distinguish them. That a path leads out and that it leads nowhere may both be true: which is
-// found first is not ours to say.
+// verdict returns the kind of an error, as far as callers distinguish kinds. If a path both leads out of the root and leads nowhere,
+// either error may be found first, so both are "refused".
 func verdict(err error) string {
 	switch {
 	case err == nil:

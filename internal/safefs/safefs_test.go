@@ -198,13 +198,14 @@ func TestOwner(t *testing.T) {
 	})
 }
 
-// nothing visits.
+// nothing is a visitor of walks that does nothing.
 func nothing(string, workspacefs.Entry) error { return nil }
 
 // plenty is for walks that are not to end early.
 var plenty = workspacefs.Bounds{Entries: 1000, Bytes: 1 << 20}
 
-// TestWalkSorted walks names that a plain sort of each directory's names would put into another order.
+// TestWalkSorted: a walk visits paths in the order of the whole paths, also where sorting the names of each directory would give another
+// order.
 func TestWalkSorted(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, r *Root, dir string) {
@@ -252,7 +253,8 @@ func TestWalkSorted(t *testing.T) {
 	})
 }
 
-// TestWalksHoldBoundedNames fills directories with long names: what waits is bounded, what was left is not counted any more.
+// TestWalksHoldBoundedNames: the bytes of names that a walk holds because it has not visited them yet are limited. Directories that it has
+// left do not count any more.
 //
 //guarantee:what-one-tenant-can-do-to-another
 func TestWalksHoldBoundedNames(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/internal/streamcheck"
 )
 
-// events makes n events of a conversation; every third sequence belongs to another conversation.
+// events returns n events of a conversation. Their sequences are three apart, as if the log had other conversations too.
 func events(conv string, n int) []streamcheck.Seen {
 	all := make([]streamcheck.Seen, n)
 	prev := "-1"
@@ -95,7 +95,7 @@ func TestConversationsAreJudgedEachForItself(t *testing.T) {
 	}
 }
 
-// Any change of a whole transcript is found, and a whole one never accused.
+// For random transcripts: a right one has no faults, and one with a lost, repeated, changed or moved event has at least one.
 func TestNoChangeIsOverlooked(t *testing.T) {
 	t.Parallel()
 	proptest.Check(t, func(t *rapid.T) {

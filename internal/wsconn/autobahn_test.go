@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// wsCase is one case in the manner of the Autobahn test suite, with its number there: what a client sends, and what a server that echoes
-// has to answer.
+// wsCase is a case like one of the Autobahn test suite, with the same number: what a client sends, and what a server that echoes must
+// answer.
 type wsCase struct {
 	id   string
 	what string

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// textCases are section 6: what is valid UTF-8 comes back, of what is not the client learns at once, however it is cut.
+// textCases are section 6: text that is valid UTF-8 is echoed, and invalid text is refused at the first wrong byte, however the text is
+// cut into frames.
 func textCases() (all []wsCase) {
 	const kosme = "κόσμε"
 	all = []wsCase{
@@ -66,7 +67,7 @@ func textCases() (all []wsCase) {
 	return all
 }
 
-// inBytes is a text with a frame for each byte.
+// inBytes returns a text message with one frame per byte.
 func inBytes(s string) []byte {
 	b := begin(Text, s[:1])
 	for i := 1; i < len(s); i++ {
@@ -75,7 +76,7 @@ func inBytes(s string) []byte {
 	return append(b, last("")...)
 }
 
-// limitCases are sections 9 and 10, up to the largest message that there may be.
+// limitCases are sections 9 and 10, with messages up to the largest that is allowed.
 func limitCases(most int) (all []wsCase) {
 	for section, kind := range map[int]Opcode{1: Text, 2: Binary} {
 		for n, size := range []int{64 << 10, 256 << 10, most} {

@@ -24,7 +24,7 @@ func (echo) Gather(*Out) bool { return false }
 func (echo) Wrote(int)        {}
 func (echo) Closing(error)    {}
 
-// echoes answers WebSockets by echo.
+// echoes returns a handler that upgrades to WebSockets and echoes their messages.
 func echoes(t testing.TB, o Options) http.Handler {
 	t.Helper()
 	s := NewServer(o)
@@ -36,7 +36,7 @@ func echoes(t testing.TB, o Options) http.Handler {
 	})
 }
 
-// client is the other end of a connection, byte by byte, so that it can do what no client should.
+// client is a WebSocket client that writes and reads plain bytes, so that it can also break the protocol.
 type client struct {
 	t        testing.TB
 	net      net.Conn
@@ -44,7 +44,7 @@ type client struct {
 	deflates bool // compression was agreed
 }
 
-// serverFrame is a frame as it came; a message that was compressed is unpacked.
+// serverFrame is a frame that the server has sent, with its body decompressed.
 type serverFrame struct {
 	first byte
 	body  string
@@ -74,10 +74,11 @@ func dialEcho(t testing.TB, url, extensions string) *client {
 	return c
 }
 
-// send writes bytes. That the server has gone shows at the read.
+// send writes bytes. It ignores errors: a connection that the server has closed is noticed at the next read.
 func (c *client) send(b []byte) { _, _ = c.net.Write(b) }
 
-// next reads one frame, and judges its form: it is whole, not masked, and its length is written in as few bytes as can be.
+// next reads one frame and fails unless it is a complete message or control frame, not masked, with its length in the fewest possible
+// bytes.
 func (c *client) next() serverFrame {
 	c.t.Helper()
 	head := make([]byte, 2)
@@ -117,7 +118,8 @@ func (c *client) next() serverFrame {
 	return serverFrame{first: head[0], body: string(body)}
 }
 
-// ended reports whether the server ends the connection now. A reset is an end too, where what was sent is not read any more.
+// ended reports whether the server closes the connection. A reset counts too: it happens when the server has not read everything that was
+// sent.
 func (c *client) ended() bool {
 	c.t.Helper()
 	f := c.next()

@@ -24,7 +24,7 @@ func (q quiet) Closing(why error) {
 	}
 }
 
-// lastWrite is a connection that takes everything and notes until when.
+// lastWrite is a connection that accepts all writes and records their deadlines.
 type lastWrite struct {
 	net.Conn
 
@@ -41,8 +41,8 @@ func (c *lastWrite) SetWriteDeadline(t time.Time) error {
 func (c *lastWrite) SetReadDeadline(time.Time) error { return nil }
 func (c *lastWrite) Write(b []byte) (int, error)     { return len(b), nil }
 
-// TestTheLastFrameHasItsOwnTime: the goroutine that closes a connection may have to wait for a writer, until the deadline of that write
-// is over. The client still has to learn why the connection was closed.
+// TestTheLastFrameHasItsOwnTime: Close may have to wait for another goroutine's write until that write's deadline has passed. The close
+// frame then gets a new deadline, so that the client still learns why the connection was closed.
 func TestTheLastFrameHasItsOwnTime(t *testing.T) {
 	t.Parallel()
 	l := &lastWrite{asked: make(chan time.Time, 2)}
@@ -65,7 +65,7 @@ func TestTheLastFrameHasItsOwnTime(t *testing.T) {
 	}
 }
 
-// slowed waits in Write for as long as set, like a writer that keeps to a pace.
+// slowed is a handler whose first Wrote takes the time wait and calls PingIfDue each second, like a sender that limits its rate.
 type slowed struct {
 	quiet
 
@@ -86,8 +86,8 @@ func (s slowed) Wrote(int) {
 	})
 }
 
-// TestAConnectionThatWaitsIsPinged: a sender of much data may wait for minutes before it sends more. Neither end may take the other for
-// gone because nothing is sent meanwhile.
+// TestAConnectionThatWaitsIsPinged: a sender may wait for minutes before it sends more. Pings show both ends meanwhile that the other one
+// is alive.
 func TestAConnectionThatWaitsIsPinged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestAConnectionThatWaitsIsPinged(t *testing.T) {
 	})
 }
 
-// TestASilentClientIsDropped: with no pong to any ping a connection ends within six rounds.
+// TestASilentClientIsDropped: if a client answers no ping, its connection is closed within six rounds.
 func TestASilentClientIsDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestASilentClientIsDropped(t *testing.T) {
 	})
 }
 
-// TestAClientThatDoesNotReadIsDropped: a write that stalls ends the connection, once, with the reason.
+// TestAClientThatDoesNotReadIsDropped: a write that stalls closes the connection, and the handler gets the reason once.
 func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -153,7 +153,8 @@ func FuzzInflate(f *testing.F) {
 	})
 }
 
-// FuzzOffersDeflate: what is taken names the extension, and nothing that is not kept to.
+// FuzzOffersDeflate: an offer is accepted only if it names the compression extension and does not demand a smaller window than the server
+// uses.
 func FuzzOffersDeflate(f *testing.F) {
 	f.Add("permessage-deflate; client_max_window_bits")
 	f.Add(`permessage-deflate; server_max_window_bits="10", x`)

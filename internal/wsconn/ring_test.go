@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// riding is an entry that counts its turns.
+// riding is an entry of a ring that counts its turns.
 type riding struct{ slot, turns int }
 
 func (r *riding) Turn()      { r.turns++ }
