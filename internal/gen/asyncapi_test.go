@@ -11,7 +11,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// TestAsyncAPI: each stream that clients use has a channel in the document, its references lead to something, and each address declares its parameters.
+// TestAsyncAPI: each stream that clients use has a channel in the document, its references lead to something, and each address declares
+// its parameters.
 func TestAsyncAPI(t *testing.T) {
 	documents, err := Documents(module)
 	if err != nil {
