@@ -236,3 +236,46 @@ func TestARemovalAfterCancelledCallsDoesNotWait(t *testing.T) {
 		})
 	}
 }
+
+// A request changes the row of an instance while its owner releases it, and the owner knows the change only later: the row is removed
+// nevertheless, since its owner would not return to it.
+//
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
+func TestTheRowOfAReleasedInstanceGoesThoughItWasChangedMeanwhile(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		lease := leases.New(b, leases.Record{Worker: "worker_1"}, nil, nil)
+		held, done := make(chan struct{}), make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer func() { cancel(); <-done }()
+		go func() { defer close(done); lease.Keep(ctx, func() { close(held) }) }()
+		<-held
+		in := New(Options{ // it does not run: no change by others reaches it
+			Bus: b, Provider: keeps{tied: true}, Name: "fake", Records: records{}, Every: 15 * time.Second, Lease: lease,
+			WithJobs: func() map[schemas.Ref]bool { return nil },
+		})
+		stay, err := in.Acquire(t.Context(), request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		stay.Leave()
+		key := in.rowKey(Key(call()))
+		row, err := lifecycle.WantInstance(t.Context(), b, key, schemas.WantRemoved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := in.held[Key(call())]; in.reload(t.Context(), Key(call()), h, h.rev) != nil {
+			t.Fatal("the request is not known")
+		}
+		in.reaper.between = func() {
+			if err := lifecycle.RemoveInstanceNow(t.Context(), b, row); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := in.reaper.end(t.Context(), Key(call()), stay.Ref(), endWanted, nil); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := lifecycle.OpenInstances(b).Get(t.Context(), key); !errors.Is(err, schemas.ErrNotFound) {
+			t.Errorf("on record: %+v, %v", p.Value, err)
+		}
+	})
+}

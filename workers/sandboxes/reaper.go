@@ -369,10 +369,35 @@ func (b *reaper) end(ctx context.Context, key string, ref schemas.Ref, why verdi
 		delete(b.held, key)
 	}
 	b.mu.Unlock()
-	if err := b.rows.DeleteRevision(ctx, b.rowKey(key), rev); err != nil && !errors.Is(err, schemas.ErrConflict) {
-		return fmt.Errorf("forget the instance: %w", err) // the row expires, or the next check ends the instance again
+	return b.forgetRow(ctx, key, ref, rev)
+}
+
+// forgetRow removes the row of an instance that was released. A request may have changed the row since rev: it is removed too, because an
+// owner ignores changes of instances that it does not have. A row of a new instance stays. After an error the row expires, or a sweep
+// removes it.
+func (b *reaper) forgetRow(ctx context.Context, key string, ref schemas.Ref, rev uint64) error {
+	var contest streams.Contest
+	for {
+		err := b.rows.DeleteRevision(ctx, b.rowKey(key), rev)
+		if errors.Is(err, schemas.ErrConflict) {
+			err = contest.Again(ctx)
+		} else if err == nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("forget the instance: %w", err)
+		}
+		p, err := b.rows.Get(ctx, b.rowKey(key))
+		switch {
+		case errors.Is(err, schemas.ErrNotFound):
+			return nil
+		case err != nil:
+			return fmt.Errorf("forget the instance: %w", err)
+		case p.Value.Ref != ref || p.Value.State != schemas.InstanceEnding:
+			return nil
+		}
+		rev = p.Revision
 	}
-	return nil
 }
 
 // still returns an error if this worker was suspended since it recorded its next step, or no longer has the duty: then another worker has
