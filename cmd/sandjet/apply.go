@@ -208,9 +208,9 @@ func answerText(a schemas.ManifestAnswer, colored bool) string {
 			b.WriteString("    " + fieldText(f) + "\n")
 		}
 	}
-	words := []string{"created", "changed", "renamed", "deleted", "as they were"}
+	words := []string{"created", "changed", "renamed", "deleted", "unchanged"}
 	if !a.Applied {
-		words = []string{"to create", "to change", "to rename", "to delete", "as they are"}
+		words = []string{"to create", "to change", "to rename", "to delete", "unchanged"}
 	}
 	var sums []string
 	for i, action := range []schemas.ManifestAction{schemas.ActionCreate, schemas.ActionUpdate, schemas.ActionRename,

@@ -48,7 +48,7 @@ func (f *daytonaFlags) check() error {
 	case f.DaytonaStart < time.Second || f.DaytonaStart > time.Hour:
 		return schemas.Invalidf("daytona-start", "%s is out of range: 1s to 1h", f.DaytonaStart)
 	case f.DaytonaUser == "" || f.DaytonaInstallation == "":
-		return schemas.Invalidf("daytona-user", "and daytona-installation must not be empty")
+		return schemas.Invalidf("daytona-user", "must not be empty, and neither must daytona-installation")
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (f *daytonaFlags) diagnose(ctx context.Context, _ string) []finding {
 	const about = "daytona"
 	o := f.options()
 	if o.Key == "" {
-		return []finding{{about, worth, "no key is set: not looked at", "for --provider daytona only: DAYTONA_API_KEY"}}
+		return []finding{{about, worth, "no key is set: not checked", "for --provider daytona only: DAYTONA_API_KEY"}}
 	}
 	if err := f.check(); err != nil {
 		return []finding{{about, failing, err.Error(), ""}}

@@ -50,7 +50,7 @@ func (f *denoFlags) check() error {
 	case f.DenoStart < time.Second || f.DenoStart > 10*time.Minute:
 		return schemas.Invalidf("deno-start", "%s is out of range: 1s to 10m", f.DenoStart)
 	case f.DenoRegion == "" || f.DenoInstallation == "":
-		return schemas.Invalidf("deno-region", "and deno-installation must not be empty")
+		return schemas.Invalidf("deno-region", "must not be empty, and neither must deno-installation")
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (f *denoFlags) diagnose(ctx context.Context, _ string) []finding {
 	const about = "deno"
 	o := f.options()
 	if o.Token == "" {
-		return []finding{{about, worth, "no token is set: not looked at", "for --provider deno only: DENO_DEPLOY_TOKEN"}}
+		return []finding{{about, worth, "no token is set: not checked", "for --provider deno only: DENO_DEPLOY_TOKEN"}}
 	}
 	if err := f.check(); err != nil {
 		return []finding{{about, failing, err.Error(), ""}}

@@ -42,7 +42,7 @@ func (f *e2bFlags) check() error {
 	case f.E2BIdle < time.Minute || f.E2BIdle > 24*time.Hour:
 		return schemas.Invalidf("e2b-idle", "%s is out of range: 1m to 24h", f.E2BIdle)
 	case f.E2BTemplate == "" || f.E2BInstallation == "":
-		return schemas.Invalidf("e2b-template", "and e2b-installation must not be empty")
+		return schemas.Invalidf("e2b-template", "must not be empty, and neither must e2b-installation")
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func (f *e2bFlags) diagnose(ctx context.Context, _ string) []finding {
 	const about = "e2b"
 	o := f.options()
 	if o.Key == "" {
-		return []finding{{about, worth, "no key is set: not looked at", "for --provider e2b only: E2B_API_KEY"}}
+		return []finding{{about, worth, "no key is set: not checked", "for --provider e2b only: E2B_API_KEY"}}
 	}
 	if err := f.check(); err != nil {
 		return []finding{{about, failing, err.Error(), ""}}

@@ -145,7 +145,7 @@ func (f *kubernetesFlags) open(n *node, operator operatorFlags) (providers.Provi
 func (f *kubernetesFlags) diagnose(ctx context.Context, _ string) []finding {
 	const about = "kubernetes"
 	if f.KubernetesImage == "" {
-		return []finding{{about, worth, "no image is named: not looked at", "for --provider kubernetes only: --kubernetes-image"}}
+		return []finding{{about, worth, "no image is named: not checked", "for --provider kubernetes only: --kubernetes-image"}}
 	}
 	if err := f.check(); err != nil {
 		return []finding{{about, failing, err.Error(), ""}}

@@ -71,7 +71,7 @@ func (f *lambdaFlags) diagnose(ctx context.Context, _ string) []finding {
 	const about = "lambda"
 	o := f.options()
 	if o.Functions == (lambda.Functions{}) {
-		return []finding{{about, worth, "no function is named: not looked at", "for --provider lambda only: docs/providers/lambda.md"}}
+		return []finding{{about, worth, "no function is named: not checked", "for --provider lambda only: docs/providers/lambda.md"}}
 	}
 	if err := f.check(); err != nil {
 		return []finding{{about, failing, err.Error(), ""}}

@@ -52,7 +52,7 @@ func (f *modalFlags) check() error {
 	case f.ModalBuild < time.Second || f.ModalBuild > time.Hour:
 		return schemas.Invalidf("modal-build", "%s is out of range: 1s to 1h", f.ModalBuild)
 	case f.ModalApp == "" || f.ModalImage == "":
-		return schemas.Invalidf("modal-app", "and modal-image must not be empty")
+		return schemas.Invalidf("modal-app", "must not be empty, and neither must modal-image")
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func (f *modalFlags) diagnose(ctx context.Context, _ string) []finding {
 	const about = "modal"
 	o := f.options()
 	if o.TokenID == "" && o.TokenSecret == "" {
-		return []finding{{about, worth, "no token is set: not looked at", "for --provider modal only: MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"}}
+		return []finding{{about, worth, "no token is set: not checked", "for --provider modal only: MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"}}
 	}
 	if err := f.check(); err != nil {
 		return []finding{{about, failing, err.Error(), ""}}

@@ -48,7 +48,7 @@ func (f *vercelFlags) check() error {
 	case f.VercelStart < time.Second || f.VercelStart > time.Hour:
 		return schemas.Invalidf("vercel-start", "%s is out of range: 1s to 1h", f.VercelStart)
 	case f.VercelUser == "" || f.VercelInstallation == "":
-		return schemas.Invalidf("vercel-user", "and vercel-installation must not be empty")
+		return schemas.Invalidf("vercel-user", "must not be empty, and neither must vercel-installation")
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (f *vercelFlags) diagnose(ctx context.Context, _ string) []finding {
 	const about = "vercel"
 	o := f.options()
 	if o.Token == "" {
-		return []finding{{about, worth, "no token is set: not looked at", "for --provider vercel only: VERCEL_TOKEN"}}
+		return []finding{{about, worth, "no token is set: not checked", "for --provider vercel only: VERCEL_TOKEN"}}
 	}
 	if err := f.check(); err != nil {
 		return []finding{{about, failing, err.Error(), ""}}

@@ -11,7 +11,7 @@ import (
 type boxFlags struct {
 	TmpQuota     byteSize `placeholder:"SIZE" default:"256MiB" group:"Limits" help:"Maximum size of /tmp in one sandbox. It is memory, and counts as the sandbox's."`
 	MaxFileSize  byteSize `placeholder:"SIZE" default:"1GiB" group:"Limits" help:"Largest file that a command in a sandbox can write."`
-	MaxProcesses int      `placeholder:"N" default:"512" group:"Limits" help:"Processes and threads of one sandbox; fewer where the host could not bear as many in each of --max-boxes."`
+	MaxProcesses int      `placeholder:"N" default:"512" group:"Limits" help:"Processes and threads of one sandbox; fewer if the host cannot run that many in each of --max-boxes."`
 	MaxOpenFiles int      `placeholder:"N" default:"1024" group:"Limits" help:"Files that one process in a sandbox may have open; never more than this process may have."`
 }
 

@@ -75,7 +75,7 @@ func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case err != nil && r.Context().Err() == nil:
 		if !p.away.Swap(true) {
-			fmt.Fprintf(p.out, "sandjet: %s is away: trying again until it is back (Ctrl-C to leave)\n", p.at)
+			fmt.Fprintf(p.out, "sandjet: %s is unreachable: retrying until it is back (Ctrl-C to leave)\n", p.at)
 		}
 	case err == nil && p.away.Swap(false):
 		fmt.Fprintf(p.out, "sandjet: %s is back\n", p.at)
@@ -131,7 +131,7 @@ type callCommand struct {
 	Workspace     string        `short:"w" placeholder:"NAME" use:"" help:"Workspace with the files. Default: \"default\", or the agent's first."`
 	Sandbox       string        `placeholder:"NAME" use:"" help:"Sandbox to run in. Default: the workspace's."`
 	Timeout       time.Duration `placeholder:"DURATION" use:"" help:"Time limit of the run. Default: the sandbox's."`
-	Deadline      time.Duration `placeholder:"DURATION" use:"" help:"How long the call may take from now on, waiting for a worker, for a place and for an approval included; at most 23h. Default: 1h."`
+	Deadline      time.Duration `placeholder:"DURATION" use:"" help:"How long the call may take from now on, waiting for a worker, for a slot and for an approval included; at most 23h. Default: 1h."`
 	ID            string        `name:"id" placeholder:"ID" use:"" help:"Id of the call. Repeating a call under its id never runs it twice: it returns the first result."`
 	Background    bool          `short:"b" use:"" help:"With bash: start a background job, print its id and return."`
 	Group         string        `placeholder:"NAME" use:"" help:"With --background: group whose results are reported together, when all its jobs have ended."`

@@ -84,7 +84,7 @@ func (c *channelsSimulateCommand) Run(ctx context.Context, t terminal) error {
 		}
 		return say(t, "A turn begins on the conversation %s.", out.Conversation)
 	}
-	return say(t, "Taken as %s %s, on the conversation %s.", article(out.Done), out.Done, out.Conversation)
+	return say(t, "Accepted as %s %s, on the conversation %s.", article(out.Done), out.Done, out.Conversation)
 }
 
 // posted has a double sign the request, and posts it to the gateway as the service would.

@@ -48,7 +48,7 @@ func TestAnswersAreColoredForTerminalsOnly(t *testing.T) {
 		Warnings: schemas.ManifestWarnings{MissingEnv: []string{"A"}, Notes: []string{"n"}},
 	}
 	const want = "+ agent g\n~ sandbox \uFFFD[2J (made by hand: adopted)\n    config.timeout: (none) → 3\n" +
-		"1 to create, 1 to change, 1 as they are.\nNote: n.\nMissing: A, which a sandbox names: sandjet variables set A\n"
+		"1 to create, 1 to change, 1 unchanged.\nNote: n.\nMissing: A, which a sandbox names: sandjet variables set A\n"
 	if got := answerText(a, false); got != want {
 		t.Errorf("it says\n%s", got)
 	}

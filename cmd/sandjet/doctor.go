@@ -216,7 +216,7 @@ func examineNATS(ctx context.Context, urls string) []finding {
 		}
 		connection, err := (&net.Dialer{Timeout: long}).DialContext(ctx, "tcp", at)
 		if err != nil {
-			out = append(out, finding{"nats", failing, at + " is not reached", "start the server, or correct --nats-url"})
+			out = append(out, finding{"nats", failing, at + " is not reachable", "start the server, or correct --nats-url"})
 			continue
 		}
 		_ = connection.Close()
@@ -277,11 +277,11 @@ func (f limiterFlags) examineRedis(ctx context.Context) []finding {
 	defer l.Close() //nolint:errcheck // it was only asked
 	if err := l.Ping(ctx); err != nil {
 		return []finding{{"redis", failing,
-			"it does not answer: calls under a cap would wait, and each deliverer would keep the pace of chats by itself",
+			"it does not answer: calls under a cap would wait, and each deliverer would limit its own messages to chats",
 			"start it, or correct --redis-url"}}
 	}
 	return []finding{{"redis", good,
-		"it answers: caps hold over all workers that use it, and the pace of chats over all deliverers", ""}}
+		"it answers: caps apply across all workers that use it, and rate limits of chats across all deliverers", ""}}
 }
 
 // examineBackends runs the checks of the backends that have some.

@@ -37,7 +37,7 @@ func TestTheGuidesRunInOrder(t *testing.T) {
 			"written by one", "no sandbox available for this command", "denied with 77", "in the scratch", "chosen by the model", `"function"`,
 		}},
 		{"manifest", []string{
-			"4 to create", "4 as they were", "API_TOKEN is set", "the token has 6 characters", "1 renamed", "- agent acme-reader", "\"create\"",
+			"4 to create", "4 unchanged", "API_TOKEN is set", "the token has 6 characters", "1 renamed", "- agent acme-reader", "\"create\"",
 			"\"name\":\"acme-build\"\n\"name\":\"acme-papers\"\n\"name\":\"acme-writer\"\n",
 		}},
 		{"models", []string{"qwen3:8b", "env:MODEL_KEY", "Answer briefly."}},

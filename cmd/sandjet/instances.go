@@ -214,7 +214,7 @@ func (n *instanceChange) until(ctx context.Context, t terminal, want schemas.Ins
 	}
 	told := time.AfterFunc(patientFor, func() {
 		if !n.NoWait {
-			fmt.Fprintf(t.err, "sandjet: waiting until %s is %s: its worker does so once it may (Ctrl-C to leave; it stays asked for)\n",
+			fmt.Fprintf(t.err, "sandjet: waiting until %s is %s: its worker does so once it may (Ctrl-C to leave; the request stays)\n",
 				id, word(want))
 		}
 	})
@@ -359,7 +359,7 @@ func stillRunsAt(ctx context.Context, cl *client.Client, i schemas.InstanceDocum
 			"the sandbox runs on %s by now, and no call enters this instance any more: it ends when it is idle", printable(provider))
 	case !s.Config.Persistent:
 		return schemas.OpErrorf(schemas.Conflict, "instance",
-			"the sandbox keeps nothing between calls by now, and no call enters this instance any more: it ends when it is idle")
+			"the sandbox is no longer persistent, and no call enters this instance any more: it ends when it is idle")
 	}
 	return nil
 }

@@ -158,7 +158,7 @@ func describeJob(j schemas.Job, names recordNames) string {
 			d.line("memory", "killed: it ran out of memory")
 		}
 		if c.ChildrenLeft > 0 {
-			d.line("left behind", fmt.Sprintf("%d processes, which were ended", c.ChildrenLeft))
+			d.line("killed", fmt.Sprintf("%d processes that its command left running", c.ChildrenLeft))
 		}
 		d.line("reported by", string(c.ReportedBy))
 	}
@@ -189,7 +189,7 @@ func describeJob(j schemas.Job, names recordNames) string {
 	for i, a := range j.Actions {
 		actions[i] = string(a)
 	}
-	d.line("offered", strings.Join(actions, ", "))
+	d.line("actions", strings.Join(actions, ", "))
 	return d.String()
 }
 

@@ -51,7 +51,7 @@ func (c *logListCommand) Run(ctx context.Context, t terminal) error {
 	}
 	const gap = 2
 	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
-	fmt.Fprintln(w, "STREAM\tCOPIES\tLEADER\tBEHIND\tCOMPRESSED")
+	fmt.Fprintln(w, "STREAM\tREPLICAS\tLEADER\tLAGGING\tCOMPRESSED")
 	for _, s := range copies {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%t\n", s.Stream, s.Replicas, s.Leader, strings.Join(s.Behind, ","), s.Compressed)
 	}

@@ -30,7 +30,7 @@ A gateway serves the same at /mcp for clients that speak HTTP.
 Examples:
   sandjet mcp install claude-code             print what to put where
   sandjet mcp install claude-code --write     put it there
-  sandjet mcp serve --help                    what the server can be told`
+  sandjet mcp serve --help                    the settings of the server`
 }
 
 type mcpServeCommand struct {

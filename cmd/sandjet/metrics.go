@@ -73,13 +73,13 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 		Name: "sandjet_jobs_started_total", Help: "Background jobs that were started.",
 	}, []string{"provider"})
 	jobs := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "sandjet_jobs", Help: "Background jobs that the worker looks after.",
+		Name: "sandjet_jobs", Help: "Background jobs that the worker manages.",
 	}, []string{"provider"})
 	boxes := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "sandjet_boxes", Help: "Kept boxes that the worker knows of.",
+		Name: "sandjet_boxes", Help: "Persistent instances that the worker knows of.",
 	}, []string{"provider"})
 	ended := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "sandjet_boxes_ended_total", Help: "Kept boxes that the worker has released.",
+		Name: "sandjet_boxes_ended_total", Help: "Persistent instances that the worker has released.",
 	}, []string{"provider", "why"})
 	r.MustRegister(wait, run, finished, redelivered, limited, slots, stopped, looked, stuck, started, jobs, boxes, ended)
 	return workers.Metrics{
@@ -200,7 +200,7 @@ func (n *node) serveHealth(l net.Listener) func(context.Context) error {
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if err := n.bus.Ready(r.Context()); err != nil {
-			http.Error(w, "the log is not reached, or cannot write: "+schemas.Public(err).Message, http.StatusServiceUnavailable)
+			http.Error(w, "the log is not reachable, or cannot write: "+schemas.Public(err).Message, http.StatusServiceUnavailable)
 			return
 		}
 		words := []string{"ready"}

@@ -138,7 +138,7 @@ func (c *secretsRotateCommand) Run(ctx context.Context, t terminal) error {
 	}
 	if err == nil && r.Locked > 0 {
 		err = schemas.Errorf(schemas.Unavailable,
-			"%d records do not open with the keys that are here and were left as they are: \"sandjet secrets status\" names the keys", r.Locked)
+			"%d records cannot be decrypted with these keys and were left unchanged: \"sandjet secrets status\" names the keys", r.Locked)
 	}
 	return err
 }

@@ -86,7 +86,7 @@ func (c *skillsAddCommand) Run(ctx context.Context, t terminal) error {
 			}
 			continue
 		}
-		err = say(t, "Skill %s is there: %s, %s, digest %.12s.", k.Name, count(k.Files, "file"), count(int(k.Bytes), "byte"), k.Digest)
+		err = say(t, "Skill %s is stored: %s, %s, digest %.12s.", k.Name, count(k.Files, "file"), count(int(k.Bytes), "byte"), k.Digest)
 		if err != nil {
 			return err
 		}
