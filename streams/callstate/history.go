@@ -10,8 +10,8 @@ import (
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
-// judgeUnseen decides, for those calls of one conversation of which no event was found, whether that is reliable: see [State]. It
-// reads only for those.
+// judgeUnseen sets Forgotten of those calls of a conversation of which no event was found, see [State]. It reads nothing if there are
+// none.
 func judgeUnseen(ctx context.Context, group []*Reading) error {
 	var of *History
 	for _, r := range group {
@@ -68,10 +68,10 @@ func (s *Reader) History(ctx context.Context, stream, subject string) (*History,
 	return &h, err
 }
 
-// WholeSince reports whether a conversation certainly has all that was published on it since a time, by the log's clock, of what was
-// stored at another. Events are only ever removed from the beginning of a conversation: so it has all where one is left that is older
-// than that. It has all, too, where nothing was ever removed from its shard, if that is not younger, and where the marks of retention say
-// that what was removed is older. False says that it is not known. It is pure.
+// WholeSince reports whether a conversation certainly has all events that were published since a time, by the log's clock, about what was
+// stored at another. Events are removed only from the beginning of a conversation, so it has them if an event older than that is left, if
+// nothing was ever removed from its shard and the shard is not younger, or if the marks of retention prove that only older events were
+// removed. False means that it is unknown. It is pure.
 func (h *History) WholeSince(since, stored time.Time) bool {
 	switch {
 	case !h.first.IsZero() && !h.first.After(since):

@@ -12,8 +12,8 @@ import (
 	"github.com/sandjet/sandjet/streams/logclock"
 )
 
-// Recent returns how far calls are, by their ids. It reads a few pages of each conversation, however long that is: a call that is
-// not found within them is left out. Of results it has no text and nothing that was printed.
+// Recent returns the states of calls by their ids. It reads a few pages of each conversation, whatever its length, and leaves out a call
+// that it does not find in them. Results have no text and no output.
 func (s *Reader) Recent(ctx context.Context, calls []callstore.Listed) (map[schemas.CallID]State, error) {
 	const atATime = 8
 	byConversation := map[schemas.ConversationID][]*Reading{}
@@ -55,7 +55,7 @@ func (s *Reader) recent(c callstore.Listed) *Reading {
 	return r
 }
 
-// readTogether reads the states of calls of one conversation. Whole says that it read until the present or the last result.
+// readTogether reads the states of calls of one conversation. whole reports that it read until the present or the last result.
 func readTogether(ctx context.Context, group []*Reading) (whole bool, err error) {
 	const common, perRead = 2, 16 // pages, and calls for which there is one more
 	first, most := earliest(group), common+len(group)/perRead

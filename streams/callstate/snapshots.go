@@ -10,8 +10,8 @@ import (
 	"github.com/sandjet/sandjet/streams/outputs"
 )
 
-// Snapshots returns for each piece what its call has printed before it. They cost one pass over the conversation together, from about the
-// first acceptance of their calls on. While the log is unavailable it waits.
+// Snapshots returns for each piece of output what its call had printed before it. It reads the conversation once for all, from about the
+// first acceptance of their calls on. It waits while the log is unavailable.
 func (s *Reader) Snapshots(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, of []outputs.PlacedPiece) ([]outputs.Snapshot, error) {
 	var since time.Time
 	whole := false // a call is no longer known: the whole conversation is read

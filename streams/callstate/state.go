@@ -92,7 +92,7 @@ func EventOf(id string, c schemas.Call) bool {
 	return len(rest) < len(output) || rest[:len(output)] != output
 }
 
-// listedResult is what a list needs of a result, without what was printed: a hundred of them are held at the same time.
+// listedResult returns what a list needs of a result, without its output, because a list holds a hundred of them.
 func listedResult(r *schemas.Result) *schemas.Result {
 	if r == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/streams/payloads"
 )
 
-// Headers are those of a stored message.
+// Headers are the headers of a stored message: a [nats.Header], or a map that ignores case.
 type Headers interface{ Get(name string) string }
 
 // DueOf is [Due] of a call as it lies on the log; the zero time if it cannot be read.
@@ -31,10 +31,10 @@ func DueOf(h nats.Header, data []byte, stored time.Time) time.Time {
 	return Due(schemas.Call{Accepted: c.Accepted, Deadline: c.Deadline, Approval: c.Approval}, stored, h)
 }
 
-// Due is when a call that was stored at a time is overdue: not before its deadline, and not before it was on the log for as long as it may
-// wait. Its deadline is by the clock of the process that accepted it: where the log's clock was set ahead, processes that have just begun
-// go by that and others do not yet, so a deadline may be over for the former as it is set. What was on the log before has its deadline
-// alone. It is pure.
+// Due returns from when on a call is overdue that was stored at a time: at its deadline, but not before it was on the log for as long as
+// it may wait. The deadline is by the clock of the process that accepted the call; if the log's clock was set ahead, processes that follow
+// it only later would set deadlines that are over already. If the call was on the log before (released by a person, rescheduled, or a
+// requeued dead letter), its deadline alone counts. It is pure.
 func Due(c schemas.Call, stored time.Time, h Headers) time.Time {
 	again := c.Approval != "" || h.Get(jetstream.SchedulerHeader) != "" || h.Get(intake.HeaderRedriven) != ""
 	if due := stored.Add(c.Deadline.Sub(c.Accepted)); !again && !c.Accepted.IsZero() && due.After(c.Deadline) {

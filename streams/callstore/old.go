@@ -16,8 +16,8 @@ import (
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
-// Old returns the range of calls that are older, by more than slack, than the time for which ids are kept: from first to before a
-// sequence. Both are 0 if there are none.
+// Old returns the range of calls that are older than [Kept] by more than slack: the sequence of the first, and the sequence before which
+// they end. Both are 0 if there are none.
 func (s *Store) Old(ctx context.Context, slack time.Duration) (first, before uint64, err error) {
 	oldest, err := s.o.Reader.Get(ctx, s.o.Stream, direct.Request{Seq: 1, Next: Filter("")})
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && s.o.Now().Sub(oldest.Time) < Kept+slack {
@@ -56,8 +56,8 @@ type Placed struct {
 	Unread bool
 }
 
-// Between yields the calls of a provider from one sequence to before another. A call that cannot be read and has a dead letter is
-// skipped: it is ended because of that.
+// Between yields the calls of a provider from one sequence to before another. It skips a call that cannot be read if it has a dead letter,
+// because the call is ended for that.
 func (s *Store) Between(ctx context.Context, provider string, from, before uint64) iter.Seq2[Placed, error] {
 	return func(yield func(Placed, error) bool) {
 		for next := from; next < before; {
@@ -116,8 +116,8 @@ func (s *Store) placed(ctx context.Context, m direct.Message) (p Placed, skip bo
 	return Placed{Seq: m.Seq, Unread: true}, dead, err
 }
 
-// Forget removes the calls before a sequence from the log. All of them must have ended. Calls that are scheduled for later stay, and
-// what follows them.
+// Forget removes the calls before a sequence from the log. All of them must have ended. It keeps calls that are scheduled for later, and
+// all that follow the first of these.
 func (s *Store) Forget(ctx context.Context, before uint64) error {
 	switch first, err := s.o.Reader.Get(ctx, s.o.Stream, direct.Request{Seq: 1, Next: subjects.CallTimers + "*.*.*"}); {
 	case err == nil:

@@ -33,9 +33,9 @@ func (s *Store) Queues(ctx context.Context) ([]string, error) {
 	return names, natserr.Coded("list the queues", list.Err())
 }
 
-// Acknowledged reports whether the log will not deliver a call again: its worker has acknowledged it, which it does after the result, or
-// the call is no longer on the log. False may be wrong while an earlier call is unacknowledged; retention then removes nothing of the
-// call. parked reports that the call waits, or waited, for a person and was delivered to no worker.
+// Acknowledged reports whether the log will not deliver a call again: its worker has acknowledged it, which it does after storing the
+// result, or the call is no longer on the log. It may return false for an acknowledged call while an earlier call is unacknowledged;
+// retention then removes nothing of the call. parked reports that the call waits, or waited, for a person and was delivered to no worker.
 func (s *Store) Acknowledged(ctx context.Context, a schemas.AccountID, id schemas.CallID) (is, parked bool, err error) {
 	q, err := s.ReadAcks(ctx)
 	if err != nil {

@@ -28,10 +28,10 @@ const (
 	recentCalls = 2000
 )
 
-// Recent reads calls of an account, the newest first, from before a call on (empty: from the newest on), and returns those that
-// want accepts, until there are limit of them. Last is the last call that it looked at: more are asked for before that one. More
-// says that there may be older ones. What it costs is bounded by limit, not by what the log holds: where nearly nothing is wanted it
-// ends early, with more. Few of them run at the same time, in turn between accounts. Codes: not_found (before is not there), unavailable.
+// Recent returns the calls of an account that want accepts, the newest first, at most limit of them; it reads those before the call
+// before, or from the newest on if before is empty. last is the last call that was read: pass it as before for the next page. more reports
+// that there may be older calls. The cost is bounded by limit and not by the size of the log, so a page may have few calls, and more. Few
+// such reads run at the same time; accounts take turns. Codes: not_found (there is no call before), unavailable.
 func (s *Store) Recent(
 	ctx context.Context, a schemas.AccountID, before schemas.CallID, limit int, want func(schemas.Call) bool,
 ) (list []Listed, last schemas.CallID, more bool, err error) {
@@ -114,8 +114,8 @@ type backward struct {
 	width uint64 // of the next range, in sequences
 }
 
-// read returns messages of a subject before the end, in order and without a hole before the end, and moves the end before them. None
-// may mean that there is none in this range, or that the range was too wide.
+// read returns messages of a subject before the end, in order and without a gap up to the end, and moves the end before them. No messages
+// mean that the range has none, or that it was too wide.
 func (w *backward) read(ctx context.Context, subject string) ([]direct.Message, error) {
 	const faster = 8
 	from := uint64(1)

@@ -11,7 +11,7 @@ import (
 	"github.com/sandjet/sandjet/streams/subjects"
 )
 
-// QueueStats is how much waits for a provider.
+// QueueStats is the length of a provider's queue.
 type QueueStats struct {
 	Pending    uint64        // calls that were never handed out
 	AckPending int           // calls in flight, or waiting to be tried again
@@ -22,8 +22,8 @@ type QueueStats struct {
 	Floor schemas.Cursor
 }
 
-// QueueStats looks at the queue of a provider's calls. It costs some tenths of a millisecond of the
-// server: ask every few seconds, not for each call.
+// QueueStats reads the state of a provider's queue. It costs the server some tenths of a millisecond: call it every few seconds, not for
+// each call.
 func (s *Store) QueueStats(ctx context.Context, provider string) (QueueStats, error) {
 	ctx, cancel := context.WithTimeout(ctx, direct.RequestTime)
 	defer cancel()
@@ -67,7 +67,7 @@ func (s *Store) QueueStats(ctx context.Context, provider string) (QueueStats, er
 	return q, nil
 }
 
-// unserved looks at the queue of a provider that no worker ever served: all its calls wait.
+// unserved returns the state of the queue of a provider that never had a worker: all its calls wait.
 func (s *Store) unserved(ctx context.Context, provider string) (QueueStats, error) {
 	first, err := s.o.Reader.Get(ctx, s.o.Stream, direct.Request{Seq: 1, Next: Filter(provider), Batch: 1})
 	if errors.Is(err, schemas.ErrNotFound) {

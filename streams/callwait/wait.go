@@ -39,14 +39,14 @@ type Options struct {
 // New returns the Waits of a log.
 func New(o Options) *Waits { return &Waits{o: o} }
 
-// Await returns the call's state once it has its result. When ctx ends before that, it returns ctx's error
-// and the last known state, or nil if the conversation was not read yet. While the log is unreachable it waits.
-// Code: not_found (the call has ended, and its result is no longer kept; who needs to be sure reads its state).
+// Await returns the call's state once it has its result. If ctx ends before that, it returns ctx's error and the last known state; nil if
+// the conversation was not read yet. It waits while the log is unavailable. Code: not_found (the call has ended and its result is no
+// longer kept; a caller that must be sure reads the state).
 //
-// A large input is not held for as long as it waits, and not in the state: see [schemas.Call.WithoutInput].
+// It does not hold a large input while it waits, and the state has none: see [schemas.Call.WithoutInput].
 //
-// Waiters of one conversation share a subscription, and the reads of what is stored: another waiter costs one request, which asks
-// when its call was stored, and another waiter of the same call costs none.
+// Waiters of one conversation share a subscription and the reads of stored events: another waiter costs one request, which asks when its
+// call was stored, and another waiter of the same call costs none.
 func (r *Waits) Await(ctx context.Context, c schemas.Call) (*callstate.State, error) {
 	if err := errors.Join(c.Account.Validate(), c.Conversation.Validate()); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func errClosed() error {
 	return schemas.OpErrorf(schemas.Unavailable, "wait for a result", "the connection to the log is closed")
 }
 
-// Waits are the calls whose results are waited for, by conversation. It is safe for concurrent use.
+// Waits waits for the results of calls, by conversation. It is safe for concurrent use.
 type Waits struct {
 	o Options
 
@@ -95,7 +95,7 @@ func (r *Waits) Watched() int {
 	return len(r.watches)
 }
 
-// watch is a conversation some of whose calls are waited for. It ends with the last that waits.
+// watch follows a conversation for those who wait for calls of it. It ends with the last waiter.
 type watch struct {
 	waits   *Waits
 	live    string
@@ -115,7 +115,7 @@ type watch struct {
 	since time.Time // older events concern none of the waiters
 }
 
-// awaited is a call that is waited for. It is guarded by waits.mu.
+// awaited is a call with waiters. It is guarded by waits.mu.
 type awaited struct {
 	watch   *watch
 	state   callstate.State
@@ -128,8 +128,8 @@ type awaited struct {
 	done    chan struct{} // closed with the result or err
 }
 
-// join adds one who waits for a call: to those that do already, or else, by what r knows of the call, as the first. It
-// returns nil if there is none and r is nil, or when the Bus is closed.
+// join adds a waiter for a call. If the call has waiters, it joins them; otherwise by says what is known of the call. It returns nil if
+// there are no waiters and by is nil, or if the log is closed.
 func (r *Waits) join(c schemas.Call, by *callstate.Reading) *awaited {
 	live := subjects.LiveSubject(c.Account, c.Conversation)
 	r.mu.Lock()
@@ -170,7 +170,7 @@ func (r *Waits) watch(live string, by *callstate.Reading) *watch {
 	return w
 }
 
-// leave takes back a join, and returns what is known of the call; nil if nothing is.
+// leave removes a waiter and returns the call's state as far as it is known; nil if the conversation was not read yet.
 func (r *Waits) leave(a *awaited) (*callstate.State, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,7 +193,7 @@ func (r *Waits) leave(a *awaited) (*callstate.State, error) {
 	return &state, a.err
 }
 
-// forget drops a call that is waited for no more. The caller has waits.mu.
+// forget removes a call that has no more waiters, or that is settled. The caller has waits.mu.
 func (w *watch) forget(a *awaited) {
 	id := a.state.Call.EventID()
 	rest := slices.DeleteFunc(w.calls[id], func(b *awaited) bool { return a == b })
@@ -203,7 +203,7 @@ func (w *watch) forget(a *awaited) {
 	w.fresh = slices.DeleteFunc(w.fresh, func(b *awaited) bool { return a == b })
 }
 
-// fail ends the waiting of all that are left.
+// fail ends all waiting that is left, with an error.
 func (w *watch) fail(err error) {
 	w.waits.mu.Lock()
 	defer w.waits.mu.Unlock()
@@ -260,7 +260,8 @@ func (w *watch) run(ctx context.Context) error {
 	}
 }
 
-// look takes those that are fresh. Without any, idle lasts until there are; that of the last look may do still.
+// look returns the fresh calls and resets their list. idle is a context that ends when another call is added; former is that of the
+// previous look, which is used again unless it has ended.
 func (w *watch) look(ctx, former context.Context) (idle context.Context, fresh []*awaited) {
 	w.waits.mu.Lock()
 	defer w.waits.mu.Unlock()
@@ -272,7 +273,7 @@ func (w *watch) look(ctx, former context.Context) (idle context.Context, fresh [
 	return idle, fresh
 }
 
-// catchUp reads what is there for those that are fresh.
+// catchUp reads the stored events of the fresh calls.
 func (w *watch) catchUp(ctx context.Context, fresh []*awaited) error {
 	epoch, err := direct.Persist(ctx, w.waits.o.Log, func() (string, error) { return w.waits.o.Reader.Epoch(ctx, w.stream) })
 	if err != nil {
@@ -309,7 +310,7 @@ func (w *watch) catchUp(ctx context.Context, fresh []*awaited) error {
 	return w.forgetPast(ctx, unseen)
 }
 
-// completeAll adds for those that are fresh what a read from a time on may have missed, because the log's clock was set back.
+// completeAll adds to the fresh calls what a read from a time on may have missed because the log's clock was set back.
 func (w *watch) completeAll(ctx context.Context, fresh []*awaited) error {
 	o := w.waits.o
 	w.waits.mu.Lock()
@@ -342,7 +343,7 @@ func (w *watch) completeAll(ctx context.Context, fresh []*awaited) error {
 	return nil
 }
 
-// settle ends the waiting for a call whose result is there, or that has failed. The caller has waits.mu.
+// settle ends the waiting for a call if it has its result or an error. The caller has waits.mu.
 func (w *watch) settle(a *awaited) {
 	if a.err == nil && a.state.Result == nil {
 		return
@@ -352,7 +353,7 @@ func (w *watch) settle(a *awaited) {
 	close(a.done)
 }
 
-// forgetPast ends the waiting for those of calls without an event that have ended, and of which retention has removed what was there.
+// forgetPast ends the waiting for those of the calls without any event that have ended and whose events retention has removed.
 func (w *watch) forgetPast(ctx context.Context, unseen []*awaited) error {
 	o := w.waits.o
 	of, err := direct.Persist(ctx, o.Log, func() (*callstate.History, error) { return o.States.History(ctx, w.stream, w.subject) })
@@ -386,7 +387,7 @@ func (w *watch) forgetPast(ctx context.Context, unseen []*awaited) error {
 	return nil
 }
 
-// again reads events that may have been missed. The stream may have been recreated meanwhile: then nothing received before counts.
+// again reads the events since the last one, because some may have been missed. If the stream was recreated meanwhile, it starts over.
 func (w *watch) again(ctx context.Context) error {
 	epoch, err := direct.Persist(ctx, w.waits.o.Log, func() (string, error) { return w.waits.o.Reader.Epoch(ctx, w.stream) })
 	if err != nil {
@@ -406,7 +407,7 @@ func (w *watch) again(ctx context.Context) error {
 	return w.read(ctx, 0, nil)
 }
 
-// read takes the events after a position, up to the present; after 0 from since on.
+// read reads the events after a sequence up to the present; after 0, those from since on.
 func (w *watch) read(ctx context.Context, after uint64, fresh []*awaited) error {
 	type result struct {
 		page []direct.Message
@@ -435,7 +436,7 @@ func (w *watch) read(ctx context.Context, after uint64, fresh []*awaited) error 
 	return nil
 }
 
-// take passes one event to the waiters that it concerns: to the fresh ones, and to all if it is new.
+// take passes an event to the calls that it concerns: to the fresh ones, and, if it is new, to all.
 func (w *watch) take(ctx context.Context, m direct.Message, fresh []*awaited) error {
 	isNew := m.Seq > w.last
 	w.last = max(w.last, m.Seq)
@@ -471,7 +472,7 @@ func (w *watch) take(ctx context.Context, m direct.Message, fresh []*awaited) er
 	return nil
 }
 
-// concerned are the waiters that have not received a message yet which may be the beginning or end of their call.
+// concerned returns the calls whose acceptance, start or end a message may be, and that have not received it yet.
 func (w *watch) concerned(m direct.Message) (to []*awaited) {
 	w.waits.mu.Lock()
 	defer w.waits.mu.Unlock()
@@ -496,8 +497,9 @@ func (w *watch) concerned(m direct.Message) (to []*awaited) {
 	return to
 }
 
-// isOf reports whether a message is not of another use of a call's id, as what is older than the call is. What follows its acceptance is of
-// the call, whatever the stamps say; without that it is what has come since the conversation was read, where stamps say nothing.
+// isOf reports whether a message belongs to this use of a call's id. A message from before the call is of a former use. After the
+// acceptance was read all messages are of this use, whatever their timestamps; before that, if timestamps mean nothing because the log's
+// clock was set back, those are that came after the conversation was read.
 func (w *watch) isOf(m direct.Message, a *awaited) bool {
 	if a.state.Accepted || !m.Time.Before(a.since) {
 		return true
@@ -506,7 +508,7 @@ func (w *watch) isOf(m direct.Message, a *awaited) bool {
 	return a.known && !known
 }
 
-// ended prefers the context's own error.
+// ended returns ctx's error if it has one, otherwise err.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

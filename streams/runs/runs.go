@@ -16,7 +16,8 @@ const (
 	longestJob  = schemas.MaxJobLifetime + day
 )
 
-// State finds out, event by event in the order of the log, what runs on a conversation and where it began. It is for one goroutine.
+// State finds out which calls, jobs and turns run on a conversation and where each began, from its events in the order of the log. It is
+// for one goroutine.
 type State struct {
 	calls, jobs, turns map[string]beginning // by subject
 	// over has the calls and jobs that have ended, with the time of the event that said so: what is published about them later begins nothing.
@@ -32,7 +33,7 @@ type EndedCall struct {
 	At    time.Time // of its end
 }
 
-// beginning is where the first event of something that runs is.
+// beginning is the position and time of the first event of a call, job or turn.
 type beginning struct {
 	seq  uint64
 	time time.Time
@@ -43,7 +44,7 @@ func New() *State {
 	return &State{map[string]beginning{}, map[string]beginning{}, map[string]beginning{}, map[string]time.Time{}, nil}
 }
 
-// Next takes in one event.
+// Next adds the next event.
 func (s *State) Next(seq uint64, e schemas.Event) {
 	at := beginning{seq, e.Time}
 	switch e.Type {
@@ -101,7 +102,7 @@ func (s *State) reuse(e schemas.Event) {
 	}
 }
 
-// FirstNeeded returns the first sequence that something which runs at a time still needs, and otherwise if nothing runs.
+// FirstNeeded returns the sequence of the first event that calls, jobs and turns that run at a time still need; otherwise if none run.
 func (s *State) FirstNeeded(now time.Time, otherwise uint64) uint64 {
 	seq := otherwise
 	for _, b := range s.calls {
@@ -120,7 +121,7 @@ func (s *State) FirstNeeded(now time.Time, otherwise uint64) uint64 {
 	return seq
 }
 
-// Ended returns the calls that have their end and begin before a sequence, in the order of their beginnings.
+// Ended returns the calls that have ended and whose first event is before a sequence, by the order of these events.
 func (s *State) Ended(before uint64) []EndedCall {
 	list := slices.Clone(s.past)
 	list = slices.DeleteFunc(list, func(c EndedCall) bool { return c.Begin >= before })
@@ -128,5 +129,5 @@ func (s *State) Ended(before uint64) []EndedCall {
 	return list
 }
 
-// Idle reports whether nothing runs, whatever the time.
+// Idle reports whether no call, job or turn runs, whatever the time.
 func (s *State) Idle() bool { return len(s.calls)+len(s.jobs)+len(s.turns) == 0 }

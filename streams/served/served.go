@@ -15,7 +15,7 @@ import (
 // Every is how often the workers of a provider note that they serve it.
 const Every = 30 * time.Second
 
-// record says that a provider was served; when, the log itself says.
+// record says that a provider was served; the time is that of the record on the log.
 type record struct {
 	Provider string `json:"provider"`
 }
@@ -37,8 +37,8 @@ func Note(ctx context.Context, b *streams.Bus, provider string) error {
 // DefaultGrace is how long calls of a provider are taken after its last worker was seen.
 const DefaultGrace = 10 * time.Minute
 
-// Providers knows which providers are served, from memory. While it has not run for a moment it takes every
-// provider to be: who starts it may start the workers too.
+// Providers knows from memory which providers are served. During its first moments all are, because the process that started it may be
+// starting the workers too.
 type Providers struct {
 	Bus *streams.Bus
 	// Grace is how long a provider counts as served after its last worker was seen, so that a worker may be
@@ -79,7 +79,7 @@ const (
 	profilesSure = 2 * time.Second
 )
 
-// lease is what of a worker's lease is of interest here.
+// lease is the part of a worker's lease that is read here.
 type lease struct {
 	Provider string           `json:"provider"`
 	Profile  *schemas.Profile `json:"profile"`
@@ -111,9 +111,9 @@ func (s *Providers) readProfiles(ctx context.Context) error {
 	return nil
 }
 
-// Keeps asks the profiles of a provider's living workers. It returns nil if one of them can do what is asked, or if no profile is
-// known; otherwise the error of one of them. A nil answer reads nothing from the log; before an error is returned the leases are
-// read again, at most every two seconds.
+// Keeps passes the profiles of a provider's living workers to ask. It returns nil if ask accepts one of them or if no profile is known;
+// otherwise the error about one of them. It reads nothing from the log before it returns nil; before it returns an error it reads the
+// leases again, at most every two seconds.
 func (s *Providers) Keeps(ctx context.Context, provider string, ask func(schemas.Profile) error) error {
 	err := s.asked(provider, ask)
 	if err == nil || s.Bus.Now().Sub(s.lookedAt()) < profilesSure {
@@ -125,7 +125,7 @@ func (s *Providers) Keeps(ctx context.Context, provider string, ask func(schemas
 	return s.asked(provider, ask)
 }
 
-// asked is Keeps by what is known.
+// asked is [Providers.Keeps] without reading the log.
 func (s *Providers) asked(provider string, ask func(schemas.Profile) error) (err error) {
 	s.mu.Lock()
 	able := s.able[provider] // never written to
@@ -149,7 +149,7 @@ func (s *Providers) see(provider string, at time.Time) {
 	}
 }
 
-// Serves reports whether a provider has a worker, or had one within the grace. It reads the log only before the answer is no.
+// Serves reports whether a provider has a worker, or had one within the grace. It reads the log only before it returns false.
 func (s *Providers) Serves(ctx context.Context, provider string) (bool, error) {
 	now := s.Bus.Now()
 	s.mu.Lock()
