@@ -83,7 +83,7 @@ type filesListCommand struct {
 	listTarget
 
 	Folder    string `arg:"" optional:"" default:":" help:"WORKSPACE:PATH of the folder. Default: the workspace \"default\"."`
-	Recursive bool   `short:"r" use:"" help:"Also what is in the folders below."`
+	Recursive bool   `short:"r" use:"" help:"List the folders below, too."`
 }
 
 // Run lists a folder.

@@ -20,8 +20,8 @@ import (
 type filesSyncCommand struct {
 	gatewayTarget
 
-	From    string   `arg:"" help:"The folder that is copied: a path of this host, or WORKSPACE:PATH."`
-	To      string   `arg:"" help:"The folder that becomes like it: WORKSPACE:PATH, or a path of this host."`
+	From    string   `arg:"" help:"Source folder: a path of this host, or WORKSPACE:PATH."`
+	To      string   `arg:"" help:"Target folder, which becomes equal: WORKSPACE:PATH, or a path of this host."`
 	Delete  bool     `use:"" help:"Remove what is in the second folder and not in the first."`
 	DryRun  bool     `use:"" help:"Print what would be done."`
 	Exclude []string `sep:"none" placeholder:"PATTERN" use:"" help:"Ignore matching files on both sides: *.log anywhere, build/* relative to the folder. Repeatable."`
