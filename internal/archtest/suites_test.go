@@ -40,8 +40,8 @@ func TestEveryLongTestIsInASuite(t *testing.T) {
 	var named []string
 	for _, m := range regexp.MustCompile(`\$\(LONG\)([^"]*)"`).FindAllStringSubmatch(makefile, -1) {
 		for word := range strings.FieldsSeq(m[1]) {
-			if strings.HasPrefix(word, "./") {
-				named = append(named, strings.TrimPrefix(word, "./"))
+			if folder, is := strings.CutPrefix(word, "./"); is {
+				named = append(named, folder)
 			}
 		}
 	}

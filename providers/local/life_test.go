@@ -295,7 +295,7 @@ func TestAnOldLandlockEmptiesNoFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // nothing needs it any more
+	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "x")
 	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(file, []byte("whole"), 0o600), os.Chmod(file, 0o666)); err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ func TestTheOutputsErrorIsTheInputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close() //nolint:errcheck // it has nothing
+	defer p.Close()
 	copied := make(chan error, 1)
 	go func() { copied <- p.Copy(io.Discard, io.Discard) }()
 	_, err = p.Write([]byte("x"))

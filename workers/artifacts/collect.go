@@ -30,9 +30,9 @@ type Store struct {
 const (
 	// knownBudget is how many bytes are read before a call to know contents that are not known yet.
 	knownBudget = 16 << 20
-	// SumsByRun is how many digests of files are asked for at a time where they are reached by runs, SumNamesByRun how many bytes their
-	// paths have together.
-	SumsByRun     = 256
+	// SumsByRun is how many digests of files one run returns, if files are reached by runs.
+	SumsByRun = 256
+	// SumNamesByRun is how many bytes the paths of these files have together.
 	SumNamesByRun = 64 << 10
 )
 

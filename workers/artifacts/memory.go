@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// LookBytes is how much memory one look at a workspace takes at most, LooksBytesOfAccount what all looks of an account's calls take
-	// that are in progress in a process, LooksBytes what those of all accounts take. What is looked at beyond is said to be more than
-	// is looked at.
-	LookBytes           = 8 << 20
+	// LookBytes is how much memory the listing of one workspace takes at most. Files beyond are reported as more than are listed.
+	LookBytes = 8 << 20
+	// LooksBytesOfAccount is how much the listings of an account's calls take together in a process.
 	LooksBytesOfAccount = 32 << 20
-	LooksBytes          = 4 * LooksBytesOfAccount
+	// LooksBytes is how much those of all accounts take together.
+	LooksBytes = 4 * LooksBytesOfAccount
 	// SumsOfAccount and SumsBytesOfAccount are how many digests of an account's files a process remembers, and their bytes with their
 	// names. SumsAccounts is of how many accounts: those that ended a call last.
 	SumsOfAccount      = 4000
