@@ -134,7 +134,7 @@ func TestPatientReportsOnceThatTheGatewayIsUnavailable(t *testing.T) {
 	srv.Close()
 	ask()
 	ask()
-	if got := out.String(); strings.Count(got, "is away") != 1 {
+	if got := out.String(); strings.Count(got, "is unreachable") != 1 {
 		t.Errorf("got %q", got)
 	}
 }
