@@ -85,7 +85,7 @@ type Bus struct {
 	clock     *logclock.Clock
 	trimmings trimmings
 	tail      tail
-	lists     *fair.Semaphore // of [Newest]
+	lists     *fair.Semaphore // of [Newest] and of lists of calls
 	asks      *fair.Semaphore // of [Bus.AskFor]
 	fileAsks  *fair.Semaphore // of [Bus.AskAboutFiles]
 	waits     *callwait.Waits

@@ -206,7 +206,7 @@ func TestMessagesSinceATimeAreFoundAfterTheLogsClockWasSetBack(t *testing.T) {
 	}}, part{0, func(t *testing.T, b *streams.Bus) {
 		testwait.OK(t, streams.Calls.Publish(t.Context(), b, callOf("after")))
 		var got []schemas.CallID
-		for e, err := range streams.Calls.Of(t.Context(), b, "local", account, "", since) {
+		for e, err := range streams.Calls.Walk(t.Context(), b, "local", account, "", since, new(streams.Span)) {
 			testwait.OK(t, err)
 			got = append(got, e.Value.ID)
 		}

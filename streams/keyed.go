@@ -73,23 +73,18 @@ func (t Topic[T]) Replace(ctx context.Context, b *Bus, v T, seq uint64) error {
 	return err
 }
 
-// Of reads the messages of one account that were stored since a time, in order, up to those that are there when it begins. Where the
-// log's clock was set back they are those from the first on that has such a stamp. Filter
-// is that of Consume; key is the last part of their subjects, or empty for any. A message that cannot be decoded is logged and
-// left out; an error is the last of the sequence.
-func (t Topic[T]) Of(ctx context.Context, b *Bus, filter string, a schemas.AccountID, key string,
-	since time.Time) iter.Seq2[Entry[T], error] {
-	return t.Walk(ctx, b, filter, a, key, since, new(Span))
-}
-
 // Span is the rest of a walk over messages: those after After, up to Until. The zero Span is all of them.
 type Span struct {
 	After, Until uint64
 	Epoch        string // of the stream
 }
 
-// Walk is Of that can be continued: it reads the span, whose Until is where the stream ended when the first walk began, and moves After
-// forward as it reads. Code conflict: the stream was recreated since.
+// Walk reads the messages of one account that were stored since a time, in order; if the log's clock was set back, those from the first
+// message on that is stamped so. filter is that of Consume; key is the last part of their subjects, or empty for any. A message that cannot
+// be decoded is logged and left out; an error is the last of the sequence.
+//
+// It reads a span, so that it can be continued: it sets Until to the end of the stream when the first walk begins, and moves After forward
+// as it reads. Code conflict: the stream was recreated since.
 func (t Topic[T]) Walk(ctx context.Context, b *Bus, filter string, a schemas.AccountID, key string, since time.Time,
 	span *Span) iter.Seq2[Entry[T], error] {
 	return func(yield func(Entry[T], error) bool) {
