@@ -204,8 +204,13 @@ func (b *owners) disown(ctx context.Context, which func(*instance) bool) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := b.rows.DeleteRevision(ctx, b.rowKey(key), rev); err != nil {
-			b.Log.Debug("sandbox instance not handed over, another worker takes it over later", "instance", key, "error", err)
+		err := b.rows.DeleteRevision(ctx, b.rowKey(key), rev)
+		if err == nil {
+			continue
+		}
+		b.Log.Debug("sandbox instance not handed over, another worker takes it over later", "instance", key, "error", err)
+		if errors.Is(err, schemas.ErrConflict) { // a request has changed it: this worker must learn of the request, which the watch does not repeat
+			b.relearn(ctx, key)
 		}
 	}
 }
@@ -244,6 +249,14 @@ func (b *owners) dropOrphans(ctx context.Context) {
 			continue
 		}
 		b.forget(key, have.rev+1)
+	}
+}
+
+// relearn reads a row again and stores it in its entry, which it creates if there is none.
+func (b *table) relearn(ctx context.Context, key string) {
+	now := clock.Now()
+	if p, err := b.rows.Get(ctx, b.rowKey(key)); err == nil { // otherwise the row is gone, or it is taken over or swept later
+		b.merge(key, storedRow{p.Value, p.Revision}, now)
 	}
 }
 

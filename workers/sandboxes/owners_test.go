@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/leases"
@@ -243,16 +244,7 @@ func TestARemovalAfterCancelledCallsDoesNotWait(t *testing.T) {
 //guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
 func TestTheRowOfAReleasedInstanceGoesThoughItWasChangedMeanwhile(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
-		lease := leases.New(b, leases.Record{Worker: "worker_1"}, nil, nil)
-		held, done := make(chan struct{}), make(chan struct{})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer func() { cancel(); <-done }()
-		go func() { defer close(done); lease.Keep(ctx, func() { close(held) }) }()
-		<-held
-		in := New(Options{ // it does not run: no change by others reaches it
-			Bus: b, Provider: keeps{tied: true}, Name: "fake", Records: records{}, Every: 15 * time.Second, Lease: lease,
-			WithJobs: func() map[schemas.Ref]bool { return nil },
-		})
+		in := idleOwner(t, b, keeps{tied: true})
 		stay, err := in.Acquire(t.Context(), request())
 		if err != nil {
 			t.Fatal(err)
@@ -273,6 +265,51 @@ func TestTheRowOfAReleasedInstanceGoesThoughItWasChangedMeanwhile(t *testing.T) 
 		}
 		if err := in.reaper.end(t.Context(), Key(call()), stay.Ref(), endWanted, nil); err != nil {
 			t.Fatal(err)
+		}
+		if p, err := lifecycle.OpenInstances(b).Get(t.Context(), key); !errors.Is(err, schemas.ErrNotFound) {
+			t.Errorf("on record: %+v, %v", p.Value, err)
+		}
+	})
+}
+
+// idleOwner returns a worker as owner does, but it does not run: no change by others reaches it.
+func idleOwner(t *testing.T, b *streams.Bus, p providers.Provider) *Instances {
+	t.Helper()
+	lease := leases.New(b, leases.Record{Worker: "worker_1"}, nil, nil)
+	held, done := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() { cancel(); <-done })
+	go func() { defer close(done); lease.Keep(ctx, func() { close(held) }) }()
+	<-held
+	return New(Options{
+		Bus: b, Provider: p, Name: "fake", Records: records{}, Every: 15 * time.Second, Lease: lease,
+		WithJobs: func() map[schemas.Ref]bool { return nil },
+	})
+}
+
+// full is a provider that has no room for a box.
+type full struct{ keeps }
+
+func (full) Reserve(context.Context, string, providers.Spec) (schemas.Ref, error) {
+	return schemas.Ref{}, schemas.OpErrorf(schemas.Exhausted, "reserve", "no room")
+}
+
+// A request changes the row of an instance that could not be created, and its owner does not know the change when it removes the row: the
+// next check removes it.
+//
+//guarantee:a-box-ends-when-nothing-is-in-it-and-at-its-time
+func TestTheRowOfAnUnmadeInstanceGoesThoughItWasChangedMeanwhile(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		in := idleOwner(t, b, full{keeps{tied: true}})
+		if _, err := in.Acquire(t.Context(), request()); !errors.Is(err, schemas.ErrExhausted) {
+			t.Fatal(err)
+		}
+		key := in.rowKey(Key(call()))
+		if _, err := lifecycle.WantInstance(t.Context(), b, key, schemas.WantRemoved); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			in.owners.disownUnmade(t.Context())
 		}
 		if p, err := lifecycle.OpenInstances(b).Get(t.Context(), key); !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("on record: %+v, %v", p.Value, err)
